@@ -1,0 +1,57 @@
+"""planvec: a planning-oriented batch state stepper for Gymnasium environments.
+
+A transition is a pure function of (state, action, dt, seed): the same bits in every worker, with any number
+of workers. `planvec.make(env_id, num_workers=2)` opens an environment; `step_batch` steps any of its
+states.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "BatchEnv": "planvec.batch_env",
+    "BatchStepper": "planvec.transitions",
+    "ClosedError": "planvec.errors",
+    "Codec": "planvec.codecs",
+    "Copied": "planvec.codecs",
+    "EnvError": "planvec.errors",
+    "Episode": "planvec.planners.episode",
+    "ExternalProcess": "planvec.workers",
+    "InvalidBatchError": "planvec.errors",
+    "PlanEnv": "planvec.plan_env",
+    "PlanvecError": "planvec.errors",
+    "Promise": "planvec.promise",
+    "Rollouts": "planvec.transitions",
+    "SavedState": "planvec.saved_state",
+    "Start": "planvec.transitions",
+    "Swarm": "planvec.planners.swarm",
+    "Transitions": "planvec.transitions",
+    "UnsupportedEnvError": "planvec.errors",
+    "WorkerCrashedError": "planvec.errors",
+    "WorkerStartError": "planvec.errors",
+    "WorkerTimeoutError": "planvec.errors",
+    "codec_for": "planvec.codecs",
+    "make": "planvec.make",
+    "register_codec": "planvec.codecs",
+    "run_episode": "planvec.planners.episode",
+}
+"""Public name -> the module that it comes from, imported when the name is first used."""
+
+__all__ = sorted([*_EXPORTS, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'planvec' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_EXPORTS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

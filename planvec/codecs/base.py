@@ -1,0 +1,180 @@
+"""What a codec is.
+
+A codec saves everything that the future of an environment depends on. Three kinds:
+
+    Codec          one environment class: its values <-> columns of a record
+    WrapperCodec   one stateful wrapper class: the same, and what it does to an observation
+    StateCodec     a whole environment, wrappers included: what `PlanEnv` steps with
+
+`stack.StackCodec` builds the third out of the first two; `replay.ReplayCodec` is one by itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.arrays import StateFormat
+
+__all__ = ["Codec", "Outcome", "Rows", "StateCodec", "WrapperCodec"]
+
+Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
+"""What `gymnasium.Env.step` returns."""
+
+
+class _Fields:
+    """Values of named fields, in batches, to and from the columns of a structured array.
+
+    A *value* is what `get` returns for one state: a tuple with one entry per field of `dtype`.
+    Whole batches are converted at once, since reading records one by one costs several times more.
+
+    Attributes:
+        dtype: A structured dtype with the fields that are saved, or None where the size of a value
+            varies: such values are pickled, and must then be plain data that nothing else changes.
+        draws: Whether stepping draws from `env.np_random`; its generator is then part of the state.
+    """
+
+    dtype: np.dtype[Any] | None = None
+    draws: bool = True
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        """Write what `get` returned for each row into the records `[B]`."""
+        for name, column in zip(records.dtype.names or (), zip(*values, strict=True), strict=True):
+            records[name] = column
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        """What `set` takes, for each of the records `[B]`. Arrays in it are private copies."""
+        columns = []
+        for name in records.dtype.names or ():
+            column = records[name]
+            columns.append(column.tolist() if column.ndim == 1 else list(column.copy()))
+        return list(zip(*columns, strict=True)) if columns else [()] * len(records)
+
+
+class Codec(_Fields, ABC):
+    """Saves and restores one class of environments (the unwrapped one).
+
+    For an environment of your own, state the fields and how to read and write them::
+
+        class RocketCodec(planvec.Codec):
+            dtype = np.dtype([("position", "f8", 2), ("fuel", "i8")])
+            draws = False                      # stepping does not use env.np_random
+
+            def get(self, env):
+                return env.position, env.fuel
+
+            def set(self, env, value):
+                env.position, env.fuel = value
+
+        planvec.register_codec(Rocket, RocketCodec)
+
+    What `get` returns must not change when the environment steps on: copy arrays that it changes in
+    place. One codec serves one environment; it is made with that environment, after a reset.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Look at the environment once, for what is constant in it.
+
+        Raises:
+            UnsupportedEnvError: It cannot be saved faithfully.
+        """
+
+    @abstractmethod
+    def get(self, env: Any) -> Any:
+        """The value of the state that the environment is in."""
+
+    @abstractmethod
+    def set(self, env: Any, value: Any) -> None:
+        """Put the environment into a state."""
+
+    def observe(self, env: Any) -> Any:
+        """The observation of the state that the environment is in, without changing it.
+
+        None means that it cannot be had; planvec then saves the last observation with each state.
+        """
+        return None
+
+    def reseed(self, env: Any, seed: int) -> None:
+        """Reseed every generator that stepping draws from, besides `env.np_random`."""
+
+
+class WrapperCodec(_Fields, ABC):
+    """Saves and restores what one wrapper remembers. The counterpart of `Codec`."""
+
+    def __init__(self, wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
+        """Look at the wrapper once, after a reset."""
+
+    @abstractmethod
+    def get(self, wrapper: Any) -> Any:
+        """The value of what the wrapper remembers."""
+
+    @abstractmethod
+    def set(self, wrapper: Any, value: Any) -> None:
+        """Put it back."""
+
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        """What the wrapper makes of the inner observation in this state; None: cannot be had."""
+        return None
+
+
+class Rows(NamedTuple):
+    """States as Python objects, column by column; each list has B entries.
+
+    Attributes:
+        values: What `StateCodec.set` takes and `get` returns.
+        elapsed: Steps since the reset, where the codec counts them (`time_limit`).
+        terminated: Flags.
+        truncated: Flags.
+    """
+
+    values: list[Any]
+    elapsed: list[int]
+    terminated: list[bool]
+    truncated: list[bool]
+
+
+class StateCodec(ABC):
+    """A whole environment, wrappers included, that can be put into a saved state.
+
+    Attributes:
+        format: The dtype of one state, and which environment and codec it belongs to.
+        time_limit: Steps after which an episode is truncated, where `step` does not count them
+            itself; else None.
+        fresh_results: Whether every step returns new observations and infos, as Gymnasium asks;
+            else they are copied before the next step.
+        step: One step of the environment, as Gymnasium's.
+        set: Put the environment into the state of a value.
+        get: The value of the present state, given the observation that it was reached with.
+    """
+
+    format: StateFormat
+    time_limit: int | None = None
+    fresh_results: bool = False
+    step: Callable[[Any], Outcome]
+    set: Callable[[Any], None]
+    get: Callable[[Any], Any]
+
+    @abstractmethod
+    def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode: `(observation, info)`."""
+
+    @abstractmethod
+    def observe(self) -> Any:
+        """The observation of the present state."""
+
+    @abstractmethod
+    def reseed(self, seed: int) -> None:
+        """Let the randomness of the next steps come from this seed."""
+
+    @abstractmethod
+    def load(self, states: NDArray[Any]) -> Rows:
+        """States `[B]` to Python objects."""
+
+    @abstractmethod
+    def dump(self, rows: Rows, out: NDArray[Any]) -> None:
+        """Python objects to states, written into `out` `[B]`."""

@@ -1,0 +1,217 @@
+"""Plain Python environments: a pickle of the attributes that may change.
+
+Left out are spaces, the spec, functions, modules and classes, for as long as an attribute still holds the
+object that it held at the start, and what the user names as constant. Everything else is saved every
+time: an attribute that merely has not changed yet is no constant.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import EzPickle
+
+from planvec.codecs.base import Codec, WrapperCodec
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["ADVICE", "Copied", "CopiedCodec", "CopiedWrapperCodec"]
+
+ADVICE = (
+    "Register a codec for it (planvec.register_codec), or, where it restarts exactly from a seed, pass "
+    'codec="replay"'
+)
+
+_CONSTANT_TYPES = (
+    gymnasium.Space,
+    EnvSpec,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    type,
+)
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+
+
+def _hidden_generator(value: Any) -> bool:
+    """Whether a function holds a random generator where it cannot be saved."""
+    function = getattr(value, "__func__", value)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None) or ()
+    inner: list[Any] = list(defaults)
+    for cell in cells:
+        try:
+            inner.append(cell.cell_contents)
+        except ValueError:  # not filled yet
+            continue
+    return any(
+        isinstance(item, (*_GENERATORS, types.GeneratorType))
+        or type(item).__module__ == "random"
+        or (isinstance(item, types.FunctionType) and _hidden_generator(item))
+        for item in inner
+    )
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles references to the environment and its parts by name instead of copying them."""
+
+    def __init__(self, file: io.BytesIO, names: dict[int, str]) -> None:
+        super().__init__(file, protocol=5)
+        self._names = names
+
+    def reducer_override(self, obj: Any) -> Any:
+        name = self._names.get(id(obj))
+        return NotImplemented if name is None else (_Named.resolve, (name,))
+
+
+class _Named:
+    """Where the names are looked up while a pickle is being read."""
+
+    objects: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def resolve(cls, name: str) -> Any:
+        return cls.objects[name]
+
+
+class _Attributes:
+    """The attributes of one object, saved and restored together as one graph of objects."""
+
+    def __init__(self, target: Any, constants: Sequence[str], kept: dict[str, Any]) -> None:
+        attributes = vars(target)
+        missing = [name for name in constants if name not in attributes]
+        if missing:
+            raise UnsupportedEnvError(
+                f"constants: {type(target).__name__} has no attributes {missing}; "
+                f"it has {sorted(attributes)}"
+            )
+        self._target = target
+        self._constants = {
+            name: value
+            for name, value in attributes.items()
+            if name in constants or isinstance(value, _CONSTANT_TYPES) or value is None
+        }
+        self._named = set(constants)
+        self._references = {f".{name}": value for name, value in kept.items()}
+        for name, value in self._constants.items():
+            if value is not None:
+                self._references[name] = value
+            if _hidden_generator(value):
+                raise UnsupportedEnvError(
+                    f"{type(target).__name__}.{name}: a random generator is hidden inside this "
+                    f"function, where it cannot be saved; draw from self.np_random. {ADVICE}"
+                )
+        self._names = {id(value): name for name, value in self._references.items()}
+
+    def save(self) -> bytes:
+        constants = self._constants
+        changing = {
+            name: value
+            for name, value in vars(self._target).items()
+            if name not in constants
+            or (value is not constants[name] and name not in self._named)
+        }
+        file = io.BytesIO()
+        try:
+            _Pickler(file, self._names).dump(changing)
+        except Exception as error:
+            self._blame(changing, error)
+        return file.getvalue()
+
+    def restore(self, saved: bytes) -> None:
+        _Named.objects = self._references
+        changing = pickle.loads(saved)
+        attributes = vars(self._target)
+        for name in [n for n in attributes if n not in changing and n not in self._constants]:
+            del attributes[name]
+        for name, value in self._constants.items():
+            if name not in changing:
+                attributes[name] = value
+        attributes.update(changing)
+
+    def _blame(self, changing: dict[str, Any], error: Exception) -> None:
+        for name, value in changing.items():
+            try:
+                _Pickler(io.BytesIO(), self._names).dump(value)
+            except Exception as cause:
+                raise UnsupportedEnvError(
+                    f"{type(self._target).__name__}.{name}: {type(value).__name__} cannot be "
+                    f'pickled ({cause}). If it never changes, pass codec=planvec.Copied(["{name}"]). '
+                    f"{ADVICE}"
+                ) from cause
+        raise UnsupportedEnvError(f"{self._target}: cannot be pickled ({error}). {ADVICE}") from error
+
+
+class CopiedCodec(Codec):
+    """Saves the attributes of the unwrapped environment.
+
+    Args:
+        env: The environment.
+        constants: Names of attributes that never change (large tables, handles).
+
+    Raises:
+        UnsupportedEnvError: It pickles itself as constructor arguments (`EzPickle`), or has an
+            attribute that cannot be pickled.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], constants: Sequence[str] = ()) -> None:
+        if isinstance(env, EzPickle):
+            raise UnsupportedEnvError(
+                f"{type(env).__name__} is an EzPickle environment: a copy of it is a new one, made "
+                f"from its constructor's arguments, in another state. {ADVICE}"
+            )
+        # The generator is saved beside the pickle, in a microsecond instead of fifty.
+        generators = {"np_random": env.np_random}
+        self._attributes = _Attributes(env, [*constants, "_np_random"], {"env": env, **generators})
+        self.get(env)
+
+    def get(self, env: Any) -> bytes:
+        return self._attributes.save()
+
+    def set(self, env: Any, value: bytes) -> None:
+        self._attributes.restore(value)
+
+    def reseed(self, env: Any, seed: int) -> None:
+        """Reseed the generators that the environment keeps as attributes of its own."""
+        for index, (name, value) in enumerate(sorted(vars(env).items())):
+            if name != "_np_random" and isinstance(value, np.random.Generator):
+                fresh = type(value.bit_generator)(np.random.SeedSequence([seed, index]))
+                value.bit_generator.state = fresh.state
+
+
+class CopiedWrapperCodec(WrapperCodec):
+    """Saves the attributes of a wrapper that planvec does not know."""
+
+    draws = True
+
+    def __init__(self, wrapper: Any) -> None:
+        kept = {"env": wrapper.env, "wrapper": wrapper, "base": wrapper.unwrapped}
+        self._attributes = _Attributes(wrapper, ["env"], kept)
+        self.get(wrapper)
+
+    def get(self, wrapper: Any) -> bytes:
+        return self._attributes.save()
+
+    def set(self, wrapper: Any, value: bytes) -> None:
+        self._attributes.restore(value)
+
+
+class Copied:
+    """`codec=planvec.Copied(["table"])`: `copied`, with the attributes named that never change.
+
+    Args:
+        constants: Attribute names of the unwrapped environment.
+    """
+
+    def __init__(self, constants: Sequence[str] = ()) -> None:
+        self.constants = tuple(constants)
+
+    def __call__(self, env: gymnasium.Env[Any, Any]) -> CopiedCodec:
+        return CopiedCodec(env, self.constants)

@@ -1,0 +1,79 @@
+"""The state of NumPy's PCG64 generator, the one behind Gymnasium's `np_random`, as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
+
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["GENERATOR", "get_generator", "pack_generators", "reseed_generator", "set_generator", "unpack_generators"]
+
+GENERATOR = np.dtype(
+    [("state", "V16"), ("increment", "V16"), ("spare", "<u4"), ("has_spare", "?")]
+)
+"""Two 128-bit integers, little-endian, and the 32 bits left over from the last draw."""
+
+
+def get_generator(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """The state of `env.np_random` as NumPy gives it.
+
+    Raises:
+        UnsupportedEnvError: It is not the PCG64 that Gymnasium makes.
+    """
+    state: dict[str, Any] = dict(env.np_random.bit_generator.state)
+    if state["bit_generator"] != "PCG64":
+        raise UnsupportedEnvError(
+            f"{env}: np_random is a {state['bit_generator']}, expected Gymnasium's PCG64; seed it "
+            'with super().reset(seed=seed), or pass codec="replay"'
+        )
+    return state
+
+
+def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
+    """Put `env.np_random` into a state that `get_generator` gave."""
+    env.np_random.bit_generator.state = state
+
+
+def reseed_generator(env: gymnasium.Env[Any, Any], seed: int) -> None:
+    """Seed `env.np_random` exactly as `gymnasium.Env.reset(seed=seed)` does."""
+    generator, _ = seeding.np_random(seed)
+    env.np_random.bit_generator.state = generator.bit_generator.state
+
+
+def pack_generators(states: Sequence[dict[str, Any]], records: NDArray[Any]) -> None:
+    """Write generator states into records `[B]` of dtype `GENERATOR`."""
+    numbers = [state["state"] for state in states]
+    for field, key in (("state", "state"), ("increment", "inc")):
+        joined = b"".join([number[key].to_bytes(16, "little") for number in numbers])
+        records[field] = np.frombuffer(joined, "V16")
+    records["spare"] = [state["uinteger"] for state in states]
+    records["has_spare"] = [state["has_uint32"] for state in states]
+
+
+def unpack_generators(records: NDArray[Any]) -> list[dict[str, Any]]:
+    """Generator states from records `[B]`."""
+    rows = zip(
+        records["state"].tolist(),
+        records["increment"].tolist(),
+        records["spare"].tolist(),
+        records["has_spare"].tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "bit_generator": "PCG64",
+            "state": {
+                "state": int.from_bytes(state, "little"),
+                "inc": int.from_bytes(increment, "little"),
+            },
+            "has_uint32": int(has_spare),
+            "uinteger": spare,
+        }
+        for state, increment, spare, has_spare in rows
+    ]

@@ -1,0 +1,91 @@
+"""Gymnasium's toy text: a cell or a hand of cards, and the generator that steps draw from.
+
+What only `render` shows (the last action, the dealer's card) is part of the state too, so that a rendered
+state looks as it did when it was reached.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
+
+from planvec.codecs.base import Codec
+
+__all__ = ["CODECS"]
+
+_NONE = -1
+"""Stands for `lastaction = None`."""
+
+
+class GridCodec(Codec):
+    """FrozenLake and CliffWalking: the cell."""
+
+    dtype = np.dtype([("cell", "<i8"), ("last_action", "i1")])
+
+    def get(self, env: Any) -> Any:
+        return env.s, _NONE if env.lastaction is None else env.lastaction
+
+    def set(self, env: Any, value: Any) -> None:
+        env.s, last_action = value
+        env.lastaction = None if last_action == _NONE else last_action
+
+    def observe(self, env: Any) -> Any:
+        return int(env.s)
+
+
+class TaxiCodec(Codec):
+    """The encoded cell, passenger and destination; whether the passenger may still change it."""
+
+    dtype = np.dtype(
+        [("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")]
+    )
+
+    def get(self, env: Any) -> Any:
+        last_action = _NONE if env.lastaction is None else env.lastaction
+        return env.s, env.fickle_step, last_action, env.taxi_orientation
+
+    def set(self, env: Any, value: Any) -> None:
+        env.s, env.fickle_step, last_action, env.taxi_orientation = value
+        env.lastaction = None if last_action == _NONE else last_action
+
+    def observe(self, env: Any) -> Any:
+        return int(env.s)
+
+
+class BlackjackCodec(Codec):
+    """Both hands, padded with zeros. No hand grows beyond 22 cards: it would hold 22 aces."""
+
+    dtype = np.dtype(
+        [("player", "i1", 22), ("dealer", "i1", 22), ("top_suit", "<U1"), ("top_value", "<U2")]
+    )
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._size = 22
+
+    def get(self, env: Any) -> Any:
+        return (
+            env.player + [0] * (self._size - len(env.player)),
+            env.dealer + [0] * (self._size - len(env.dealer)),
+            env.dealer_top_card_suit,
+            env.dealer_top_card_value_str,
+        )
+
+    def set(self, env: Any, value: Any) -> None:
+        player, dealer, env.dealer_top_card_suit, env.dealer_top_card_value_str = value
+        env.player = [card for card in player.tolist() if card]
+        env.dealer = [card for card in dealer.tolist() if card]
+
+    def observe(self, env: Any) -> Any:
+        return env._get_obs()
+
+
+CODECS: dict[type, type[Codec]] = {
+    BlackjackEnv: BlackjackCodec,
+    CliffWalkingEnv: GridCodec,
+    FrozenLakeEnv: GridCodec,
+    TaxiEnv: TaxiCodec,
+}
+"""Environment class -> codec."""

@@ -1,0 +1,71 @@
+"""The exception tree: every error that planvec raises on purpose derives from `PlanvecError`."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ClosedError",
+    "EnvError",
+    "InvalidBatchError",
+    "PlanvecError",
+    "RemoteTraceback",
+    "UnsupportedEnvError",
+    "WorkerCrashedError",
+    "WorkerStartError",
+    "WorkerTimeoutError",
+]
+
+
+class PlanvecError(Exception):
+    """Base class of every error in planvec."""
+
+
+class InvalidBatchError(PlanvecError, ValueError):
+    """An argument of a batch call is wrong; nothing was sent.
+
+    The message reads "actions: expected shape (256, 2), got (256,)".
+    """
+
+
+class UnsupportedEnvError(PlanvecError):
+    """The environment cannot be saved and restored faithfully; the message names what to do."""
+
+
+class EnvError(PlanvecError):
+    """The environment itself raised, or returned something that its spaces do not allow.
+
+    Attributes:
+        row: Index in the batch of the row that failed, or None where the call had no rows.
+        action: The action of that row, or None.
+    """
+
+    def __init__(self, message: str, *, row: int | None = None, action: object = None) -> None:
+        super().__init__(message)
+        self.row = row
+        self.action = action
+
+
+class WorkerStartError(PlanvecError):
+    """A worker process did not come up: its factory raised, hung, or could not be sent."""
+
+
+class WorkerCrashedError(PlanvecError):
+    """A worker process died (a signal, or an exit) while it had work to do."""
+
+
+class WorkerTimeoutError(PlanvecError, TimeoutError):
+    """An answer did not come in time."""
+
+
+class ClosedError(PlanvecError):
+    """The object was used after `close()`."""
+
+
+class RemoteTraceback(PlanvecError):
+    """The text of a traceback from a worker; the `__cause__` of the error raised in the parent."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text.rstrip()}\n"""'

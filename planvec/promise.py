@@ -1,0 +1,50 @@
+"""A promise: the answer to a call that may still be under way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+__all__ = ["Completed", "Promise"]
+
+T = TypeVar("T")
+
+
+class Promise(ABC, Generic[T]):
+    """The answer to a call: ask with `done()`, take with `result()` or by calling it.
+
+    Several promises may be pending; they may be read in any order, more than once, or never.
+    """
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether `result()` would return (or raise) at once. Never blocks."""
+
+    @abstractmethod
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the answer and return it.
+
+        Args:
+            timeout: Seconds to wait; None waits as long as it takes.
+
+        Raises:
+            WorkerTimeoutError: Not ready in time; the promise stays valid and may be asked again.
+            PlanvecError: The error of the call itself.
+        """
+
+    def __call__(self) -> T:
+        """The same as `result()`."""
+        return self.result()
+
+
+class Completed(Promise[T]):
+    """A promise that was kept when it was made: what stepping in this process returns."""
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def done(self) -> bool:
+        return True
+
+    def result(self, timeout: float | None = None) -> T:
+        return self._value

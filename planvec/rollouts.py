@@ -1,0 +1,154 @@
+"""The arguments and the results of `rollout_batch`. Letters: B rows, H horizon."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec import space_arrays
+from planvec.arrays import StateFormat, check_actions, check_seeds, check_states
+from planvec.errors import InvalidBatchError
+from planvec.random_actions import ActionStreams
+from planvec.transitions import Rollouts
+
+__all__ = ["RolloutOutputs", "RolloutPlan", "check_rollouts"]
+
+
+@dataclass(slots=True)
+class RolloutOutputs:
+    """Where the rows of a batch of rollouts go; the fields of `Rollouts`."""
+
+    final_states: NDArray[Any]
+    returns: NDArray[np.float64]
+    num_steps: NDArray[np.int64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, num_rows: int, state_dtype: np.dtype[Any]) -> RolloutOutputs:
+        """Fresh arrays for `num_rows` rows."""
+        return cls(
+            np.empty(num_rows, state_dtype),
+            np.empty(num_rows),
+            np.empty(num_rows, np.int64),
+            np.empty(num_rows, bool),
+            np.empty(num_rows, bool),
+        )
+
+    def rollouts(self) -> Rollouts:
+        """The user's form."""
+        return Rollouts(
+            self.final_states, self.returns, self.num_steps, self.terminated, self.truncated
+        )
+
+
+@dataclass(slots=True)
+class RolloutPlan:
+    """The checked arguments of `rollout_batch`.
+
+    Attributes:
+        states: `[B]`.
+        horizon: H.
+        actions: The actions of all rows one after another, `[B * H, ...]`; None draws them.
+        seed: Of the random actions.
+        first_row: Index in the whole batch of the first row here: the streams go by it.
+        seeds: `[B]` uint64, or None.
+        discount: Factor per step.
+    """
+
+    states: NDArray[Any]
+    horizon: int
+    actions: Any
+    seed: int
+    first_row: int
+    seeds: NDArray[np.uint64] | None
+    discount: float
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def part(self, rows: slice) -> RolloutPlan:
+        """The plan for some of the rows."""
+        steps = slice(rows.start * self.horizon, rows.stop * self.horizon)
+        return replace(
+            self,
+            states=self.states[rows],
+            actions=None if self.actions is None else space_arrays.take_rows(self.actions, steps),
+            first_row=self.first_row + rows.start,
+            seeds=None if self.seeds is None else self.seeds[rows],
+        )
+
+    def sequences(self, space: Space[Any]) -> Callable[[int], Iterable[Any]]:
+        """For each row the actions to take, each as `env.step` takes it."""
+        if self.actions is not None:
+            listed = space_arrays.list_rows(space, self.actions)
+            return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]
+        streams = ActionStreams(space, self.seed)
+
+        def draw(row: int) -> Iterator[Any]:
+            streams.start(self.first_row + row)
+            while True:
+                yield from streams.block()
+
+        return draw
+
+
+def check_rollouts(
+    action_space: Space[Any],
+    state_format: StateFormat,
+    states: Any,
+    horizon: int,
+    actions: Any,
+    seed: int | None,
+    seeds: Any,
+    discount: float,
+) -> RolloutPlan:
+    """Check and broadcast the arguments of `rollout_batch`; see there.
+
+    Raises:
+        InvalidBatchError: Naming the argument, what was expected and what came.
+    """
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
+        raise InvalidBatchError(f"horizon: expected an integer of at least 1, got {horizon!r}")
+    if not 0 <= discount <= 1:
+        raise InvalidBatchError(f"discount: expected a number in [0, 1], got {discount!r}")
+    seed = secrets.randbits(63) if seed is None else seed
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
+        raise InvalidBatchError(f"seed: expected an integer in [0, 2**64), got {seed!r}")
+    num_rows = None
+    if actions is not None:
+        actions, num_rows = _check_sequences(action_space, actions, int(horizon))
+    states = check_states(state_format, states, num_rows)
+    seeds = check_seeds(seeds, len(states))
+    return RolloutPlan(states, int(horizon), actions, int(seed), 0, seeds, float(discount))
+
+
+def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any, int]:
+    """Actions `[B, H, ...]` as `[B * H, ...]`, and B."""
+    if not space_arrays.is_fixed(space):
+        lengths = {len(sequence) for sequence in actions}
+        if lengths - {horizon}:
+            raise InvalidBatchError(f"actions: expected {horizon} per row, got {sorted(lengths)}")
+        flat, _ = check_actions(space, [action for sequence in actions for action in sequence])
+        return flat, len(actions)
+    shapes = []
+
+    def flatten(leaf: Any) -> Any:
+        array = np.asarray(leaf)
+        shapes.append(array.shape)
+        if array.ndim < 2 or array.shape[1] != horizon:
+            raise InvalidBatchError(
+                f"actions: expected shape (B, {horizon}, *action shape), got {array.shape}"
+            )
+        return array.reshape(-1, *array.shape[2:])
+
+    flat, total = check_actions(space, space_arrays.map_leaves(flatten, actions))
+    if len({shape[0] for shape in shapes}) > 1:
+        raise InvalidBatchError(f"actions: expected as many rows in every part, got {shapes}")
+    return flat, total // horizon

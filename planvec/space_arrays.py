@@ -1,0 +1,195 @@
+"""Batches of space elements as (nested) arrays: allocate, check, stack, slice, copy.
+
+A batch of elements of a *fixed-size* space (Box, Discrete, MultiDiscrete, MultiBinary, and Dict or
+Tuple of those) is a tree of arrays `[B, ...]`, in the layout of `gymnasium.vector`. Elements of
+any other space (Text, Sequence, Graph, OneOf, a custom space) are kept as a list of B elements
+until Gymnasium's own `concatenate` makes its form of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from numpy.typing import NDArray
+
+from planvec.errors import EnvError
+
+__all__ = [
+    "copy_rows",
+    "empty_rows",
+    "finish_rows",
+    "is_fixed",
+    "leaves",
+    "list_rows",
+    "map_leaves",
+    "stack_rows",
+    "take_row",
+    "take_rows",
+]
+
+_LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def is_fixed(space: Space[Any]) -> bool:
+    """Whether every element of the space takes the same number of bytes."""
+    if isinstance(space, spaces.Dict):
+        return all(is_fixed(child) for child in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return all(is_fixed(child) for child in space.spaces)
+    return isinstance(space, _LEAVES) and space.dtype != np.dtype(object)
+
+
+def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty) -> Any:
+    """A tree of uninitialised arrays `[num_rows, ...]`, or a list where the size is not fixed.
+
+    Args:
+        space: The space of one element.
+        num_rows: B.
+        allocate: `allocate(shape, dtype=...)`, called once per leaf.
+    """
+    if is_fixed(space):
+        return create_empty_array(space, n=num_rows, fn=allocate)
+    return [None] * num_rows
+
+
+def leaves(tree: Any) -> Iterator[NDArray[Any]]:
+    """The arrays of a tree, in order."""
+    if isinstance(tree, dict):
+        for child in tree.values():
+            yield from leaves(child)
+    elif isinstance(tree, tuple):
+        for child in tree:
+            yield from leaves(child)
+    else:
+        yield tree
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The same tree with `function` applied to each leaf."""
+    if isinstance(tree, dict):
+        return {key: map_leaves(function, child) for key, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map_leaves(function, child) for child in tree)
+    return function(tree)
+
+
+def take_rows(tree: Any, rows: Any) -> Any:
+    """Rows of a batch: views for a slice, copies for an index array."""
+    return tree[rows] if isinstance(tree, np.ndarray) else map_leaves(lambda leaf: leaf[rows], tree)
+
+
+def take_row(space: Space[Any], tree: Any, row: int) -> Any:
+    """One element of a finished batch, as the environment itself would return it."""
+    if isinstance(space, spaces.Dict):
+        return {key: take_row(child, tree[key], row) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            take_row(child, part, row) for child, part in zip(space.spaces, tree, strict=True)
+        )
+    return tree[row]
+
+
+def copy_rows(source: Any, target: Any, rows: slice) -> None:
+    """Copy a whole batch into `rows` of another one."""
+    if isinstance(target, dict):
+        for key, child in target.items():
+            copy_rows(source[key], child, rows)
+    elif isinstance(target, tuple):
+        for part, child in zip(source, target, strict=True):
+            copy_rows(part, child, rows)
+    else:
+        target[rows] = source
+
+
+def list_rows(space: Space[Any], tree: Any) -> list[Any]:
+    """The elements of a batch, each in the form that `env.step` takes.
+
+    Discrete actions become Python ints. Arrays are rows of one private copy: an environment may
+    keep its action, and the memory that the batch came in is used again.
+    """
+    if isinstance(tree, list):
+        return tree
+    if isinstance(space, spaces.Discrete):
+        return list(tree.tolist())
+    if isinstance(tree, np.ndarray):
+        return list(tree.copy())
+    return list(iterate(space, map_leaves(np.copy, tree)))
+
+
+def finish_rows(space: Space[Any], rows: Any) -> Any:
+    """The user's form of a batch: a tree of arrays as it is, a list through Gymnasium."""
+    if isinstance(rows, list):
+        return concatenate(space, rows, create_empty_array(space, n=len(rows)))
+    return rows
+
+
+def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
+    """Stack the elements that an environment returned into `out`, checking each.
+
+    Args:
+        space: The space that they should be in.
+        rows: B elements.
+        out: What `empty_rows(space, B)` gave.
+
+    Raises:
+        EnvError: An element has another shape, kind of dtype or structure than the space says;
+            `row` is its index.
+    """
+    if isinstance(out, list):
+        out[:] = rows
+    elif isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            stack_rows(child, _column(space, rows, key), out[key])
+    elif isinstance(space, spaces.Tuple):
+        for index, child in enumerate(space.spaces):
+            stack_rows(child, _column(space, rows, index), out[index])
+    else:
+        _stack_leaf(space, rows, out)
+
+
+def _column(space: Space[Any], rows: Sequence[Any], key: Any) -> list[Any]:
+    try:
+        return [row[key] for row in rows]
+    except (KeyError, IndexError, TypeError):
+        for index, row in enumerate(rows):
+            try:
+                row[key]
+            except (KeyError, IndexError, TypeError) as error:
+                raise EnvError(
+                    f"observation: expected an element of {space}, got {row!r} without {key!r}",
+                    row=index,
+                ) from error
+        raise
+
+
+def _fits(space: Space[Any], stacked: NDArray[Any]) -> bool:
+    if isinstance(space, spaces.Box):
+        return stacked.dtype == space.dtype
+    return stacked.dtype.kind in "iub"
+
+
+def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> None:
+    if not len(rows):
+        return
+    try:
+        stacked = np.array(rows)
+    except ValueError:  # rows of different shapes
+        stacked = None
+    # Compared before it is assigned: NumPy would broadcast a (1,) observation into (3,).
+    if stacked is not None and stacked.shape == out.shape and _fits(space, stacked):
+        out[...] = stacked
+        return
+    for index, row in enumerate(rows):
+        got = np.asarray(row)
+        if got.shape != out.shape[1:] or not _fits(space, got):
+            raise EnvError(
+                f"observation: expected shape {out.shape[1:]} and dtype {out.dtype} as in {space}, "
+                f"got shape {got.shape} and dtype {got.dtype}; return it as the space says, or "
+                "declare the space that you return",
+                row=index,
+            )
+        out[index] = got

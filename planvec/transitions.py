@@ -1,0 +1,135 @@
+"""What a batch call returns, and the protocol that planners see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.space_arrays import take_row
+
+__all__ = ["BatchStepper", "Rollouts", "Start", "Transitions"]
+
+
+class Transitions(NamedTuple):
+    """The outcome of one batch of transitions; B rows in the order of the arguments.
+
+    Attributes:
+        new_states: `[B]` states, one record per row; None with `return_state=False`.
+        observations: `[B, ...]` stacked by the observation space (nested for Dict and Tuple).
+        rewards: `[B]` float64, summed over the `dt` steps of a row.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+        infos: Gymnasium's vector form (arrays with `_key` masks), and `num_steps` `[B]` int64,
+            the number of environment steps that each row took.
+    """
+
+    new_states: NDArray[Any] | None
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: dict[str, Any]
+
+    def first(self, space: gymnasium.Space[Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """The first row as `gymnasium.Env.step` would return it.
+
+        Args:
+            space: The observation space.
+        """
+        return (
+            take_row(space, self.observations, 0),
+            float(self.rewards[0]),
+            bool(self.terminated[0]),
+            bool(self.truncated[0]),
+            _first_info(self.infos),
+        )
+
+
+def _first_info(infos: dict[str, Any]) -> dict[str, Any]:
+    info = {}
+    for key, values in infos.items():
+        if infos.get(f"_{key}", (False,))[0]:
+            info[key] = _first_info(values) if isinstance(values, dict) else values[0]
+    return info
+
+
+class Start(NamedTuple):
+    """The beginning of an episode.
+
+    Attributes:
+        state: One state record (a scalar of the state dtype, or a `SavedState`).
+        observation: The first observation.
+        info: The environment's info.
+    """
+
+    state: Any
+    observation: Any
+    info: dict[str, Any]
+
+
+class Rollouts(NamedTuple):
+    """The outcome of one batch of rollouts.
+
+    Attributes:
+        final_states: `[B]` states at the end of each rollout.
+        returns: `[B]` float64, discounted sum of rewards.
+        num_steps: `[B]` int64, environment steps taken.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+    """
+
+    final_states: NDArray[Any]
+    returns: NDArray[np.float64]
+    num_steps: NDArray[np.int64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+@runtime_checkable
+class BatchStepper(Protocol):
+    """All that a planner needs: `PlanEnv` and `BatchEnv` are both of this kind.
+
+    Shapes: B rows; `actions` `[B, *action shape]`, `states` `[B]` of `state_dtype`. With
+    `blocking=True` a call returns the named tuple, with False a `Promise` of it; None takes the
+    stepper's own default.
+    """
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]: ...
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]: ...
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]: ...
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start: ...
+
+    def step_batch(
+        self,
+        actions: Any,
+        states: Any = None,
+        dt: int | Sequence[int] | NDArray[np.integer[Any]] = 1,
+        *,
+        seeds: Any = None,
+        return_state: bool = True,
+        blocking: bool | None = None,
+    ) -> Any: ...
+
+    def rollout_batch(
+        self,
+        states: Any = None,
+        horizon: int = 1,
+        *,
+        actions: Any = None,
+        seed: int | None = None,
+        seeds: Any = None,
+        discount: float = 1.0,
+        blocking: bool | None = None,
+    ) -> Any: ...
+
+    def observe(self, states: Any) -> Any: ...
