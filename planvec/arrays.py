@@ -21,6 +21,7 @@ __all__ = [
     "StateFormat",
     "check_actions",
     "check_batch",
+    "check_seed",
     "check_seeds",
     "check_states",
     "one_action",
@@ -252,6 +253,18 @@ def _check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
         row = int(np.argmax(array < 1))
         raise InvalidBatchError(f"dt[{row}]: expected at least 1, got {array[row]}")
     return array.astype(np.int64, copy=False)
+
+
+def check_seed(seed: Any) -> int:
+    """One seed in [0, 2**64).
+
+    Raises:
+        InvalidBatchError: Anything else.
+    """
+    is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not is_integer or not 0 <= seed < 2**64:
+        raise InvalidBatchError(f"seed: expected an integer in [0, 2**64), got {seed!r}")
+    return int(seed)
 
 
 def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:

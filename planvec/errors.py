@@ -34,14 +34,22 @@ class EnvError(PlanvecError):
     """The environment itself raised, or returned something that its spaces do not allow.
 
     Attributes:
+        detail: What went wrong.
         row: Index in the batch of the row that failed, or None where the call had no rows.
         action: The action of that row, or None.
     """
 
-    def __init__(self, message: str, *, row: int | None = None, action: object = None) -> None:
-        super().__init__(message)
+    def __init__(self, detail: str, *, row: int | None = None, action: object = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
         self.row = row
         self.action = action
+
+    def __str__(self) -> str:
+        if self.row is None:
+            return self.detail
+        action = "" if self.action is None else f", action {self.action!r}"
+        return f"row {self.row}{action}: {self.detail}"
 
 
 class WorkerStartError(PlanvecError):

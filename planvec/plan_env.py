@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from planvec import space_arrays
-from planvec.arrays import Batch, StateFormat, check_batch, check_states, one_action
+from planvec.arrays import Batch, StateFormat, check_batch, check_seed, check_states, one_action
 from planvec.codecs import codec_for
 from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.registry import CodecChoice
@@ -29,7 +29,7 @@ from planvec.promise import Completed, Promise
 from planvec.rollouts import RolloutOutputs, RolloutPlan, check_rollouts
 from planvec.transitions import Start, Transitions
 
-__all__ = ["Outputs", "PlanEnv", "make_env"]
+__all__ = ["EnvDescription", "Outputs", "PlanEnv", "make_env"]
 
 _UNLIMITED = 2**62
 
@@ -108,6 +108,19 @@ class Outputs:
         )
 
 
+@dataclass(slots=True)
+class EnvDescription:
+    """What the parent must know of an environment that lives in another process."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    state_format: StateFormat
+    spec: EnvSpec | None
+    render_mode: str | None
+    metadata: dict[str, Any]
+    base_state: Any
+
+
 class PlanEnv:
     """One environment whose transitions are pure functions of (state, action, dt, seed).
 
@@ -171,6 +184,18 @@ class PlanEnv:
         """Gymnasium's spec of the environment."""
         return self._env.spec
 
+    def describe(self) -> EnvDescription:
+        """Spaces, state format and spec, for the other side of a process boundary."""
+        return EnvDescription(
+            self.observation_space,
+            self.action_space,
+            self.state_format,
+            self.spec,
+            self._env.render_mode,
+            dict(self._env.metadata),
+            self._state,
+        )
+
     # -- the base state -----------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
@@ -184,12 +209,12 @@ class PlanEnv:
             EnvError: The environment raised.
         """
         self._check_open()
-        seed = secrets.randbits(32) if seed is None else int(seed)
+        seed = secrets.randbits(32) if seed is None else check_seed(seed)
         try:
             observation, info = self._codec.reset(seed, copy.deepcopy(options))
             value = self._codec.get(copy.deepcopy(observation))
-        except (Exception, SystemExit) as error:
-            raise EnvError(f"reset raised {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            raise self._env_error(error, None, None) from error
         states = np.zeros(1, self.state_dtype)
         self._codec.dump(Rows([value], [0], [False], [False]), states)
         self._state = states[0]
@@ -342,7 +367,7 @@ class PlanEnv:
             try:
                 self._codec.set(value)
                 frames.append(self._env.render())
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 raise self._env_error(error, row, None) from error
         return frames
 
@@ -487,18 +512,18 @@ class PlanEnv:
         if self._closed:
             raise ClosedError("this PlanEnv was closed")
 
-    def _env_error(self, error: BaseException, row: int, actions: list[Any] | None) -> BaseException:
+    def _env_error(
+        self, error: BaseException, row: int | None, actions: list[Any] | None
+    ) -> BaseException:
         """What to raise for an error in a row."""
         if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
             return error  # the user's Ctrl-C
         if isinstance(error, UnsupportedEnvError):
             return error
-        if isinstance(error, EnvError) and error.row is not None:
-            row = error.row
-        name = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
-        action = None if actions is None else actions[row]
-        tail = "" if actions is None else f", action {action!r}"
-        return EnvError(f"row {row}{tail}: {name}{error}", row=row, action=action)
+        detail = f"{type(error).__name__}: {error}"
+        if isinstance(error, EnvError):
+            detail, row = error.detail, row if error.row is None else error.row
+        return EnvError(detail, row=row, action=None if actions is None or row is None else actions[row])
 
 
 class _Found:

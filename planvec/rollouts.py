@@ -12,7 +12,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec import space_arrays
-from planvec.arrays import StateFormat, check_actions, check_seeds, check_states
+from planvec.arrays import StateFormat, check_actions, check_seed, check_seeds, check_states
 from planvec.errors import InvalidBatchError
 from planvec.random_actions import ActionStreams
 from planvec.transitions import Rollouts
@@ -118,15 +118,13 @@ def check_rollouts(
         raise InvalidBatchError(f"horizon: expected an integer of at least 1, got {horizon!r}")
     if not 0 <= discount <= 1:
         raise InvalidBatchError(f"discount: expected a number in [0, 1], got {discount!r}")
-    seed = secrets.randbits(63) if seed is None else seed
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-        raise InvalidBatchError(f"seed: expected an integer in [0, 2**64), got {seed!r}")
+    seed = secrets.randbits(63) if seed is None else check_seed(seed)
     num_rows = None
     if actions is not None:
         actions, num_rows = _check_sequences(action_space, actions, int(horizon))
     states = check_states(state_format, states, num_rows)
     seeds = check_seeds(seeds, len(states))
-    return RolloutPlan(states, int(horizon), actions, int(seed), 0, seeds, float(discount))
+    return RolloutPlan(states, int(horizon), actions, seed, 0, seeds, float(discount))
 
 
 def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any, int]:

@@ -1,0 +1,70 @@
+"""A `PlanEnv` in this process where a `Pool` of workers could be: what `num_workers=0` is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planvec.arrays import Batch
+from planvec.plan_env import EnvDescription, Outputs, PlanEnv
+from planvec.promise import Completed, Promise
+from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.transitions import Rollouts, Transitions
+from planvec.workers.pool import Stats
+
+__all__ = ["InProcess"]
+
+
+class InProcess:
+    """The interface of `Pool`, served by this process.
+
+    Args:
+        plan_env: The environment; closed with this.
+    """
+
+    num_workers = 0
+
+    def __init__(self, plan_env: PlanEnv) -> None:
+        self._plan_env = plan_env
+        self.description: EnvDescription = plan_env.describe()
+        self.stats = Stats()
+
+    def step(self, batch: Batch, return_state: bool, keep: bool) -> Promise[Transitions]:
+        """Step checked rows."""
+        space, dtype = self._plan_env.observation_space, self._plan_env.state_dtype
+        out = Outputs.empty(len(batch), dtype, space, return_state)
+        columns = self._plan_env.step_rows(batch, out)
+        self._count(len(batch))
+        return Completed(out.transitions(space, columns))
+
+    def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
+        """Roll out checked rows."""
+        out = RolloutOutputs.empty(len(plan), self._plan_env.state_dtype)
+        self._plan_env.rollout_rows(plan, out)
+        self._count(len(plan))
+        return Completed(out.rollouts())
+
+    def _count(self, num_rows: int) -> None:
+        self.stats.num_rows += num_rows
+        self.stats.num_chunks += 1
+
+    def observe(self, states: np.ndarray[Any, Any]) -> Any:
+        """The observations of checked states."""
+        return self._plan_env.observe(states)
+
+    def render(self, states: np.ndarray[Any, Any]) -> list[Any]:
+        """The frames of checked states."""
+        return self._plan_env.render(states)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the environment."""
+        return getattr(self._plan_env, name)(*args, **kwargs)
+
+    def call_all(self, name: str, *args: Any) -> None:
+        """Call a method of the environment."""
+        self.call(name, *args)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._plan_env.close()

@@ -1,0 +1,90 @@
+"""`make`: from an id, a spec or a factory to a `BatchEnv`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from planvec.batch_env import BatchEnv
+from planvec.codecs import register_codec, registered_codecs
+from planvec.codecs.registry import CodecChoice
+from planvec.plan_env import PlanEnv
+from planvec.workers.external_process import ExternalProcess, close_all
+
+__all__ = ["make"]
+
+
+class _Factory:
+    """Makes the `PlanEnv` of a worker, and teaches the worker the codecs that the user registered."""
+
+    def __init__(self, source: Any, options: dict[str, Any]) -> None:
+        self._source = source
+        self._options = options
+        self._codecs = registered_codecs()
+
+    def __call__(self) -> PlanEnv:
+        for env_class, codec in self._codecs.items():
+            register_codec(env_class, codec)
+        return PlanEnv(self._source, **self._options)
+
+
+def make(
+    env: str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]],
+    *,
+    num_workers: int | None = None,
+    blocking: bool = True,
+    start_method: str | None = None,
+    timeout: float | None = None,
+    max_restarts: int = 0,
+    info_keys: Sequence[str] | None = None,
+    codec: CodecChoice = None,
+    **make_kwargs: Any,
+) -> BatchEnv:
+    """Open an environment for planning.
+
+    Args:
+        env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a
+            `gymnasium.Env`: a lambda, a closure or a function from a notebook will do.
+        num_workers: Worker processes; 0 steps in this process; None takes one per available core.
+        blocking: Whether batch calls wait by default, or return promises.
+        start_method: "spawn" (default), "forkserver" or "fork". No `__main__` guard is needed.
+        timeout: Seconds that one chunk may take before its worker is killed; None: for ever.
+        max_restarts: How often the same chunk is sent again after its worker died.
+        info_keys: The info keys to keep; None keeps all, `()` none.
+        codec: How states are saved; None picks. See `planvec.codec_for`.
+        make_kwargs: For `gymnasium.make`, where `env` is an id or a spec.
+
+    Raises:
+        gymnasium.error.Error: Unknown id.
+        UnsupportedEnvError: The environment cannot be saved faithfully; says what to do.
+        WorkerStartError: A worker did not come up; the remote traceback is its cause.
+    """
+    if isinstance(env, gymnasium.Env):
+        raise TypeError(
+            f"env: expected an id, an EnvSpec or a factory, got the environment {env}: every worker "
+            "makes its own. Pass lambda: make_it(), or step it here with BatchEnv(PlanEnv(env))"
+        )
+    if num_workers is None:
+        num_workers = len(os.sched_getaffinity(0))
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
+        raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
+    if isinstance(env, str) and ":" not in env:
+        # Resolved here, so that a worker needs no registration made in the user's script.
+        env = gymnasium.spec(env)
+    factory = _Factory(env, {"codec": codec, "info_keys": info_keys, **make_kwargs})
+    limits = {"blocking": blocking, "timeout": timeout, "max_restarts": max_restarts}
+    if num_workers == 0:
+        return BatchEnv(factory(), **limits)  # type: ignore[arg-type]
+    workers: list[ExternalProcess] = []
+    try:
+        for index in range(num_workers):
+            name = f"planvec-worker-{index}"
+            workers.append(ExternalProcess(factory, start_method=start_method, name=name))
+        return BatchEnv(workers, **limits)  # type: ignore[arg-type]
+    except BaseException:
+        close_all(workers)
+        raise

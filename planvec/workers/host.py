@@ -1,0 +1,250 @@
+"""The child's side: hosts one object and answers requests until the parent hangs up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from planvec.arrays import Batch
+from planvec.errors import EnvError
+from planvec.infos import Columns, check_picklable
+from planvec.plan_env import EnvDescription, Outputs, PlanEnv
+from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.space_arrays import take_rows
+from planvec.workers.failures import Failure
+from planvec.workers.messages import Channel, Frame, close_parent_channels
+from planvec.workers.slab import Slab, Slot
+
+__all__ = ["DONE", "FAILED", "READY", "Call", "Loose", "RolloutOptions", "main"]
+
+READY = b"ready"
+"""The object was made; the payload is what its `describe()` says."""
+DONE = b"done"
+"""The request was carried out; the payload is what does not fit into the slab."""
+FAILED = b"failed"
+"""It raised; the payload is a `Failure`."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A method call on the hosted object. `kind`: "call", "get" or "set" (an attribute)."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    kind: str = "call"
+
+
+@dataclass(slots=True)
+class Loose:
+    """Rows whose size is not fixed, which cannot lie in the slab; None where they do."""
+
+    states: Any = None
+    actions: Any = None
+    observations: Any = None
+    columns: Columns | None = None
+
+
+@dataclass(slots=True)
+class RolloutOptions:
+    """The arguments of `rollout_batch` that are not rows; see `RolloutPlan`."""
+
+    horizon: int
+    actions: Any
+    seed: int
+    first_row: int
+    discount: float
+
+
+def main(sock: socket.socket, memory: Any, factory: bytes, is_fork: bool) -> None:
+    """Run a worker: the target of the process.
+
+    Args:
+        sock: The worker's end of the pair.
+        memory: Holds the file descriptor of the slab (`.detach()`).
+        factory: The cloudpickled factory of the hosted object.
+        is_fork: Whether this process is a copy of the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if is_fork:
+        close_parent_channels()
+    channel = Channel(sock)
+    hosted = None
+    try:
+        hosted = _open(channel, memory.detach(), factory)
+        if hosted is not None:
+            hosted.serve()
+    except OSError:
+        pass  # the parent is gone: nobody is left to tell
+    finally:
+        with contextlib.suppress(BaseException):
+            if hosted is not None:
+                hosted.close()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        # Not sys.exit: threads that the environment left behind must not keep the process alive.
+        os._exit(0)
+
+
+def _open(channel: Channel, memory: int, factory: bytes) -> _Host | None:
+    """Make the hosted object and report it, or what went wrong."""
+    try:
+        hosted = cloudpickle.loads(factory)()
+        describe = getattr(hosted, "describe", None)
+        description = describe() if callable(describe) else None
+        payload = cloudpickle.dumps(description)
+        host = _Host(channel, hosted, description, memory)
+    except BaseException as error:
+        channel.send(Frame(0, FAILED, payload=pickle.dumps(Failure.of(error))))
+        return None
+    channel.send(Frame(0, READY, payload=payload))
+    return host
+
+
+class _Host:
+    """Answers requests, one after another.
+
+    Args:
+        channel: To the parent.
+        hosted: The object.
+        description: Of the environment, where it is a `PlanEnv`.
+        memory: The file descriptor of the slab.
+    """
+
+    def __init__(self, channel: Channel, hosted: Any, description: Any, memory: int) -> None:
+        self._channel = channel
+        self._hosted = hosted
+        self._verbs: dict[bytes, Callable[[Frame], bytes]] = {b"call": self._call}
+        self._slots: list[Slot] = []
+        if isinstance(hosted, PlanEnv) and isinstance(description, EnvDescription):
+            self._slots = Slab(description, memory).slots
+            self._verbs |= {
+                b"step": self._step,
+                b"rollout": self._rollout,
+                b"observe": self._observe,
+            }
+
+    def serve(self) -> None:
+        """Answer until the parent hangs up."""
+        channel = self._channel
+        while True:
+            channel.wait()
+            frame = channel.receive()
+            try:
+                payload = self._verbs[frame.verb](frame)
+                verb = DONE
+            except BaseException as error:
+                payload, verb = pickle.dumps(Failure.of(error)), FAILED
+            channel.send(Frame(frame.ticket, verb, frame.slot, frame.num_rows, payload))
+
+    def close(self) -> None:
+        """Close the hosted object, where it can be closed."""
+        close = getattr(self._hosted, "close", None)
+        if callable(close):
+            close()
+
+    def _call(self, frame: Frame) -> bytes:
+        call: Call = cloudpickle.loads(frame.payload)
+        if call.kind == "set":
+            setattr(self._hosted, call.name, *call.args)
+            return b""
+        value = getattr(self._hosted, call.name)
+        if call.kind == "call":
+            value = value(*call.args, **(call.kwargs or {}))
+        try:
+            return cloudpickle.dumps(value)
+        except Exception as error:
+            raise EnvError(
+                f"{call.name}: its value, a {type(value).__name__}, cannot be pickled ({error})"
+            ) from error
+
+    def _step(self, frame: Frame) -> bytes:
+        slot, rows = self._slots[frame.slot], slice(0, frame.num_rows)
+        loose: Loose = pickle.loads(frame.payload) if frame.payload else Loose()
+        (has_seeds, return_state) = slot.flags[0].item()
+        batch = Batch(
+            slot.states[rows] if slot.states is not None else loose.states,
+            loose.actions if loose.actions is not None else _rows(slot.actions, rows),
+            slot.dt[rows],
+            slot.seeds[rows] if has_seeds else None,
+        )
+        new_states = None
+        if return_state:
+            own = slot.new_states is not None
+            new_states = slot.new_states[rows] if own else np.empty(frame.num_rows, object)  # type: ignore[index]
+        observations = _rows(slot.observations, rows)
+        out = Outputs(
+            new_states,
+            [None] * frame.num_rows if observations is None else observations,
+            slot.rewards[rows],
+            slot.terminated[rows],
+            slot.truncated[rows],
+            slot.num_steps[rows],
+        )
+        columns = self._hosted.step_rows(batch, out)
+        return _pack(
+            Loose(
+                states=new_states if slot.new_states is None else None,
+                observations=out.observations if observations is None else None,
+                columns=columns or None,
+            )
+        )
+
+    def _rollout(self, frame: Frame) -> bytes:
+        slot, rows = self._slots[frame.slot], slice(0, frame.num_rows)
+        options, loose = pickle.loads(frame.payload)
+        plan = RolloutPlan(
+            states=loose.states if slot.states is None else slot.states[rows],
+            horizon=options.horizon,
+            actions=options.actions,
+            seed=options.seed,
+            first_row=options.first_row,
+            seeds=slot.seeds[rows] if slot.flags["has_seeds"][0] else None,
+            discount=options.discount,
+        )
+        own = slot.new_states is not None
+        out = RolloutOutputs(
+            slot.new_states[rows] if own else np.empty(frame.num_rows, object),  # type: ignore[index]
+            slot.rewards[rows],
+            slot.num_steps[rows],
+            slot.terminated[rows],
+            slot.truncated[rows],
+        )
+        self._hosted.rollout_rows(plan, out)
+        return _pack(Loose(states=None if own else out.final_states))
+
+    def _observe(self, frame: Frame) -> bytes:
+        slot, rows = self._slots[frame.slot], slice(0, frame.num_rows)
+        states = pickle.loads(frame.payload).states if slot.states is None else slot.states[rows]
+        found = _rows(slot.observations, rows)
+        listed: list[Any] | None = [None] * frame.num_rows if found is None else None
+        self._hosted.observe_rows(states, listed if found is None else found)
+        return _pack(Loose(observations=listed))
+
+
+def _rows(tree: Any, rows: slice) -> Any:
+    return None if tree is None else take_rows(tree, rows)
+
+
+def _pack(loose: Loose) -> bytes:
+    """Nothing, where everything lies in the slab."""
+    if all(getattr(loose, field.name) is None for field in fields(loose)):
+        return b""
+    try:
+        return pickle.dumps(loose, protocol=5)
+    except Exception:
+        if loose.columns:
+            check_picklable(loose.columns)
+        raise

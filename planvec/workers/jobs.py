@@ -1,0 +1,277 @@
+"""What a worker is asked to do: one job per request, which knows how to write it and read the answer.
+
+A job is written when it is sent, which may be later than it was asked for; `keep` then copies what the
+caller could change meanwhile.
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from planvec import space_arrays
+from planvec.arrays import Batch
+from planvec.errors import InvalidBatchError, PlanvecError
+from planvec.infos import Columns
+from planvec.plan_env import Outputs
+from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.workers.host import Call, Loose, RolloutOptions
+from planvec.workers.slab import Slot
+
+__all__ = ["CallJob", "Job", "ObserveJob", "RolloutJob", "StepJob"]
+
+
+class Job(ABC):
+    """One request to one worker.
+
+    Attributes:
+        verb: What the worker is asked.
+        rows: Which rows of the batch, or None for a call without rows.
+        error: Why it failed, once it is done.
+        num_attempts: How often it was sent.
+    """
+
+    verb: bytes
+    rows: slice | None = None
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.error: PlanvecError | None = None
+        self.num_attempts = 0
+
+    @property
+    def first_row(self) -> int:
+        """Where its rows begin in the batch."""
+        return self.rows.start if self.rows is not None else self._first_row
+
+    _first_row = 0
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows it has."""
+        return self.rows.stop - self.rows.start if self.rows is not None else 0
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether it may be sent again after a crash."""
+        return self.rows is not None
+
+    @abstractmethod
+    def write(self, slot: Slot | None) -> bytes:
+        """Write the inputs into the slot; returns the payload."""
+
+    @abstractmethod
+    def read(self, slot: Slot | None, payload: bytes) -> None:
+        """Copy the answer out."""
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Copy the inputs, which the caller may change before they are sent."""
+
+    def fail(self, error: PlanvecError) -> None:
+        """Be done, with an error."""
+        self.error, self.is_done = error, True
+
+    def describe(self) -> str:
+        """For error messages."""
+        if self.rows is None:
+            return self.verb.decode()
+        return f"{self.verb.decode()} of rows {self.rows.start} to {self.rows.stop - 1}"
+
+
+class CallJob(Job):
+    """A method call, or an attribute to get or set, on the hosted object.
+
+    Args:
+        call: What to do.
+        first_row: Where the rows among its arguments begin in the batch, for errors.
+
+    Raises:
+        InvalidBatchError: An argument cannot be pickled.
+    """
+
+    verb = b"call"
+
+    def __init__(self, call: Call, first_row: int = 0) -> None:
+        super().__init__()
+        self._first_row = first_row
+        self._name = call.name
+        self.value: Any = None
+        try:
+            self._payload = cloudpickle.dumps(call)
+        except Exception as error:
+            raise InvalidBatchError(
+                f"{call.name}: an argument cannot be pickled ({type(error).__name__}: {error}); "
+                "nothing was sent"
+            ) from error
+
+    def write(self, slot: Slot | None) -> bytes:
+        return self._payload
+
+    def read(self, slot: Slot | None, payload: bytes) -> None:
+        self.value = pickle.loads(payload) if payload else None
+
+    def keep(self) -> None:
+        pass  # pickled already
+
+    def describe(self) -> str:
+        return f"call of {self._name}"
+
+
+class StepJob(Job):
+    """One chunk of `step_batch`.
+
+    Args:
+        batch: The whole batch.
+        rows: The rows of this chunk.
+        out: Where the whole batch goes.
+    """
+
+    verb = b"step"
+
+    def __init__(self, batch: Batch, rows: slice, out: Outputs) -> None:
+        super().__init__()
+        self.rows: slice = rows
+        self._batch = Batch(
+            batch.states[rows],
+            space_arrays.take_rows(batch.actions, rows),
+            batch.dt[rows],
+            None if batch.seeds is None else batch.seeds[rows],
+        )
+        self._out = out
+        self.columns: Columns = {}
+
+    def keep(self) -> None:
+        batch = self._batch
+        self._batch = Batch(
+            batch.states.copy(),
+            space_arrays.map_leaves(lambda leaf: leaf.copy(), batch.actions),
+            batch.dt.copy(),
+            None if batch.seeds is None else batch.seeds.copy(),
+        )
+
+    def write(self, slot: Slot | None) -> bytes:
+        assert slot is not None
+        batch, rows = self._batch, slice(0, self.num_rows)
+        slot.flags[0] = (batch.seeds is not None, self._out.new_states is not None)
+        slot.dt[rows] = batch.dt
+        if batch.seeds is not None:
+            slot.seeds[rows] = batch.seeds
+        if slot.actions is not None:
+            space_arrays.copy_rows(batch.actions, slot.actions, rows)
+        if slot.states is not None:
+            slot.states[rows] = batch.states
+            if slot.actions is not None:
+                return b""
+        loose = Loose(
+            states=batch.states if slot.states is None else None,
+            actions=batch.actions if slot.actions is None else None,
+        )
+        return pickle.dumps(loose, protocol=5)
+
+    def read(self, slot: Slot | None, payload: bytes) -> None:
+        assert slot is not None
+        loose: Loose = pickle.loads(payload) if payload else Loose()
+        out, rows, filled = self._out, self.rows, slice(0, self.num_rows)
+        if out.new_states is not None:
+            fixed = slot.new_states is not None
+            out.new_states[rows] = slot.new_states[filled] if fixed else loose.states  # type: ignore[index]
+        if slot.observations is None:
+            out.observations[rows] = loose.observations
+        else:
+            found = space_arrays.take_rows(slot.observations, filled)
+            space_arrays.copy_rows(found, out.observations, rows)
+        out.rewards[rows] = slot.rewards[filled]
+        out.terminated[rows] = slot.terminated[filled]
+        out.truncated[rows] = slot.truncated[filled]
+        out.num_steps[rows] = slot.num_steps[filled]
+        self.columns = loose.columns or {}
+
+
+class RolloutJob(Job):
+    """One chunk of `rollout_batch`.
+
+    Args:
+        plan: The whole batch.
+        rows: The rows of this chunk.
+        out: Where the whole batch goes.
+    """
+
+    verb = b"rollout"
+
+    def __init__(self, plan: RolloutPlan, rows: slice, out: RolloutOutputs) -> None:
+        super().__init__()
+        self.rows: slice = rows
+        self._plan = plan.part(rows)
+        self._out = out
+
+    def keep(self) -> None:
+        plan = self._plan
+        plan.states = plan.states.copy()
+        if plan.actions is not None:
+            plan.actions = space_arrays.map_leaves(lambda leaf: leaf.copy(), plan.actions)
+        plan.seeds = None if plan.seeds is None else plan.seeds.copy()
+
+    def write(self, slot: Slot | None) -> bytes:
+        assert slot is not None
+        plan, rows = self._plan, slice(0, self.num_rows)
+        slot.flags[0] = (plan.seeds is not None, True)
+        if plan.seeds is not None:
+            slot.seeds[rows] = plan.seeds
+        if slot.states is not None:
+            slot.states[rows] = plan.states
+        options = RolloutOptions(
+            plan.horizon, plan.actions, plan.seed, plan.first_row, plan.discount
+        )
+        loose = Loose(states=plan.states if slot.states is None else None)
+        return pickle.dumps((options, loose), protocol=5)
+
+    def read(self, slot: Slot | None, payload: bytes) -> None:
+        assert slot is not None
+        out, rows, filled = self._out, self.rows, slice(0, self.num_rows)
+        fixed = slot.new_states is not None
+        out.final_states[rows] = slot.new_states[filled] if fixed else pickle.loads(payload).states  # type: ignore[index]
+        out.returns[rows] = slot.rewards[filled]
+        out.num_steps[rows] = slot.num_steps[filled]
+        out.terminated[rows] = slot.terminated[filled]
+        out.truncated[rows] = slot.truncated[filled]
+
+
+class ObserveJob(Job):
+    """One chunk of `observe`.
+
+    Args:
+        states: The whole batch.
+        rows: The rows of this chunk.
+        out: Where the whole batch goes.
+    """
+
+    verb = b"observe"
+
+    def __init__(self, states: np.ndarray[Any, Any], rows: slice, out: Any) -> None:
+        super().__init__()
+        self.rows: slice = rows
+        self._states = states[rows]
+        self._out = out
+
+    def keep(self) -> None:
+        self._states = self._states.copy()
+
+    def write(self, slot: Slot | None) -> bytes:
+        assert slot is not None
+        if slot.states is None:
+            return pickle.dumps(Loose(states=self._states), protocol=5)
+        slot.states[: self.num_rows] = self._states
+        return b""
+
+    def read(self, slot: Slot | None, payload: bytes) -> None:
+        assert slot is not None
+        if slot.observations is None:
+            self._out[self.rows] = pickle.loads(payload).observations
+        else:
+            found = space_arrays.take_rows(slot.observations, slice(0, self.num_rows))
+            space_arrays.copy_rows(found, self._out, self.rows)

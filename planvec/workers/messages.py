@@ -1,0 +1,131 @@
+"""Frames between a parent and its worker, over a pair of local sockets.
+
+A frame is a header of fixed size (ticket, verb, slot, rows, length) and a payload, often empty: what is of
+fixed size lies in the slab. Sockets were chosen by measuring (`benchmarks/signalling.py`): pipes,
+eventfds and semaphores cost the same, since what costs is waking a process on another core (20 us each
+way); but a socket tells at once when the other side dies, and needs no name. The wake-up is saved by
+looking at the socket for some microseconds before sleeping on it: see `Channel.wait`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+import weakref
+from typing import NamedTuple
+
+__all__ = ["SPIN_SECONDS", "Channel", "Frame", "close_parent_channels", "yield_core"]
+
+_HEADER = struct.Struct("<Q16sIIQ")
+SPIN_SECONDS = 50e-6
+"""How long to look before sleeping: a little more than a wake-up takes, so it costs at most as much again."""
+
+_parent_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+"""Let another process that waits for this core run first: with more processes than cores, looking without
+yielding would keep the very process waiting that one waits for."""
+
+
+class Frame(NamedTuple):
+    """One message.
+
+    Attributes:
+        ticket: Which request it is, or answers.
+        verb: What to do, or how it went: at most 16 ASCII characters.
+        slot: Where in the slab its rows lie.
+        num_rows: How many.
+        payload: What is not in the slab.
+    """
+
+    ticket: int
+    verb: bytes
+    slot: int = 0
+    num_rows: int = 0
+    payload: bytes = b""
+
+
+class Channel:
+    """One end of the pair.
+
+    Args:
+        sock: A connected stream socket.
+        stall_seconds: How long a frame may stop halfway before the other side counts as gone; None for
+            as long as it takes.
+    """
+
+    def __init__(self, sock: socket.socket, stall_seconds: float | None = None) -> None:
+        self._socket = sock
+        self._socket.settimeout(stall_seconds)
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+        if stall_seconds is not None:
+            _parent_channels.add(self)
+
+    def fileno(self) -> int:
+        """The socket's file descriptor."""
+        return self._socket.fileno()
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame.
+
+        Raises:
+            OSError: The other side is gone, or stopped reading.
+        """
+        header = _HEADER.pack(
+            frame.ticket, frame.verb, frame.slot, frame.num_rows, len(frame.payload)
+        )
+        self._socket.sendall(header + frame.payload if frame.payload else header)
+
+    def receive(self) -> Frame:
+        """Wait for a frame.
+
+        Raises:
+            OSError: The other side is gone (`EOFError` is turned into `ConnectionError`), or stopped
+                in the middle.
+        """
+        ticket, verb, slot, num_rows, size = _HEADER.unpack(self._read(_HEADER.size))
+        payload = bytes(self._read(size)) if size else b""
+        return Frame(ticket, verb.rstrip(b"\0"), slot, num_rows, payload)
+
+    def _read(self, size: int) -> bytes | bytearray:
+        data = self._socket.recv(size)
+        if len(data) == size:
+            return data
+        buffer = bytearray(data)
+        while len(buffer) < size:
+            data = self._socket.recv(min(size - len(buffer), 1 << 20))
+            if not data:
+                raise ConnectionResetError("the other side closed the channel")
+            buffer += data
+        return buffer
+
+    def is_readable(self) -> bool:
+        """Whether something is there to read, or the other side is gone."""
+        return bool(self._poll.poll(0))
+
+    def wait(self) -> None:
+        """Wait until something can be read: look for `SPIN_SECONDS`, then sleep."""
+        give_up = time.perf_counter() + SPIN_SECONDS
+        while not self._poll.poll(0):
+            if time.perf_counter() > give_up:
+                self._poll.poll()
+                return
+            yield_core()
+
+    def close(self) -> None:
+        """Close this end; the other side reads the end of the stream."""
+        _parent_channels.discard(self)
+        self._socket.close()
+
+
+def close_parent_channels() -> None:
+    """Close the parent's ends in a forked child.
+
+    A child that kept them would keep its siblings from noticing that the parent has died.
+    """
+    for channel in list(_parent_channels):
+        channel.close()

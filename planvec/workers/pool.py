@@ -1,0 +1,220 @@
+"""Spreads the rows of a batch over worker processes, and replaces those that die."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from planvec import space_arrays
+from planvec.arrays import Batch, split
+from planvec.errors import PlanvecError, WorkerStartError
+from planvec.infos import merge_columns
+from planvec.plan_env import EnvDescription, Outputs
+from planvec.promise import Promise
+from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.transitions import Rollouts, Transitions
+from planvec.workers.external_process import ExternalProcess, close_all
+from planvec.workers.host import Call
+from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, StepJob
+from planvec.workers.promises import JobsPromise
+
+__all__ = ["Pool", "Stats"]
+
+J = TypeVar("J", bound=Job)
+_log = logging.getLogger("planvec")
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the environment was opened.
+
+    Attributes:
+        num_rows: Rows stepped or rolled out.
+        num_chunks: Requests that they were sent in.
+        restarts: Workers replaced.
+        retries: Requests sent again.
+    """
+
+    num_rows: int = 0
+    num_chunks: int = 0
+    restarts: int = 0
+    retries: int = 0
+
+
+class Pool:
+    """Workers that host the same environment.
+
+    Args:
+        processes: At least one, each hosting a `PlanEnv`.
+        timeout: Seconds that one chunk may take before its worker is killed; None: for ever.
+        max_restarts: How often the same chunk is sent again after its worker died.
+
+    Raises:
+        WorkerStartError: A worker did not come up; none is left.
+        UnsupportedEnvError: The environment cannot be saved faithfully; no worker is left.
+    """
+
+    def __init__(
+        self, processes: Sequence[ExternalProcess], timeout: float | None, max_restarts: int
+    ) -> None:
+        self.processes = list(processes)
+        self._timeout = timeout
+        self._max_restarts = max_restarts
+        self.stats = Stats()
+        try:
+            descriptions = [process.wait_ready() for process in self.processes]
+            self.description = _agreed(self.processes, descriptions)
+        except BaseException:
+            close_all(self.processes)
+            raise
+        for process in self.processes:
+            process.supervisor = self._replace
+
+    @property
+    def num_workers(self) -> int:
+        """How many processes."""
+        return len(self.processes)
+
+    def step(self, batch: Batch, return_state: bool, keep: bool) -> Promise[Transitions]:
+        """Step checked rows.
+
+        Args:
+            batch: The rows.
+            return_state: Whether new states are wanted.
+            keep: Whether the caller goes on before the answer is there, and may change the arrays.
+        """
+        space = self.description.observation_space
+        dtype = self.description.state_format.dtype
+        out = Outputs.empty(len(batch), dtype, space, return_state)
+        jobs = self._spread(len(batch), lambda rows: StepJob(batch, rows, out), keep)
+
+        def finish() -> Transitions:
+            parts = [(job.columns, job.num_rows) for job in jobs]
+            return out.transitions(space, merge_columns(parts) if parts else {})
+
+        return self._promise(jobs, finish)
+
+    def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
+        """Roll out checked rows. Args: as `step`."""
+        out = RolloutOutputs.empty(len(plan), self.description.state_format.dtype)
+        jobs = self._spread(len(plan), lambda rows: RolloutJob(plan, rows, out), keep)
+        return self._promise(jobs, out.rollouts)
+
+    def observe(self, states: Any) -> Any:
+        """The observations of checked states."""
+        space = self.description.observation_space
+        out = space_arrays.empty_rows(space, len(states))
+        jobs = self._spread(len(states), lambda rows: ObserveJob(states, rows, out), False)
+        self._promise(jobs, lambda: None).result()
+        return space_arrays.finish_rows(space, out)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the first worker's environment and wait for its value."""
+        job = CallJob(Call(name, args, kwargs))
+        self._submit(self.processes[0], job)
+        return self._promise([job], lambda: job.value).result()
+
+    def call_all(self, name: str, *args: Any) -> None:
+        """Call a method of every worker's environment."""
+        jobs = [CallJob(Call(name, args)) for _ in self.processes]
+        for process, job in zip(self.processes, jobs, strict=True):
+            self._submit(process, job)
+        self._promise(jobs, lambda: None).result()
+
+    def render(self, states: Any) -> list[Any]:
+        """The frames of checked states."""
+        jobs = []
+        slices = split(len(states), self.num_workers)
+        for process, rows in zip(self.processes, slices, strict=False):
+            jobs.append(CallJob(Call("render", (states[rows],)), rows.start))
+            self._submit(process, jobs[-1])
+        return self._promise(jobs, lambda: [frame for job in jobs for frame in job.value]).result()
+
+    def close(self) -> None:
+        """Close every worker."""
+        close_all(self.processes)
+
+    # -- dispatch -----------------------------------------------------------------------------
+
+    def _spread(self, num_rows: int, make: Callable[[slice], J], keep: bool) -> list[J]:
+        """One slice per worker; a slice larger than a slab becomes several jobs."""
+        jobs = []
+        for process, rows in zip(self.processes, split(num_rows, self.num_workers), strict=False):
+            for wave in _waves(rows, process.capacity):
+                jobs.append(make(wave))
+                self._submit(process, jobs[-1])
+        if keep:
+            for job in jobs:
+                if not job.num_attempts or self._max_restarts:
+                    job.keep()
+        self.stats.num_rows += num_rows
+        self.stats.num_chunks += len(jobs)
+        return jobs
+
+    def _submit(self, process: ExternalProcess, job: Job) -> None:
+        if isinstance(process.failure, WorkerStartError):
+            process.restart()  # it did not come up the last time; perhaps it does now
+        process.check()
+        process.submit(job)
+
+    def _promise(self, jobs: Sequence[Job], finish: Callable[[], Any]) -> JobsPromise[Any]:
+        return JobsPromise(self.processes, jobs, finish, self._timeout)
+
+    def _replace(
+        self, process: ExternalProcess, error: PlanvecError, at_work: Job | None, jobs: list[Job]
+    ) -> list[Job]:
+        """Replace a process that is gone; send again what may be sent again.
+
+        Only the job at work can have been the death of it: the others lose no attempt.
+        """
+        if isinstance(error, WorkerStartError):
+            return jobs
+        self.stats.restarts += 1
+        _log.warning("%s; it is replaced", error)
+        process.restart()
+        failed = []
+        for job in jobs:
+            if job is not at_work and job.num_attempts:
+                job.num_attempts -= 1
+            may_retry = job.is_pure and not isinstance(error, TimeoutError)
+            if (job is at_work or not job.is_pure) and not (
+                may_retry and job.num_attempts <= self._max_restarts
+            ):
+                failed.append(job)
+                continue
+            self.stats.retries += job is at_work
+            process.submit(job)
+        return failed
+
+
+def _waves(rows: slice, capacity: int) -> Iterator[slice]:
+    for start in range(rows.start, rows.stop, capacity):
+        yield slice(start, min(start + capacity, rows.stop))
+
+
+def _agreed(
+    processes: Sequence[ExternalProcess], descriptions: Sequence[EnvDescription | None]
+) -> EnvDescription:
+    """The description that all workers give.
+
+    Raises:
+        WorkerStartError: They host something else than a `PlanEnv`, or different environments.
+    """
+    first = descriptions[0]
+    for process, description in zip(processes, descriptions, strict=True):
+        if description is None or first is None:
+            raise WorkerStartError(
+                f"workers: expected each to host a planvec.PlanEnv, which {process.name} does not; "
+                "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
+            )
+        for name in ("observation_space", "action_space", "state_format"):
+            one, other = getattr(first, name), getattr(description, name)
+            if one != other:
+                raise WorkerStartError(
+                    f"workers: {process.name} made another environment than the first: its {name} is "
+                    f"{other}, not {one}"
+                )
+    assert first is not None
+    return first

@@ -1,0 +1,141 @@
+"""The rows of a batch in memory that a worker shares with its parent.
+
+    slot 0: states actions dt seeds flags | new_states observations rewards terminated truncated num_steps
+    slot 1: the same; the parent fills one slot while the worker steps the other
+
+The parent writes the left side and the worker the right, and neither reads what the other has not
+announced over the channel. The memory has no name in the file system: it goes when both processes have
+gone, however they went. Its size is bounded; larger batches travel in several waves.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec import space_arrays
+from planvec.plan_env import EnvDescription
+
+__all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
+
+NUM_SLOTS = 2
+_SLOT_BYTES = 4 << 20
+_MAX_ROWS = 2048
+_ALIGNMENT = 64
+_FLAGS = np.dtype([("has_seeds", "?"), ("return_state", "?")])
+
+
+def open_memory() -> int:
+    """A file descriptor of memory without a name. It grows when it is first used."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("planvec", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:  # unlinked at once
+        return os.dup(file.fileno())
+
+
+@dataclass(slots=True)
+class Slot:
+    """The rows of one chunk. What is not of fixed size is None and travels in the message instead.
+
+    Attributes, B the capacity:
+        states: `[B]` or None.
+        actions: A tree of arrays `[B, ...]` or None.
+        dt: `[B]` int64.
+        seeds: `[B]` uint64.
+        flags: One record: whether `seeds` count and whether new states are wanted.
+        new_states: `[B]` or None.
+        observations: A tree of arrays `[B, ...]` or None.
+        rewards: `[B]` float64.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+        num_steps: `[B]` int64.
+    """
+
+    states: NDArray[Any] | None
+    actions: Any
+    dt: NDArray[np.int64]
+    seeds: NDArray[np.uint64]
+    flags: NDArray[Any]
+    new_states: NDArray[Any] | None
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    num_steps: NDArray[np.int64]
+
+
+class _Allocator:
+    """Hands out arrays from a buffer one after another, or, without one, counts the bytes."""
+
+    def __init__(self, buffer: mmap.mmap | None, offset: int = 0) -> None:
+        self._buffer = buffer
+        self.offset = offset
+
+    def __call__(self, shape: Any, dtype: Any) -> NDArray[Any]:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        dtype = np.dtype(dtype)
+        start = -(-self.offset // _ALIGNMENT) * _ALIGNMENT
+        count = int(np.prod(shape, dtype=np.int64))
+        self.offset = start + count * dtype.itemsize
+        if self._buffer is None or not count * dtype.itemsize:
+            # Only shape and dtype matter here: no memory is touched, whatever the size.
+            return np.broadcast_to(np.zeros((), dtype), shape)
+        return np.frombuffer(self._buffer, dtype, count, start).reshape(shape)
+
+
+def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> Slot:
+    def rows(space: Space[Any]) -> Any:
+        fixed = space_arrays.is_fixed(space)
+        return space_arrays.empty_rows(space, num_rows, allocate) if fixed else None
+
+    dtype = description.state_format.dtype
+    has_records = dtype != object
+    return Slot(
+        states=allocate(num_rows, dtype) if has_records else None,
+        actions=rows(description.action_space),
+        dt=allocate(num_rows, np.int64),
+        seeds=allocate(num_rows, np.uint64),
+        flags=allocate(1, _FLAGS),
+        new_states=allocate(num_rows, dtype) if has_records else None,
+        observations=rows(description.observation_space),
+        rewards=allocate(num_rows, np.float64),
+        terminated=allocate(num_rows, np.bool_),
+        truncated=allocate(num_rows, np.bool_),
+        num_steps=allocate(num_rows, np.int64),
+    )
+
+
+def _capacity(description: EnvDescription) -> int:
+    """Rows per slot: what fits into `_SLOT_BYTES`, but one row at least."""
+    one = _Allocator(None)
+    _slot(description, 1, one)
+    return max(1, min(_MAX_ROWS, _SLOT_BYTES // max(one.offset, 1)))
+
+
+class Slab:
+    """The slots of one worker, mapped from a file descriptor.
+
+    Both processes make one from the same description, and so agree where everything lies.
+
+    Args:
+        description: Of the environment.
+        memory: What `open_memory` gave; grown to the size that is needed.
+    """
+
+    def __init__(self, description: EnvDescription, memory: int) -> None:
+        self.capacity = _capacity(description)
+        counter = _Allocator(None)
+        for _ in range(NUM_SLOTS):
+            _slot(description, self.capacity, counter)
+        self.num_bytes = max(counter.offset, 1)
+        if os.fstat(memory).st_size < self.num_bytes:
+            os.ftruncate(memory, self.num_bytes)
+        allocate = _Allocator(mmap.mmap(memory, self.num_bytes))
+        self.slots = [_slot(description, self.capacity, allocate) for _ in range(NUM_SLOTS)]
