@@ -1,8 +1,8 @@
 """planvec: a planning-oriented batch state stepper for Gymnasium environments.
 
-A transition is a pure function of (state, action, dt, seed): the same bits in every worker, with any number
-of workers. `planvec.make(env_id, num_workers=2)` opens an environment; `step_batch` steps any of its
-states.
+A transition is a pure function of (state, action, dt, seed): the same bits in every worker, with any
+number of workers. `planvec.make(env_id, num_workers=2)` opens an environment; `step_batch` steps any of
+its states.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXPORTS = {
 }
 """Public name -> the module that it comes from, imported when the name is first used."""
 
-__all__ = sorted([*_EXPORTS, "__version__"])
+__all__ = list(_EXPORTS)
 
 
 def __getattr__(name: str) -> Any:
@@ -54,4 +54,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

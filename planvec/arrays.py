@@ -6,6 +6,7 @@ Everything is checked before anything is sent, so that a wrong argument costs no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.saved_state import SavedState
-from planvec.space_arrays import is_fixed, leaves
+from planvec.space_arrays import SIMPLE, is_fixed, leaves
 
 __all__ = [
     "Batch",
@@ -27,6 +28,8 @@ __all__ = [
     "one_action",
     "split",
 ]
+
+_INT64 = np.dtype(np.int64)
 
 
 class StateFormat(NamedTuple):
@@ -87,17 +90,14 @@ def check_batch(
     return Batch(states, actions, _check_dt(dt, num_rows), check_seeds(seeds, num_rows))
 
 
-def check_states(
-    state_format: StateFormat, states: Any, num_rows: int | None = None
-) -> NDArray[Any]:
+def check_states(state_format: StateFormat, states: Any, num_rows: int | None = None) -> NDArray[Any]:
     """States `[B]` of the right kind; one state is repeated for `num_rows` rows.
 
     Raises:
         InvalidBatchError: A wrong length, shape or dtype, or a state of another environment.
     """
     dtype, origin = state_format
-    if type(states) is not np.ndarray:
-        states = _as_states(dtype, states)
+    states = states if type(states) is np.ndarray else _as_states(dtype, states)
     if states.dtype != dtype:
         raise InvalidBatchError(
             f"states: expected dtype {dtype}, got {states.dtype}; pass states that this "
@@ -112,11 +112,12 @@ def check_states(
             f"states: expected {num_rows} rows, one per action, got {len(states)}; "
             "np.repeat(state, n) starts n rows at one state"
         )
-    if dtype == object:
+    if dtype.hasobject:
         for row, state in enumerate(states):
             if not isinstance(state, SavedState) or state.origin != origin:
                 raise InvalidBatchError(f"states[{row}]: expected a state of {origin}, got {state!r}")
-    return states
+    checked: NDArray[Any] = states
+    return checked
 
 
 def _as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
@@ -138,14 +139,15 @@ def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
     Raises:
         InvalidBatchError: A wrong structure, shape or dtype, or an action outside the space.
     """
+    if type(space) in SIMPLE:
+        array = _check_leaf(space, actions, "actions")
+        return array, len(array)
     if not is_fixed(space):
         return _check_listed(space, actions)
     checked = _check_tree(space, actions, "actions")
     lengths = {len(leaf) for leaf in leaves(checked)}
     if len(lengths) > 1:
-        raise InvalidBatchError(
-            f"actions: expected as many rows in every part, got {sorted(lengths)}"
-        )
+        raise InvalidBatchError(f"actions: expected as many rows in every part, got {sorted(lengths)}")
     return checked, lengths.pop() if lengths else 0
 
 
@@ -170,9 +172,7 @@ def _check_listed(space: Space[Any], actions: Any) -> tuple[list[Any], int]:
     rows = list(actions)
     for index, action in enumerate(rows):
         if not space.contains(action):
-            raise InvalidBatchError(
-                f"actions[{index}]: expected an element of {space}, got {action!r}"
-            )
+            raise InvalidBatchError(f"actions[{index}]: expected an element of {space}, got {action!r}")
     return rows, len(rows)
 
 
@@ -190,8 +190,7 @@ def _check_tree(space: Space[Any], actions: Any, name: str) -> Any:
     if isinstance(space, spaces.Tuple):
         if not isinstance(actions, (tuple, list)) or len(actions) != len(space.spaces):
             raise InvalidBatchError(
-                f"{name}: expected a tuple of {len(space.spaces)} arrays, "
-                f"got {type(actions).__name__}"
+                f"{name}: expected a tuple of {len(space.spaces)} arrays, got {type(actions).__name__}"
             )
         return tuple(
             _check_tree(child, part, f"{name}[{index}]")
@@ -213,6 +212,8 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
         rows = len(array) if array.ndim else "B"
         expected = f"({', '.join(map(str, (rows, *space.shape)))}{',' * (not space.shape)})"
         raise InvalidBatchError(f"{name}: expected shape {expected}, got {array.shape}")
+    if _is_inside(space, array):
+        return array
     kinds = "iub" if isinstance(space, spaces.MultiBinary) else "iu"
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         kinds = "fiu"
@@ -225,6 +226,15 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
         row = int(np.argmin(inside.reshape(len(inside), -1).all(axis=1)))
         raise InvalidBatchError(f"{name}[{row}]: expected an element of {space}, got {array[row]}")
     return array.astype(space.dtype, copy=False)
+
+
+def _is_inside(space: Any, array: NDArray[Any]) -> bool:
+    """The usual case of the check in one operation: indices from 0, as unsigned numbers."""
+    if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64:
+        return False
+    if space.start:
+        return False
+    return array.size == 0 or bool(np.maximum.reduce(array.view(np.uint64)) < space.n)
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
@@ -290,4 +300,4 @@ def split(num_rows: int, num_parts: int) -> list[slice]:
     """At most `num_parts` slices that cover all rows, sizes differing by at most one."""
     num_parts = min(num_rows, num_parts)
     bounds = [num_rows * part // num_parts for part in range(num_parts + 1)] if num_parts else []
-    return [slice(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [slice(start, stop) for start, stop in pairwise(bounds)]

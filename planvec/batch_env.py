@@ -55,9 +55,7 @@ class BatchEnv:
         self._blocking = blocking
         self._closed = False
         self._backend: Pool | InProcess = (
-            InProcess(workers)
-            if isinstance(workers, PlanEnv)
-            else Pool(workers, timeout, max_restarts)
+            InProcess(workers) if isinstance(workers, PlanEnv) else Pool(workers, timeout, max_restarts)
         )
         self._description = self._backend.description
         self._state = self._description.base_state
@@ -202,9 +200,7 @@ class BatchEnv:
         """
         self._check_open()
         states = self._state if states is None else states
-        batch = check_batch(
-            self.action_space, self._description.state_format, actions, states, dt, seeds
-        )
+        batch = check_batch(self.action_space, self._description.state_format, actions, states, dt, seeds)
         blocking = self._blocking if blocking is None else blocking
         promise = self._backend.step(batch, return_state, keep=not blocking)
         return promise.result() if blocking else promise

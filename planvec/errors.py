@@ -68,7 +68,7 @@ class ClosedError(PlanvecError):
     """The object was used after `close()`."""
 
 
-class RemoteTraceback(PlanvecError):
+class RemoteTraceback(PlanvecError):  # noqa: N818 - it is the text of one, no error of its own
     """The text of a traceback from a worker; the `__cause__` of the error raised in the parent."""
 
     def __init__(self, text: str) -> None:

@@ -42,7 +42,7 @@ class Column:
 
 
 def _kind(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.dtype, value.shape
     if isinstance(value, dict):
         return dict
@@ -71,11 +71,10 @@ def stack_columns(
                 names.update(dict.fromkeys(info))
     columns = {}
     for name in names:
-        present = np.fromiter((bool(info) and name in info for info in infos), bool, len(infos))
+        present = np.array([info is not None and name in info for info in infos], np.bool_)
         if present.any():
             values = [
-                info[name] if has and info else None
-                for info, has in zip(infos, present, strict=True)
+                info[name] if has and info else None for info, has in zip(infos, present, strict=True)
             ]
             columns[name] = _column(values, present)
     return columns

@@ -25,7 +25,7 @@ from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.registry import CodecChoice
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.infos import Columns, stack_columns, vector_infos
-from planvec.promise import Completed, Promise
+from planvec.promise import Completed
 from planvec.rollouts import RolloutOutputs, RolloutPlan, check_rollouts
 from planvec.transitions import Start, Transitions
 
@@ -248,7 +248,8 @@ class PlanEnv:
         """
         out = self.step_batch(one_action(self.action_space, action), None, dt)
         self._state = out.new_states[0]
-        return out.first(self.observation_space)
+        first: tuple[Any, float, bool, bool, dict[str, Any]] = out.first(self.observation_space)
+        return first
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -498,15 +499,14 @@ class PlanEnv:
         Raises:
             EnvError: The environment raised.
         """
-        observations = []
-        row = 0
+        observations: list[Any] = []
         try:
-            for row, value in enumerate(self._codec.load(states).values):
+            for value in self._codec.load(states).values:
                 self._codec.set(value)
                 observations.append(copy.deepcopy(self._codec.observe()))
             space_arrays.stack_rows(self.observation_space, observations, out)
         except BaseException as error:
-            raise self._env_error(error, row, None) from error
+            raise self._env_error(error, len(observations), None) from error
 
     def _check_open(self) -> None:
         if self._closed:
@@ -558,8 +558,7 @@ class _Found:
     def after(self) -> Rows:
         """The states that were reached."""
         elapsed = [
-            before + steps
-            for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)
+            before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)
         ]
         return Rows(self.values, elapsed, self.terminated, self.truncated)
 

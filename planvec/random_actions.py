@@ -53,9 +53,7 @@ def _drawer(space: Space[Any], generator: np.random.Generator) -> Callable[[], l
         if space.dtype.kind == "f":
             span = space.high.astype(float) - space.low
             return lambda: list(
-                np.minimum(
-                    (space.low + span * generator.random(shape)).astype(space.dtype), space.high
-                )
+                np.minimum((space.low + span * generator.random(shape)).astype(space.dtype), space.high)
             )
         return lambda: list(
             generator.integers(space.low, space.high, shape, dtype=space.dtype, endpoint=True)

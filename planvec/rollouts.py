@@ -43,9 +43,7 @@ class RolloutOutputs:
 
     def rollouts(self) -> Rollouts:
         """The user's form."""
-        return Rollouts(
-            self.final_states, self.returns, self.num_steps, self.terminated, self.truncated
-        )
+        return Rollouts(self.final_states, self.returns, self.num_steps, self.terminated, self.truncated)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from planvec.errors import EnvError
 
 __all__ = [
+    "SIMPLE",
     "copy_rows",
     "empty_rows",
     "finish_rows",
@@ -26,21 +27,26 @@ __all__ = [
     "leaves",
     "list_rows",
     "map_leaves",
+    "raw",
     "stack_rows",
     "take_row",
     "take_rows",
 ]
 
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+SIMPLE = frozenset(_LEAVES)
+"""The types of space whose elements are one array: asked in every call, before anything slower."""
 
 
 def is_fixed(space: Space[Any]) -> bool:
     """Whether every element of the space takes the same number of bytes."""
+    if type(space) in SIMPLE:
+        return space.dtype is not None and not space.dtype.hasobject
     if isinstance(space, spaces.Dict):
         return all(is_fixed(child) for child in space.spaces.values())
     if isinstance(space, spaces.Tuple):
         return all(is_fixed(child) for child in space.spaces)
-    return isinstance(space, _LEAVES) and space.dtype != np.dtype(object)
+    return isinstance(space, _LEAVES) and not np.dtype(space.dtype).hasobject
 
 
 def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty) -> Any:
@@ -51,6 +57,9 @@ def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = 
         num_rows: B.
         allocate: `allocate(shape, dtype=...)`, called once per leaf.
     """
+    if type(space) in SIMPLE:
+        assert space.shape is not None
+        return allocate((num_rows, *space.shape), dtype=space.dtype)
     if is_fixed(space):
         return create_empty_array(space, n=num_rows, fn=allocate)
     return [None] * num_rows
@@ -82,27 +91,30 @@ def take_rows(tree: Any, rows: Any) -> Any:
     return tree[rows] if isinstance(tree, np.ndarray) else map_leaves(lambda leaf: leaf[rows], tree)
 
 
+def raw(records: NDArray[Any]) -> NDArray[Any]:
+    """Records as blocks of bytes: NumPy copies those at once, but records field by field."""
+    return records.view(f"V{records.dtype.itemsize}")
+
+
 def take_row(space: Space[Any], tree: Any, row: int) -> Any:
     """One element of a finished batch, as the environment itself would return it."""
     if isinstance(space, spaces.Dict):
         return {key: take_row(child, tree[key], row) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(
-            take_row(child, part, row) for child, part in zip(space.spaces, tree, strict=True)
-        )
+        return tuple(take_row(child, part, row) for child, part in zip(space.spaces, tree, strict=True))
     return tree[row]
 
 
-def copy_rows(source: Any, target: Any, rows: slice) -> None:
-    """Copy a whole batch into `rows` of another one."""
+def copy_rows(source: Any, target: Any) -> None:
+    """Copy one batch into another of the same size."""
     if isinstance(target, dict):
         for key, child in target.items():
-            copy_rows(source[key], child, rows)
+            copy_rows(source[key], child)
     elif isinstance(target, tuple):
         for part, child in zip(source, target, strict=True):
-            copy_rows(part, child, rows)
+            copy_rows(part, child)
     else:
-        target[rows] = source
+        target[:] = source
 
 
 def list_rows(space: Space[Any], tree: Any) -> list[Any]:
@@ -123,7 +135,8 @@ def list_rows(space: Space[Any], tree: Any) -> list[Any]:
 def finish_rows(space: Space[Any], rows: Any) -> Any:
     """The user's form of a batch: a tree of arrays as it is, a list through Gymnasium."""
     if isinstance(rows, list):
-        return concatenate(space, rows, create_empty_array(space, n=len(rows)))
+        empty: Any = create_empty_array(space, n=len(rows))
+        return concatenate(space, rows, empty)
     return rows
 
 

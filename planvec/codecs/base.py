@@ -42,15 +42,21 @@ class _Fields:
     dtype: np.dtype[Any] | None = None
     draws: bool = True
 
+    def _names(self) -> tuple[str, ...]:
+        return (self.dtype.names or ()) if self.dtype is not None else ()
+
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        """Write what `get` returned for each row into the records `[B]`."""
-        for name, column in zip(records.dtype.names or (), zip(*values, strict=True), strict=True):
+        """Write what `get` returned for each row into the fields of the records `[B]`."""
+        for name, column in zip(self._names(), zip(*values, strict=True), strict=True):
             records[name] = column
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
-        """What `set` takes, for each of the records `[B]`. Arrays in it are private copies."""
+        """What `set` takes, for each of the records `[B]`. Arrays in it are private copies.
+
+        The records hold the fields of other layers beside those of `dtype`.
+        """
         columns = []
-        for name in records.dtype.names or ():
+        for name in self._names():
             column = records[name]
             columns.append(column.tolist() if column.ndim == 1 else list(column.copy()))
         return list(zip(*columns, strict=True)) if columns else [()] * len(records)

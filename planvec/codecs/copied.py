@@ -115,8 +115,7 @@ class _Attributes:
         changing = {
             name: value
             for name, value in vars(self._target).items()
-            if name not in constants
-            or (value is not constants[name] and name not in self._named)
+            if name not in constants or (value is not constants[name] and name not in self._named)
         }
         file = io.BytesIO()
         try:

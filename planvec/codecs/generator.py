@@ -12,11 +12,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["GENERATOR", "get_generator", "pack_generators", "reseed_generator", "set_generator", "unpack_generators"]
+__all__ = [
+    "GENERATOR",
+    "get_generator",
+    "pack_generators",
+    "reseed_generator",
+    "set_generator",
+    "unpack_generators",
+]
 
-GENERATOR = np.dtype(
-    [("state", "V16"), ("increment", "V16"), ("spare", "<u4"), ("has_spare", "?")]
-)
+GENERATOR = np.dtype([("state", "V16"), ("increment", "V16"), ("spare", "<u4"), ("has_spare", "?")])
 """Two 128-bit integers, little-endian, and the 32 bits left over from the last draw."""
 
 

@@ -32,7 +32,7 @@ def same(a: Any, b: Any) -> bool:
         b, (np.ndarray, np.generic, int, float)
     ):
         x, y = np.asarray(a), np.asarray(b)
-        if x.dtype == object or y.dtype == object:
+        if x.dtype.hasobject or y.dtype.hasobject:
             return x.shape == y.shape and same(x.tolist(), y.tolist())
         return x.shape == y.shape and x.dtype.kind == y.dtype.kind and _equal_numbers(x, y)
     return type(a) is type(b) and (a is b or pickle.dumps(a) == pickle.dumps(b))
@@ -49,7 +49,7 @@ class _Mark(NamedTuple):
 
     value: Any
     observation: Any
-    index: int
+    step: int
 
 
 def prove(codec: StateCodec, env: gymnasium.Env[Any, Any], advice: str) -> None:
@@ -78,9 +78,9 @@ def prove(codec: StateCodec, env: gymnasium.Env[Any, Any], advice: str) -> None:
         codec.set(value)
         _compare(env, "observation", 0, mark.observation, codec.observe(), advice)
         for ahead in range(_FOLLOWED):
-            if mark.index + ahead >= len(walk):
+            if mark.step + ahead >= len(walk):
                 break
-            action, expected = walk[mark.index + ahead]
+            action, expected = walk[mark.step + ahead]
             if expected is None:  # the walk was reset here
                 break
             outcome = codec.step(action)

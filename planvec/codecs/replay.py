@@ -75,7 +75,7 @@ class ReplayCodec(StateCodec):
         outcome = self._env.step(action)
         self._observation = copy.deepcopy(outcome[0])
         self._here = way._replace(events=(*way.events, event))
-        return outcome  # type: ignore[return-value]
+        return outcome
 
     def reseed(self, seed: int) -> None:
         way, self._here = self._here, None

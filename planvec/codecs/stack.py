@@ -76,7 +76,7 @@ class _ObservationPart:
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self._discrete = isinstance(space, spaces.Discrete)
         fixed = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
-        self.dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None  # type: ignore[arg-type]
+        self.dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
         records["observation"] = np.array(values)
@@ -129,9 +129,7 @@ class StackCodec(StateCodec):
         self._bind(setters, getters)
         self.format = StateFormat(self._dtype(), f"{type(self._base).__name__}")
 
-    def _bind(
-        self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]
-    ) -> None:
+    def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Make `set` and `get`: for one part without a tuple around its value."""
         self._single = len(self._parts) == 1
         if self._single:
@@ -193,14 +191,14 @@ class StackCodec(StateCodec):
         self._codec.reseed(self._base, seed)
 
     def load(self, states: NDArray[Any]) -> Rows:
-        if states.dtype == object:
+        if states.dtype.hasobject:
             saved = [pickle.loads(bytes(state)) for state in states]
             columns = [list(column) for column in zip(*saved, strict=True)]
             return Rows(*columns) if columns else Rows([], [], [], [])
         if self._single:
-            values = self._codec.unpack(states[list(self._parts[0].dtype.names)])
+            values = self._codec.unpack(states)
         else:
-            columns = [part.unpack(states[list(part.dtype.names)]) for part in self._parts]
+            columns = [part.unpack(states) for part in self._parts]
             values = list(zip(*columns, strict=True))
         elapsed = states["elapsed_steps"].tolist() if self.time_limit else [0] * len(states)
         return Rows(values, elapsed, states["terminated"].tolist(), states["truncated"].tolist())
@@ -208,13 +206,13 @@ class StackCodec(StateCodec):
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         if not len(out):
             return
-        if out.dtype == object:
+        if out.dtype.hasobject:
             for row, saved in enumerate(zip(*rows, strict=True)):
                 out[row] = SavedState(pickle.dumps(saved, protocol=5), self.format.origin)
             return
         columns = [rows.values] if self._single else list(zip(*rows.values, strict=True))
         for part, column in zip(self._parts, columns, strict=True):
-            part.pack(column, out[list(part.dtype.names)])
+            part.pack(column, out)
         if self.time_limit:
             out["elapsed_steps"] = rows.elapsed
         out["terminated"] = rows.terminated

@@ -39,9 +39,7 @@ class GridCodec(Codec):
 class TaxiCodec(Codec):
     """The encoded cell, passenger and destination; whether the passenger may still change it."""
 
-    dtype = np.dtype(
-        [("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")]
-    )
+    dtype = np.dtype([("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")])
 
     def get(self, env: Any) -> Any:
         last_action = _NONE if env.lastaction is None else env.lastaction

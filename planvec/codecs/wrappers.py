@@ -86,8 +86,8 @@ class AutoresetCodec(StatelessCodec):
 class RecordEpisodeStatisticsCodec(StatelessCodec):
     """Return and length so far.
 
-    `info["episode"]["t"]`, the seconds since the reset by the wall clock, is no function of the state: it is
-    made NaN.
+    `info["episode"]["t"]`, the seconds since the reset by the wall clock, is no function of the state: it
+    is made NaN.
     """
 
     dtype = np.dtype([("episode_return", "<f8"), ("length", "<i8")])
@@ -165,7 +165,7 @@ class FrameStackObservationCodec(WrapperCodec):
 
     def observe(self, wrapper: Any, observation: Any) -> Any:
         inner = wrapper.env.observation_space
-        empty = gymnasium.vector.utils.create_empty_array(inner, n=wrapper.stack_size)
+        empty: Any = gymnasium.vector.utils.create_empty_array(inner, n=wrapper.stack_size)
         return gymnasium.vector.utils.concatenate(inner, wrapper.obs_queue, empty)
 
 
@@ -218,10 +218,8 @@ class NormalizeObservationCodec(_RunningStatistics):
 
 class NormalizeRewardCodec(_RunningStatistics):
     def __init__(self, wrapper: Any) -> None:
-        self.dtype = np.dtype(
-            [("discounted", "<f8", wrapper.discounted_reward.shape)]
-            + self.fields(wrapper.return_rms)
-        )
+        discounted = ("discounted", "<f8", wrapper.discounted_reward.shape)
+        self.dtype = np.dtype([discounted, *self.fields(wrapper.return_rms)])
 
     def get(self, wrapper: Any) -> Any:
         statistics = wrapper.return_rms
@@ -332,8 +330,7 @@ _REFUSED: dict[type, str] = {
     wrappers.RenderCollection: 'make the environment with render_mode="rgb_array" and call '
     "render(states)",
     wrappers.RecordVideo: "leave it out and render the states of a branch with render(states)",
-    wrappers.HumanRendering: 'make the environment with render_mode="rgb_array" and call '
-    "render(states)",
+    wrappers.HumanRendering: 'make the environment with render_mode="rgb_array" and call render(states)',
 }
 """Wrappers that keep a history of what was stepped, which branches would mix up -> the fix."""
 

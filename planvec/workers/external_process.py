@@ -29,7 +29,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import DupFd
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -49,7 +49,7 @@ from planvec.workers.jobs import CallJob, Job
 from planvec.workers.messages import Channel, Frame
 from planvec.workers.promises import JobsPromise
 from planvec.workers.slab import NUM_SLOTS, Slab, Slot, open_memory
-from planvec.workers.waiting import wait_for
+from planvec.workers.waiting import Watch
 
 __all__ = ["DEFAULT_START_METHOD", "ExternalProcess", "close_all"]
 
@@ -66,6 +66,14 @@ _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
 Supervisor = Callable[["ExternalProcess", PlanvecError, Job | None, list[Job]], list[Job]]
 """Told that a process is gone, with the job at work and all that were not done; returns those to fail."""
+
+
+class _Sent(NamedTuple):
+    """A job that was sent: under which ticket, and where in the slab its rows lie."""
+
+    ticket: int
+    slot: int
+    job: Job
 
 
 class _InheritedMemory:
@@ -133,9 +141,7 @@ class ExternalProcess:
         methods = multiprocessing.get_all_start_methods()
         self._start_method = start_method or DEFAULT_START_METHOD
         if self._start_method not in methods:
-            raise WorkerStartError(
-                f"start_method: expected one of {methods}, got {start_method!r}"
-            )
+            raise WorkerStartError(f"start_method: expected one of {methods}, got {start_method!r}")
         try:
             self._factory = cloudpickle.dumps(factory)
         except Exception as error:
@@ -146,6 +152,8 @@ class ExternalProcess:
         self.name = name
         self.lock = threading.RLock()
         self.supervisor: Supervisor | None = None
+        self.generation = 0
+        self._watch = Watch([self])
         self._closed = False
         self._tickets = 0
         self._busy_since = 0.0
@@ -170,7 +178,7 @@ class ExternalProcess:
             ),
         )
         self._channel = Channel(ours, _STALL_SECONDS)
-        self._sent: deque[tuple[Frame, Job]] = deque()
+        self._sent: deque[_Sent] = deque()
         self._free_slots = list(range(NUM_SLOTS))
         self._slots: list[Slot] = []
         self._capacity = 0
@@ -178,6 +186,7 @@ class ExternalProcess:
         self._is_ready = False
         self._midway = False
         self._failure: PlanvecError | None = None
+        self.generation += 1
         try:
             with _hidden_main():
                 self._process.start()
@@ -204,11 +213,9 @@ class ExternalProcess:
         self.check()
         if not self._is_ready:
             try:
-                wait_for([self], lambda: self._is_ready or self._failure is not None, timeout)
+                self._watch.wait_for(lambda: self._is_ready or self._failure is not None, timeout)
             except WorkerTimeoutError:
-                self._fail(
-                    WorkerStartError(f"{self.name}: the factory took longer than {timeout} s")
-                )
+                self._fail(WorkerStartError(f"{self.name}: the factory took longer than {timeout} s"))
             self.check()
         return self._description
 
@@ -239,6 +246,7 @@ class ExternalProcess:
         with self.lock:
             if not self._closed:
                 self._closed = True
+                self.generation += 1
                 if self._sent:
                     self._process.kill()
                 self._channel.close()
@@ -312,7 +320,13 @@ class ExternalProcess:
         self.call("set_state", state).result()
 
     def step_batch(
-        self, actions: Any, states: Any = None, dt: Any = 1, *, blocking: bool = True, **options: Any
+        self,
+        actions: Any,
+        states: Any = None,
+        dt: Any = 1,
+        *,
+        blocking: bool = True,
+        **options: Any,
     ) -> Any:
         """`PlanEnv.step_batch` in the process; with `blocking=False` a promise of it."""
         promise = self.call("step_batch", actions, states, dt, **options)
@@ -322,7 +336,7 @@ class ExternalProcess:
         self.check()
         job = CallJob(call)
         self.submit(job)
-        return JobsPromise([self], [job], lambda: job.value)
+        return JobsPromise(self._watch, [job], lambda: job.value)
 
     # -- jobs: what the pool uses ------------------------------------------------------------------
 
@@ -339,14 +353,12 @@ class ExternalProcess:
             self._waiting.append(job)
             self._send_waiting()
 
-    def filenos(self) -> tuple[int, int]:
-        """What becomes readable when an answer comes, and when the process dies."""
-        return self._channel.fileno(), self._handle
+    def filenos(self) -> tuple[int, ...]:
+        """What becomes readable when an answer comes, and when the process dies; none if it is gone.
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an answer is to come."""
-        return bool(self._sent) or not self._is_ready
+        `generation` changes whenever these do.
+        """
+        return () if self._is_gone else (self._channel.fileno(), self._handle)
 
     def seconds_busy(self, now: float) -> float:
         """How long the request at work has been there. Args: now: `time.monotonic()`."""
@@ -374,7 +386,7 @@ class ExternalProcess:
         frame = Frame(self._tickets, job.verb, slot, job.num_rows, payload)
         if not self._sent:
             self._busy_since = time.monotonic()
-        self._sent.append((frame._replace(payload=b""), job))
+        self._sent.append(_Sent(self._tickets, slot, job))
         job.num_attempts += 1
         self._midway = True
         try:
@@ -425,20 +437,20 @@ class ExternalProcess:
         self._is_ready = True
 
     def _finish(self, frame: Frame) -> None:
-        request, job = self._sent.popleft()
-        if frame.ticket != request.ticket:
+        ticket, slot_index, job = self._sent[0]
+        if frame.ticket != ticket:
             self._process.kill()
-            self._sent.appendleft((request, job))
             self._crash(None)
             return
-        slot = self._slots[request.slot] if job.rows else None
+        self._sent.popleft()
+        slot = self._slots[slot_index] if job.rows else None
         self._busy_since = time.monotonic()
         if frame.verb == host.FAILED:
             job.error = pickle.loads(frame.payload).revive(job.first_row)
         else:
             job.read(slot, frame.payload)
         if slot is not None:
-            self._free_slots.append(request.slot)
+            self._free_slots.append(slot_index)
         job.is_done = True
 
     # -- death --------------------------------------------------------------------------------
@@ -460,7 +472,7 @@ class ExternalProcess:
         """Give up on the request at work: kill the process."""
         with self.lock:
             self._process.kill()
-            what = self._sent[0][1].describe() if self._sent else "start"
+            what = self._sent[0].job.describe() if self._sent else "start"
             self._fail(
                 WorkerTimeoutError(
                     f"{self.name} (pid {self.pid}) did not finish the {what} within {seconds:g} s; "
@@ -473,7 +485,7 @@ class ExternalProcess:
         if self._process.exitcode is None:
             self._process.kill()
             self._process.join(_GRACE_SECONDS)
-        what = f" during the {self._sent[0][1].describe()}" if self._sent else ""
+        what = f" during the {self._sent[0].job.describe()}" if self._sent else ""
         how = _how(self._process.exitcode)
         message = f"{self.name} (pid {self.pid}) {how}{what}"
         error: PlanvecError = WorkerCrashedError(message)
@@ -484,7 +496,8 @@ class ExternalProcess:
 
     def _fail(self, error: PlanvecError) -> None:
         self._failure = error
-        at_work = self._sent[0][1] if self._sent else None
+        self.generation += 1
+        at_work = self._sent[0].job if self._sent else None
         jobs = self._take_jobs()
         self._finalizer()
         if self.supervisor is not None:
@@ -493,7 +506,7 @@ class ExternalProcess:
             job.fail(error)
 
     def _take_jobs(self) -> list[Job]:
-        jobs = [*(job for _, job in self._sent), *self._waiting]
+        jobs = [*(sent.job for sent in self._sent), *self._waiting]
         self._sent.clear()
         self._waiting.clear()
         return jobs

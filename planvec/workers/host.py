@@ -9,18 +9,18 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
+from numpy.typing import NDArray
 
 from planvec.arrays import Batch
 from planvec.errors import EnvError
 from planvec.infos import Columns, check_picklable
 from planvec.plan_env import EnvDescription, Outputs, PlanEnv
 from planvec.rollouts import RolloutOutputs, RolloutPlan
-from planvec.space_arrays import take_rows
 from planvec.workers.failures import Failure
 from planvec.workers.messages import Channel, Frame, close_parent_channels
 from planvec.workers.slab import Slab, Slot
@@ -164,83 +164,77 @@ class _Host:
         if call.kind == "call":
             value = value(*call.args, **(call.kwargs or {}))
         try:
-            return cloudpickle.dumps(value)
+            payload: bytes = cloudpickle.dumps(value)
         except Exception as error:
             raise EnvError(
                 f"{call.name}: its value, a {type(value).__name__}, cannot be pickled ({error})"
             ) from error
+        return payload
 
     def _step(self, frame: Frame) -> bytes:
-        slot, rows = self._slots[frame.slot], slice(0, frame.num_rows)
+        view = self._slots[frame.slot].first(frame.num_rows)
         loose: Loose = pickle.loads(frame.payload) if frame.payload else Loose()
-        (has_seeds, return_state) = slot.flags[0].item()
         batch = Batch(
-            slot.states[rows] if slot.states is not None else loose.states,
-            loose.actions if loose.actions is not None else _rows(slot.actions, rows),
-            slot.dt[rows],
-            slot.seeds[rows] if has_seeds else None,
+            loose.states if view.states is None else view.states,
+            loose.actions if view.actions is None else view.actions,
+            view.dt,
+            view.seeds if view.has_seeds[0] else None,
         )
         new_states = None
-        if return_state:
-            own = slot.new_states is not None
-            new_states = slot.new_states[rows] if own else np.empty(frame.num_rows, object)  # type: ignore[index]
-        observations = _rows(slot.observations, rows)
+        if view.return_state[0]:
+            new_states = _states_of(view, frame.num_rows)
+        listed = [None] * frame.num_rows if view.observations is None else None
         out = Outputs(
             new_states,
-            [None] * frame.num_rows if observations is None else observations,
-            slot.rewards[rows],
-            slot.terminated[rows],
-            slot.truncated[rows],
-            slot.num_steps[rows],
+            view.observations if listed is None else listed,
+            view.rewards,
+            view.terminated,
+            view.truncated,
+            view.num_steps,
         )
         columns = self._hosted.step_rows(batch, out)
         return _pack(
-            Loose(
-                states=new_states if slot.new_states is None else None,
-                observations=out.observations if observations is None else None,
-                columns=columns or None,
-            )
+            Loose(new_states if view.new_states is None else None, None, listed, columns or None)
         )
 
     def _rollout(self, frame: Frame) -> bytes:
-        slot, rows = self._slots[frame.slot], slice(0, frame.num_rows)
+        view = self._slots[frame.slot].first(frame.num_rows)
         options, loose = pickle.loads(frame.payload)
         plan = RolloutPlan(
-            states=loose.states if slot.states is None else slot.states[rows],
+            states=loose.states if view.states is None else view.states,
             horizon=options.horizon,
             actions=options.actions,
             seed=options.seed,
             first_row=options.first_row,
-            seeds=slot.seeds[rows] if slot.flags["has_seeds"][0] else None,
+            seeds=view.seeds if view.has_seeds[0] else None,
             discount=options.discount,
         )
-        own = slot.new_states is not None
         out = RolloutOutputs(
-            slot.new_states[rows] if own else np.empty(frame.num_rows, object),  # type: ignore[index]
-            slot.rewards[rows],
-            slot.num_steps[rows],
-            slot.terminated[rows],
-            slot.truncated[rows],
+            _states_of(view, frame.num_rows),
+            view.rewards,
+            view.num_steps,
+            view.terminated,
+            view.truncated,
         )
         self._hosted.rollout_rows(plan, out)
-        return _pack(Loose(states=None if own else out.final_states))
+        return _pack(Loose(states=out.final_states if view.new_states is None else None))
 
     def _observe(self, frame: Frame) -> bytes:
-        slot, rows = self._slots[frame.slot], slice(0, frame.num_rows)
-        states = pickle.loads(frame.payload).states if slot.states is None else slot.states[rows]
-        found = _rows(slot.observations, rows)
-        listed: list[Any] | None = [None] * frame.num_rows if found is None else None
-        self._hosted.observe_rows(states, listed if found is None else found)
+        view = self._slots[frame.slot].first(frame.num_rows)
+        states = pickle.loads(frame.payload).states if view.states is None else view.states
+        listed: list[Any] | None = [None] * frame.num_rows if view.observations is None else None
+        self._hosted.observe_rows(states, view.observations if listed is None else listed)
         return _pack(Loose(observations=listed))
 
 
-def _rows(tree: Any, rows: slice) -> Any:
-    return None if tree is None else take_rows(tree, rows)
+def _states_of(view: Slot, num_rows: int) -> NDArray[Any]:
+    """Where new states are written: the slot, or an array of objects that travels in the message."""
+    return np.empty(num_rows, object) if view.new_states is None else view.new_states
 
 
 def _pack(loose: Loose) -> bytes:
     """Nothing, where everything lies in the slab."""
-    if all(getattr(loose, field.name) is None for field in fields(loose)):
+    if loose.states is None and loose.observations is None and loose.columns is None:
         return b""
     try:
         return pickle.dumps(loose, protocol=5)

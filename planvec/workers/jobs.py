@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import cloudpickle
-import numpy as np
+from numpy.typing import NDArray
 
 from planvec import space_arrays
 from planvec.arrays import Batch
@@ -102,7 +102,7 @@ class CallJob(Job):
         self._name = call.name
         self.value: Any = None
         try:
-            self._payload = cloudpickle.dumps(call)
+            self._payload: bytes = cloudpickle.dumps(call)
         except Exception as error:
             raise InvalidBatchError(
                 f"{call.name}: an argument cannot be pickled ({type(error).__name__}: {error}); "
@@ -156,40 +156,47 @@ class StepJob(Job):
 
     def write(self, slot: Slot | None) -> bytes:
         assert slot is not None
-        batch, rows = self._batch, slice(0, self.num_rows)
-        slot.flags[0] = (batch.seeds is not None, self._out.new_states is not None)
-        slot.dt[rows] = batch.dt
+        batch, view = self._batch, slot.first(self.num_rows)
+        view.has_seeds[0] = batch.seeds is not None
+        view.return_state[0] = self._out.new_states is not None
+        view.dt[:] = batch.dt
         if batch.seeds is not None:
-            slot.seeds[rows] = batch.seeds
-        if slot.actions is not None:
-            space_arrays.copy_rows(batch.actions, slot.actions, rows)
-        if slot.states is not None:
-            slot.states[rows] = batch.states
-            if slot.actions is not None:
+            view.seeds[:] = batch.seeds
+        if view.actions is not None:
+            space_arrays.copy_rows(batch.actions, view.actions)
+        if view.states is not None:
+            space_arrays.raw(view.states)[:] = space_arrays.raw(batch.states)
+            if view.actions is not None:
                 return b""
         loose = Loose(
-            states=batch.states if slot.states is None else None,
-            actions=batch.actions if slot.actions is None else None,
+            states=batch.states if view.states is None else None,
+            actions=batch.actions if view.actions is None else None,
         )
         return pickle.dumps(loose, protocol=5)
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
         loose: Loose = pickle.loads(payload) if payload else Loose()
-        out, rows, filled = self._out, self.rows, slice(0, self.num_rows)
+        out, rows, view = self._out, self.rows, slot.first(self.num_rows)
         if out.new_states is not None:
-            fixed = slot.new_states is not None
-            out.new_states[rows] = slot.new_states[filled] if fixed else loose.states  # type: ignore[index]
-        if slot.observations is None:
+            _copy_states(view, loose, out.new_states[rows])
+        if view.observations is None:
             out.observations[rows] = loose.observations
         else:
-            found = space_arrays.take_rows(slot.observations, filled)
-            space_arrays.copy_rows(found, out.observations, rows)
-        out.rewards[rows] = slot.rewards[filled]
-        out.terminated[rows] = slot.terminated[filled]
-        out.truncated[rows] = slot.truncated[filled]
-        out.num_steps[rows] = slot.num_steps[filled]
+            target = space_arrays.take_rows(out.observations, rows)
+            space_arrays.copy_rows(view.observations, target)
+        out.rewards[rows] = view.rewards
+        out.terminated[rows] = view.terminated
+        out.truncated[rows] = view.truncated
+        out.num_steps[rows] = view.num_steps
         self.columns = loose.columns or {}
+
+
+def _copy_states(view: Slot, loose: Loose, out: NDArray[Any]) -> None:
+    if view.new_states is None:
+        out[:] = loose.states
+    else:
+        space_arrays.raw(out)[:] = space_arrays.raw(view.new_states)
 
 
 class RolloutJob(Job):
@@ -218,27 +225,25 @@ class RolloutJob(Job):
 
     def write(self, slot: Slot | None) -> bytes:
         assert slot is not None
-        plan, rows = self._plan, slice(0, self.num_rows)
-        slot.flags[0] = (plan.seeds is not None, True)
+        plan, view = self._plan, slot.first(self.num_rows)
+        view.has_seeds[0] = plan.seeds is not None
         if plan.seeds is not None:
-            slot.seeds[rows] = plan.seeds
-        if slot.states is not None:
-            slot.states[rows] = plan.states
-        options = RolloutOptions(
-            plan.horizon, plan.actions, plan.seed, plan.first_row, plan.discount
-        )
-        loose = Loose(states=plan.states if slot.states is None else None)
+            view.seeds[:] = plan.seeds
+        if view.states is not None:
+            space_arrays.raw(view.states)[:] = space_arrays.raw(plan.states)
+        options = RolloutOptions(plan.horizon, plan.actions, plan.seed, plan.first_row, plan.discount)
+        loose = Loose(states=plan.states if view.states is None else None)
         return pickle.dumps((options, loose), protocol=5)
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
-        out, rows, filled = self._out, self.rows, slice(0, self.num_rows)
-        fixed = slot.new_states is not None
-        out.final_states[rows] = slot.new_states[filled] if fixed else pickle.loads(payload).states  # type: ignore[index]
-        out.returns[rows] = slot.rewards[filled]
-        out.num_steps[rows] = slot.num_steps[filled]
-        out.terminated[rows] = slot.terminated[filled]
-        out.truncated[rows] = slot.truncated[filled]
+        loose: Loose = pickle.loads(payload) if payload else Loose()
+        out, rows, view = self._out, self.rows, slot.first(self.num_rows)
+        _copy_states(view, loose, out.final_states[rows])
+        out.returns[rows] = view.rewards
+        out.num_steps[rows] = view.num_steps
+        out.terminated[rows] = view.terminated
+        out.truncated[rows] = view.truncated
 
 
 class ObserveJob(Job):
@@ -252,7 +257,7 @@ class ObserveJob(Job):
 
     verb = b"observe"
 
-    def __init__(self, states: np.ndarray[Any, Any], rows: slice, out: Any) -> None:
+    def __init__(self, states: NDArray[Any], rows: slice, out: Any) -> None:
         super().__init__()
         self.rows: slice = rows
         self._states = states[rows]
@@ -263,9 +268,10 @@ class ObserveJob(Job):
 
     def write(self, slot: Slot | None) -> bytes:
         assert slot is not None
-        if slot.states is None:
+        view = slot.first(self.num_rows)
+        if view.states is None:
             return pickle.dumps(Loose(states=self._states), protocol=5)
-        slot.states[: self.num_rows] = self._states
+        space_arrays.raw(view.states)[:] = space_arrays.raw(self._states)
         return b""
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
@@ -273,5 +279,5 @@ class ObserveJob(Job):
         if slot.observations is None:
             self._out[self.rows] = pickle.loads(payload).observations
         else:
-            found = space_arrays.take_rows(slot.observations, slice(0, self.num_rows))
-            space_arrays.copy_rows(found, self._out, self.rows)
+            target = space_arrays.take_rows(self._out, self.rows)
+            space_arrays.copy_rows(slot.first(self.num_rows).observations, target)

@@ -1,7 +1,7 @@
 """Frames between a parent and its worker, over a pair of local sockets.
 
-A frame is a header of fixed size (ticket, verb, slot, rows, length) and a payload, often empty: what is of
-fixed size lies in the slab. Sockets were chosen by measuring (`benchmarks/signalling.py`): pipes,
+A frame is a header of fixed size (ticket, verb, slot, rows, length) and a payload, often empty: what is
+of fixed size lies in the slab. Sockets were chosen by measuring (`benchmarks/signalling.py`): pipes,
 eventfds and semaphores cost the same, since what costs is waking a process on another core (20 us each
 way); but a socket tells at once when the other side dies, and needs no name. The wake-up is saved by
 looking at the socket for some microseconds before sleeping on it: see `Channel.wait`.
@@ -21,7 +21,7 @@ __all__ = ["SPIN_SECONDS", "Channel", "Frame", "close_parent_channels", "yield_c
 
 _HEADER = struct.Struct("<Q16sIIQ")
 SPIN_SECONDS = 50e-6
-"""How long to look before sleeping: a little more than a wake-up takes, so it costs at most as much again."""
+"""How long to look before sleeping: a little more than a wake-up takes."""
 
 _parent_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
@@ -75,9 +75,7 @@ class Channel:
         Raises:
             OSError: The other side is gone, or stopped reading.
         """
-        header = _HEADER.pack(
-            frame.ticket, frame.verb, frame.slot, frame.num_rows, len(frame.payload)
-        )
+        header = _HEADER.pack(frame.ticket, frame.verb, frame.slot, frame.num_rows, len(frame.payload))
         self._socket.sendall(header + frame.payload if frame.payload else header)
 
     def receive(self) -> Frame:

@@ -19,6 +19,7 @@ from planvec.workers.external_process import ExternalProcess, close_all
 from planvec.workers.host import Call
 from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, StepJob
 from planvec.workers.promises import JobsPromise
+from planvec.workers.waiting import Watch
 
 __all__ = ["Pool", "Stats"]
 
@@ -60,7 +61,7 @@ class Pool:
         self, processes: Sequence[ExternalProcess], timeout: float | None, max_restarts: int
     ) -> None:
         self.processes = list(processes)
-        self._timeout = timeout
+        self._watch = Watch(self.processes, timeout)
         self._max_restarts = max_restarts
         self.stats = Stats()
         try:
@@ -130,7 +131,8 @@ class Pool:
         for process, rows in zip(self.processes, slices, strict=False):
             jobs.append(CallJob(Call("render", (states[rows],)), rows.start))
             self._submit(process, jobs[-1])
-        return self._promise(jobs, lambda: [frame for job in jobs for frame in job.value]).result()
+        self._promise(jobs, lambda: None).result()
+        return [frame for job in jobs for frame in job.value]
 
     def close(self) -> None:
         """Close every worker."""
@@ -160,7 +162,7 @@ class Pool:
         process.submit(job)
 
     def _promise(self, jobs: Sequence[Job], finish: Callable[[], Any]) -> JobsPromise[Any]:
-        return JobsPromise(self.processes, jobs, finish, self._timeout)
+        return JobsPromise(self._watch, jobs, finish)
 
     def _replace(
         self, process: ExternalProcess, error: PlanvecError, at_work: Job | None, jobs: list[Job]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from planvec.promise import Promise
 from planvec.workers.jobs import Job
-from planvec.workers.waiting import pump, wait_for
-
-if TYPE_CHECKING:
-    from planvec.workers.external_process import ExternalProcess
+from planvec.workers.waiting import Watch
 
 __all__ = ["JobsPromise"]
 
@@ -21,36 +18,27 @@ class JobsPromise(Promise[T]):
     """Kept when all of its jobs are done.
 
     Args:
-        processes: That it may be waiting for, or that may have other work to be sent meanwhile.
+        watch: Over the processes that do the jobs.
         jobs: In the order of their rows.
         finish: Makes the value once all jobs have succeeded.
-        timeout: Seconds that one request may take, or None.
     """
 
-    def __init__(
-        self,
-        processes: Sequence[ExternalProcess],
-        jobs: Sequence[Job],
-        finish: Callable[[], T],
-        timeout: float | None = None,
-    ) -> None:
-        self._processes = processes
+    def __init__(self, watch: Watch, jobs: Sequence[Job], finish: Callable[[], T]) -> None:
+        self._watch = watch
         self._jobs = jobs
         self._finish: Callable[[], T] | None = finish
-        self._timeout = timeout
         self._value: Any = None
 
     def _is_done(self) -> bool:
-        return all(job.is_done for job in self._jobs)
+        return all([job.is_done for job in self._jobs])
 
     def done(self) -> bool:
         if not self._is_done():
-            pump(self._processes, self._timeout)
+            self._watch.pump()
         return self._is_done()
 
     def result(self, timeout: float | None = None) -> T:
-        if not self._is_done():
-            wait_for(self._processes, self._is_done, timeout, self._timeout)
+        self._watch.wait_for(self._is_done, timeout)
         for job in self._jobs:  # the first row that failed, whichever failed first
             if job.error is not None:
                 raise job.error

@@ -13,15 +13,15 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec import space_arrays
 from planvec.plan_env import EnvDescription
+from planvec.space_arrays import empty_rows, is_fixed, take_rows
 
 __all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
 
@@ -29,7 +29,7 @@ NUM_SLOTS = 2
 _SLOT_BYTES = 4 << 20
 _MAX_ROWS = 2048
 _ALIGNMENT = 64
-_FLAGS = np.dtype([("has_seeds", "?"), ("return_state", "?")])
+_MAX_VIEWS = 32
 
 
 def open_memory() -> int:
@@ -44,12 +44,13 @@ def open_memory() -> int:
 class Slot:
     """The rows of one chunk. What is not of fixed size is None and travels in the message instead.
 
-    Attributes, B the capacity:
+    Attributes, B the rows:
         states: `[B]` or None.
         actions: A tree of arrays `[B, ...]` or None.
         dt: `[B]` int64.
         seeds: `[B]` uint64.
-        flags: One record: whether `seeds` count and whether new states are wanted.
+        has_seeds: `[1]` bool, whether `seeds` count.
+        return_state: `[1]` bool, whether new states are wanted.
         new_states: `[B]` or None.
         observations: A tree of arrays `[B, ...]` or None.
         rewards: `[B]` float64.
@@ -62,13 +63,38 @@ class Slot:
     actions: Any
     dt: NDArray[np.int64]
     seeds: NDArray[np.uint64]
-    flags: NDArray[Any]
+    has_seeds: NDArray[np.bool_]
+    return_state: NDArray[np.bool_]
     new_states: NDArray[Any] | None
     observations: Any
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     num_steps: NDArray[np.int64]
+    _views: dict[int, Slot] = field(default_factory=dict)
+
+    def first(self, num_rows: int) -> Slot:
+        """The first rows of this slot, as views (kept, since calls tend to be of one size)."""
+        view = self._views.get(num_rows)
+        if view is None:
+            if len(self._views) >= _MAX_VIEWS:
+                self._views.clear()
+            rows = slice(0, num_rows)
+            view = self._views[num_rows] = Slot(
+                states=None if self.states is None else self.states[rows],
+                actions=None if self.actions is None else take_rows(self.actions, rows),
+                dt=self.dt[rows],
+                seeds=self.seeds[rows],
+                has_seeds=self.has_seeds,
+                return_state=self.return_state,
+                new_states=None if self.new_states is None else self.new_states[rows],
+                observations=(None if self.observations is None else take_rows(self.observations, rows)),
+                rewards=self.rewards[rows],
+                terminated=self.terminated[rows],
+                truncated=self.truncated[rows],
+                num_steps=self.num_steps[rows],
+            )
+        return view
 
 
 class _Allocator:
@@ -92,17 +118,17 @@ class _Allocator:
 
 def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> Slot:
     def rows(space: Space[Any]) -> Any:
-        fixed = space_arrays.is_fixed(space)
-        return space_arrays.empty_rows(space, num_rows, allocate) if fixed else None
+        return empty_rows(space, num_rows, allocate) if is_fixed(space) else None
 
     dtype = description.state_format.dtype
-    has_records = dtype != object
+    has_records = not dtype.hasobject
     return Slot(
         states=allocate(num_rows, dtype) if has_records else None,
         actions=rows(description.action_space),
         dt=allocate(num_rows, np.int64),
         seeds=allocate(num_rows, np.uint64),
-        flags=allocate(1, _FLAGS),
+        has_seeds=allocate(1, np.bool_),
+        return_state=allocate(1, np.bool_),
         new_states=allocate(num_rows, dtype) if has_records else None,
         observations=rows(description.observation_space),
         rewards=allocate(num_rows, np.float64),

@@ -13,36 +13,53 @@ from planvec.workers.messages import SPIN_SECONDS, yield_core
 if TYPE_CHECKING:
     from planvec.workers.external_process import ExternalProcess
 
-__all__ = ["pump", "wait_for"]
+__all__ = ["Watch"]
 
 
-class _Watch:
-    """A poll over the channels and the handles of the processes that have something to answer."""
+class Watch:
+    """A poll over the channels and the handles of some processes.
 
-    def __init__(self, processes: Sequence[ExternalProcess]) -> None:
+    Args:
+        processes: All that may have work: whoever waits for one answer serves all of them.
+        job_timeout: Seconds that one request may take before its worker is killed, or None.
+    """
+
+    def __init__(self, processes: Sequence[ExternalProcess], job_timeout: float | None = None) -> None:
+        self._processes = processes
+        self._job_timeout = job_timeout
         self._poll = select.poll()
+        self._generations: list[int] = []
         self._owners: dict[int, tuple[ExternalProcess, bool]] = {}
-        for process in processes:
-            if process.failure is None and process.is_busy:
-                channel, handle = process.filenos()
-                self._owners[channel] = (process, True)
-                self._owners[handle] = (process, False)
-                self._poll.register(channel, select.POLLIN)
-                self._poll.register(handle, select.POLLIN)
+
+    def _refresh(self) -> None:
+        """Watch the processes as they are now: one that was replaced has other descriptors."""
+        generations = [process.generation for process in self._processes]
+        if generations == self._generations:
+            return
+        self._generations = generations
+        self._poll = select.poll()
+        self._owners = {}
+        for process in self._processes:
+            for fd, is_channel in zip(process.filenos(), (True, False), strict=False):
+                self._owners[fd] = (process, is_channel)
+                self._poll.register(fd, select.POLLIN)
 
     def serve(self, seconds: float) -> bool:
         """Handle what arrives within `seconds`; returns whether anything did."""
-        # Answers before deaths: what a worker said before it died counts.
         events = self._poll.poll(seconds * 1000)
-        for fd, _ in sorted(events, key=lambda event: not self._owners[event[0]][1]):
+        if len(events) > 1:  # answers before deaths: what a worker said before it died counts
+            events.sort(key=lambda event: not self._owners[event[0]][1])
+        for fd, _ in events:
             process, is_channel = self._owners[fd]
             if is_channel:
                 process.receive()
             else:
                 process.notice_death()
+        if events:
+            self._refresh()
         return bool(events)
 
-    def look(self) -> bool:
+    def _look(self) -> bool:
         """Look for a moment without sleeping; returns whether anything arrived."""
         give_up = time.perf_counter() + SPIN_SECONDS
         while not self.serve(0):
@@ -51,69 +68,48 @@ class _Watch:
             yield_core()
         return True
 
+    def pump(self) -> None:
+        """Handle what has arrived, without waiting."""
+        self._refresh()
+        while self.serve(0):
+            pass
+        self._time_out()
 
-def pump(processes: Sequence[ExternalProcess], job_timeout: float | None = None) -> None:
-    """Handle what has arrived, without waiting."""
-    while _Watch(processes).serve(0):
-        pass
-    _time_out(processes, job_timeout)
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until `is_done()`, which is asked after everything that arrives.
 
+        Args:
+            is_done: Cheap.
+            timeout: Seconds to wait in all, or None.
 
-def wait_for(
-    processes: Sequence[ExternalProcess],
-    is_done: Callable[[], bool],
-    timeout: float | None,
-    job_timeout: float | None = None,
-) -> None:
-    """Wait until `is_done()`.
+        Raises:
+            WorkerTimeoutError: `timeout` has passed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not is_done():
+            self._refresh()
+            if self._look():
+                continue
+            self._time_out()
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise WorkerTimeoutError(
+                    f"not ready within {timeout:g} s; the promise stays valid and can be asked again"
+                )
+            self.serve(self._patience(deadline, now))
 
-    Args:
-        processes: All that may have work.
-        is_done: Asked after everything that arrives.
-        timeout: Seconds to wait in all, or None.
-        job_timeout: Seconds that one request may take before its worker is killed, or None.
+    def _patience(self, deadline: float | None, now: float) -> float:
+        """Seconds until something other than an answer has to be done; at most ten."""
+        waits = [10.0]
+        if deadline is not None:
+            waits.append(deadline - now)
+        if self._job_timeout is not None:
+            waits += [self._job_timeout - process.seconds_busy(now) for process in self._processes]
+        return max(0.0, min(waits))
 
-    Raises:
-        WorkerTimeoutError: `timeout` has passed.
-    """
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        watch = _Watch(processes)
-        if watch.look():
-            if is_done():
-                return
-            continue
-        if is_done():
-            return
-        _time_out(processes, job_timeout)
-        now = time.monotonic()
-        if deadline is not None and now >= deadline:
-            raise WorkerTimeoutError(
-                f"not ready within {timeout:g} s; the promise stays valid and can be asked again"
-            )
-        watch.serve(_patience(processes, deadline, job_timeout, now))
-        if is_done():
-            return
-
-
-def _patience(
-    processes: Sequence[ExternalProcess],
-    deadline: float | None,
-    job_timeout: float | None,
-    now: float,
-) -> float:
-    """Seconds until something other than an answer has to be done; at most ten."""
-    waits = [10.0]
-    if deadline is not None:
-        waits.append(deadline - now)
-    if job_timeout is not None:
-        waits += [job_timeout - process.seconds_busy(now) for process in processes]
-    return max(0.0, min(waits))
-
-
-def _time_out(processes: Sequence[ExternalProcess], job_timeout: float | None) -> None:
-    if job_timeout is not None:
-        now = time.monotonic()
-        for process in processes:
-            if process.seconds_busy(now) >= job_timeout:
-                process.time_out(job_timeout)
+    def _time_out(self) -> None:
+        if self._job_timeout is not None:
+            now = time.monotonic()
+            for process in self._processes:
+                if process.seconds_busy(now) >= self._job_timeout:
+                    process.time_out(self._job_timeout)
