@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError
@@ -127,9 +127,13 @@ def list_rows(space: Space[Any], tree: Any) -> list[Any]:
         return tree
     if isinstance(space, spaces.Discrete):
         return list(tree.tolist())
-    if isinstance(tree, np.ndarray):
-        return list(tree.copy())
-    return list(iterate(space, map_leaves(np.copy, tree)))
+    if isinstance(space, spaces.Dict):
+        columns = [list_rows(child, tree[key]) for key, child in space.spaces.items()]
+        return [dict(zip(space.spaces, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(space, spaces.Tuple):
+        parts = zip(space.spaces, tree, strict=True)
+        return list(zip(*(list_rows(child, part) for child, part in parts), strict=True))
+    return list(tree.copy())
 
 
 def finish_rows(space: Space[Any], rows: Any) -> Any:

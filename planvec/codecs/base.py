@@ -79,15 +79,22 @@ class Codec(_Fields, ABC):
 
         planvec.register_codec(Rocket, RocketCodec)
 
-    What `get` returns must not change when the environment steps on: copy arrays that it changes in
-    place. One codec serves one environment; it is made with that environment, after a reset.
+    `set` takes what `get` returned, or the same after a way through the columns: lists may come back as
+    arrays. What `get` returns must not change when the environment steps on: copy arrays that it changes in
+    place. One codec serves one environment; it is made with that environment, before any reset.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Look at the environment once, for what is constant in it.
+        """Look at the new environment once, for what is constant in it.
 
         Raises:
             UnsupportedEnvError: It cannot be saved faithfully.
+        """
+
+    def begin(self, env: Any) -> None:
+        """Forget what outlives a reset: every episode begins as in a new environment.
+
+        A reset would depend on what was stepped before otherwise, and so on which worker makes it.
         """
 
     @abstractmethod
@@ -113,7 +120,10 @@ class WrapperCodec(_Fields, ABC):
     """Saves and restores what one wrapper remembers. The counterpart of `Codec`."""
 
     def __init__(self, wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
-        """Look at the wrapper once, after a reset."""
+        """Look at the new wrapper once, before any reset."""
+
+    def begin(self, wrapper: Any) -> None:
+        """Forget what outlives a reset; see `Codec.begin`."""
 
     @abstractmethod
     def get(self, wrapper: Any) -> Any:

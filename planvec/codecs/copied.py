@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -82,9 +82,17 @@ class _Named:
 
 
 class _Attributes:
-    """The attributes of one object, saved and restored together as one graph of objects."""
+    """The attributes of one object, saved and restored together as one graph of objects.
 
-    def __init__(self, target: Any, constants: Sequence[str], kept: dict[str, Any]) -> None:
+    Args:
+        target: The object.
+        constants: Names of attributes that are left out whatever they hold.
+        keep: Gives the objects, by name, that are referred to and never copied.
+    """
+
+    def __init__(
+        self, target: Any, constants: Sequence[str], keep: Callable[[], dict[str, Any]]
+    ) -> None:
         attributes = vars(target)
         missing = [name for name in constants if name not in attributes]
         if missing:
@@ -93,52 +101,66 @@ class _Attributes:
                 f"it has {sorted(attributes)}"
             )
         self._target = target
+        self._left_out = set(constants)
         self._constants = {
             name: value
             for name, value in attributes.items()
-            if name in constants or isinstance(value, _CONSTANT_TYPES) or value is None
+            if name not in self._left_out and (isinstance(value, _CONSTANT_TYPES) or value is None)
         }
-        self._named = set(constants)
-        self._references = {f".{name}": value for name, value in kept.items()}
+        self._keep = keep
         for name, value in self._constants.items():
-            if value is not None:
-                self._references[name] = value
             if _hidden_generator(value):
                 raise UnsupportedEnvError(
                     f"{type(target).__name__}.{name}: a random generator is hidden inside this "
                     f"function, where it cannot be saved; draw from self.np_random. {ADVICE}"
                 )
-        self._names = {id(value): name for name, value in self._references.items()}
+        self._new = self.save()
+
+    def _references(self) -> dict[str, Any]:
+        constants = {name: value for name, value in self._constants.items() if value is not None}
+        return {**constants, **self._keep()}
 
     def save(self) -> bytes:
+        """The attributes as they are now.
+
+        Raises:
+            UnsupportedEnvError: One cannot be pickled.
+        """
         constants = self._constants
         changing = {
             name: value
             for name, value in vars(self._target).items()
-            if name not in constants or (value is not constants[name] and name not in self._named)
+            if name not in self._left_out and (name not in constants or value is not constants[name])
         }
+        names = {id(value): name for name, value in self._references().items()}
         file = io.BytesIO()
         try:
-            _Pickler(file, self._names).dump(changing)
+            _Pickler(file, names).dump(changing)
         except Exception as error:
-            self._blame(changing, error)
+            self._blame(changing, names, error)
         return file.getvalue()
 
     def restore(self, saved: bytes) -> None:
-        _Named.objects = self._references
+        """Put back what `save` gave; attributes that did not exist then are removed."""
+        _Named.objects = self._references()
         changing = pickle.loads(saved)
         attributes = vars(self._target)
-        for name in [n for n in attributes if n not in changing and n not in self._constants]:
-            del attributes[name]
+        for name in [*attributes]:
+            if name not in changing and name not in self._constants and name not in self._left_out:
+                del attributes[name]
         for name, value in self._constants.items():
             if name not in changing:
                 attributes[name] = value
         attributes.update(changing)
 
-    def _blame(self, changing: dict[str, Any], error: Exception) -> None:
+    def restore_new(self) -> None:
+        """Put everything back to how it was before the first reset."""
+        self.restore(self._new)
+
+    def _blame(self, changing: dict[str, Any], names: dict[int, str], error: Exception) -> None:
         for name, value in changing.items():
             try:
-                _Pickler(io.BytesIO(), self._names).dump(value)
+                _Pickler(io.BytesIO(), names).dump(value)
             except Exception as cause:
                 raise UnsupportedEnvError(
                     f"{type(self._target).__name__}.{name}: {type(value).__name__} cannot be "
@@ -166,10 +188,14 @@ class CopiedCodec(Codec):
                 f"{type(env).__name__} is an EzPickle environment: a copy of it is a new one, made "
                 f"from its constructor's arguments, in another state. {ADVICE}"
             )
-        # The generator is saved beside the pickle, in a microsecond instead of fifty.
-        generators = {"np_random": env.np_random}
-        self._attributes = _Attributes(env, [*constants, "_np_random"], {"env": env, **generators})
-        self.get(env)
+        vars(env).setdefault("_np_random", None)
+        # The generator is saved beside the pickle: a microsecond instead of fifty.
+        self._attributes = _Attributes(
+            env, [*constants, "_np_random"], lambda: {".env": env, ".np_random": env._np_random}
+        )
+
+    def begin(self, env: Any) -> None:
+        self._attributes.restore_new()
 
     def get(self, env: Any) -> bytes:
         return self._attributes.save()
@@ -181,19 +207,38 @@ class CopiedCodec(Codec):
         """Reseed the generators that the environment keeps as attributes of its own."""
         for index, (name, value) in enumerate(sorted(vars(env).items())):
             if name != "_np_random" and isinstance(value, np.random.Generator):
-                fresh = type(value.bit_generator)(np.random.SeedSequence([seed, index]))
+                bit_generator: Any = type(value.bit_generator)
+                fresh = bit_generator(np.random.SeedSequence([seed, index]))
                 value.bit_generator.state = fresh.state
 
 
 class CopiedWrapperCodec(WrapperCodec):
-    """Saves the attributes of a wrapper that planvec does not know."""
+    """Saves the attributes of a wrapper that planvec does not know.
+
+    Args:
+        wrapper: The wrapper.
+
+    Raises:
+        UnsupportedEnvError: It has an attribute that cannot be pickled.
+    """
 
     draws = True
 
     def __init__(self, wrapper: Any) -> None:
-        kept = {"env": wrapper.env, "wrapper": wrapper, "base": wrapper.unwrapped}
-        self._attributes = _Attributes(wrapper, ["env"], kept)
-        self.get(wrapper)
+        base = wrapper.unwrapped
+        self._attributes = _Attributes(
+            wrapper,
+            ["env"],
+            lambda: {
+                ".env": wrapper.env,
+                ".wrapper": wrapper,
+                ".base": base,
+                ".np_random": base._np_random,
+            },
+        )
+
+    def begin(self, wrapper: Any) -> None:
+        self._attributes.restore_new()
 
     def get(self, wrapper: Any) -> bytes:
         return self._attributes.save()

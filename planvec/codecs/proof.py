@@ -73,6 +73,11 @@ def prove(codec: StateCodec, env: gymnasium.Env[Any, Any], advice: str) -> None:
             f"{env}: a saved value does not fit the codec's dtype {codec.format.dtype}: {error}"
         ) from error
     restored = codec.load(states).values
+    again, _ = codec.reset(0, None)
+    if not same(again, marks[0].observation):
+        raise UnsupportedEnvError(
+            f"{env}: two resets with the same seed gave {marks[0].observation!r} and {again!r}. {advice}"
+        )
     codec.reset(1, None)
     for mark, value in list(zip(marks, restored, strict=True))[::-1]:
         codec.set(value)

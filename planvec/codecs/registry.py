@@ -67,15 +67,16 @@ def codec_for(env: gymnasium.Env[Any, Any], codec: CodecChoice = None) -> StateC
         replay = ReplayCodec(env)
         prove(replay, env, "It does not restart from its seed: register a codec for it.")
         return replay
-    observation, _ = env.reset(seed=0)
     base = env.unwrapped
     maker, trusted = _base_codec(base, codec)
+    base_codec = maker(base)
     made = []
     for wrapper in layers:
         known = wrapper_codecs.CODECS.get(type(wrapper))
         trusted = trusted and known is not None
         made.append((known or CopiedWrapperCodec)(wrapper))
-    stack = StackCodec(env, maker(base), made, observation)
+    observation, _ = env.reset(seed=0)
+    stack = StackCodec(env, base_codec, made, observation)
     if not trusted:
         prove(stack, env, ADVICE)
     stack.fresh_results = trusted

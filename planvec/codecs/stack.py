@@ -183,6 +183,9 @@ class StackCodec(StateCodec):
         return self._carried if self._carries else self._observe_layers()
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        self._codec.begin(self._base)
+        for wrapper, wrapper_codec in self._wrappers:
+            wrapper_codec.begin(wrapper)
         return self._env.reset(seed=seed, options=options)
 
     def reseed(self, seed: int) -> None:

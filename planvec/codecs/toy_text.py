@@ -73,8 +73,8 @@ class BlackjackCodec(Codec):
 
     def set(self, env: Any, value: Any) -> None:
         player, dealer, env.dealer_top_card_suit, env.dealer_top_card_value_str = value
-        env.player = [card for card in player.tolist() if card]
-        env.dealer = [card for card in dealer.tolist() if card]
+        env.player = [int(card) for card in player if card]
+        env.dealer = [int(card) for card in dealer if card]
 
     def observe(self, env: Any) -> Any:
         return env._get_obs()

@@ -5,6 +5,7 @@ Wrappers are matched by their exact type: a subclass may remember more, and goes
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -178,6 +179,9 @@ class MaxAndSkipObservationCodec(WrapperCodec):
         buffer = wrapper._obs_buffer
         self.dtype = np.dtype([("frames", buffer.dtype, buffer.shape)])
 
+    def begin(self, wrapper: Any) -> None:
+        wrapper._obs_buffer[...] = 0
+
     def get(self, wrapper: Any) -> Any:
         return (wrapper._obs_buffer.copy(),)
 
@@ -185,24 +189,26 @@ class MaxAndSkipObservationCodec(WrapperCodec):
         wrapper._obs_buffer[...] = value[0]
 
 
-class _RunningStatistics(WrapperCodec):
-    """Mean, variance and count of a `RunningMeanStd`, in the precision they are kept in."""
+def _steady_dtype(statistics: Any, sample: NDArray[Any]) -> list[Any]:
+    """Fields for a `RunningMeanStd` in the precision that it has after an update with samples."""
+    updated = copy.deepcopy(statistics)
+    updated.update(sample)
+    mean, var = np.asarray(updated.mean), np.asarray(updated.var)
+    return [("mean", mean.dtype, mean.shape), ("var", var.dtype, var.shape), ("count", "<f8")]
+
+
+class NormalizeObservationCodec(WrapperCodec):
+    """Mean, variance and count of the observations, which outlive a reset."""
 
     draws = False
 
-    @staticmethod
-    def fields(statistics: Any) -> list[Any]:
-        mean, var = np.asarray(statistics.mean), np.asarray(statistics.var)
-        return [
-            ("mean", mean.dtype, mean.shape),
-            ("var", var.dtype, var.shape),
-            ("count", "<f8"),
-        ]
-
-
-class NormalizeObservationCodec(_RunningStatistics):
     def __init__(self, wrapper: Any) -> None:
-        self.dtype = np.dtype(self.fields(wrapper.obs_rms))
+        space = wrapper.env.observation_space
+        self._new = copy.deepcopy(wrapper.obs_rms)
+        self.dtype = np.dtype(_steady_dtype(self._new, np.zeros((1, *space.shape), space.dtype)))
+
+    def begin(self, wrapper: Any) -> None:
+        wrapper.obs_rms = copy.deepcopy(self._new)
 
     def get(self, wrapper: Any) -> Any:
         return wrapper.obs_rms.mean, wrapper.obs_rms.var, wrapper.obs_rms.count
@@ -216,10 +222,18 @@ class NormalizeObservationCodec(_RunningStatistics):
         return np.float32((observation - wrapper.obs_rms.mean) / scale)
 
 
-class NormalizeRewardCodec(_RunningStatistics):
+class NormalizeRewardCodec(WrapperCodec):
+    """The discounted return, and mean, variance and count of it, which all outlive a reset."""
+
+    draws = False
+
     def __init__(self, wrapper: Any) -> None:
+        self._new = copy.deepcopy((wrapper.discounted_reward, wrapper.return_rms))
         discounted = ("discounted", "<f8", wrapper.discounted_reward.shape)
-        self.dtype = np.dtype([discounted, *self.fields(wrapper.return_rms)])
+        self.dtype = np.dtype([discounted, *_steady_dtype(self._new[1], self._new[0])])
+
+    def begin(self, wrapper: Any) -> None:
+        wrapper.discounted_reward, wrapper.return_rms = copy.deepcopy(self._new)
 
     def get(self, wrapper: Any) -> Any:
         statistics = wrapper.return_rms
