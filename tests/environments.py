@@ -227,7 +227,7 @@ class TwoArguments(Exception):
 
 
 class Faulty(gymnasium.Env):
-    """Counts up; action `k > 0` commits fault `FAULTS[k]`. A fault is planted, everything else real."""
+    """Counts up; action `k > 0` commits fault `FAULTS[k]`, in episodes begun with `options=ARMED`."""
 
     FAULTS = (
         "none",
@@ -250,6 +250,7 @@ class Faulty(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.count = 0
+        self.armed = bool(options)
         return self._observe(), {}
 
     def _observe(self) -> Any:
@@ -257,7 +258,7 @@ class Faulty(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         self.count += 1
-        fault = getattr(self, f"_{self.FAULTS[action]}", None)
+        fault = getattr(self, f"_{self.FAULTS[action]}", None) if self.armed else None
         observation, info = self._observe(), {"count": self.count}
         if fault is not None:
             observation, info = fault(observation, info)
@@ -299,6 +300,9 @@ class Faulty(gymnasium.Env):
     def _hang(self, observation: Any, info: Any) -> Any:
         while True:
             time.sleep(3600)
+
+
+ARMED = {"armed": True}
 
 
 def fault(name: str) -> int:

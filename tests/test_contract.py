@@ -27,13 +27,11 @@ class Backend(NamedTuple):
 
 BACKENDS = [
     Backend(0, None),
-    Backend(1, "fork"),
     Backend(1, "spawn"),
-    Backend(2, "fork"),
-    Backend(2, "forkserver"),
     Backend(2, "spawn"),
+    Backend(2, "forkserver"),
+    Backend(2, "fork"),
     Backend(3, "fork"),
-    Backend(3, "spawn"),
 ]
 
 
