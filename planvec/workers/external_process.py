@@ -157,6 +157,7 @@ class ExternalProcess:
         self._closed = False
         self._tickets = 0
         self._busy_since = 0.0
+        self._capacity = 0
         self._waiting: deque[Job] = deque()
         self._start()
         _live.add(self)
@@ -181,7 +182,6 @@ class ExternalProcess:
         self._sent: deque[_Sent] = deque()
         self._free_slots = list(range(NUM_SLOTS))
         self._slots: list[Slot] = []
-        self._capacity = 0
         self._description: EnvDescription | None = None
         self._is_ready = False
         self._midway = False

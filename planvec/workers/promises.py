@@ -30,7 +30,7 @@ class JobsPromise(Promise[T]):
         self._value: Any = None
 
     def _is_done(self) -> bool:
-        return all([job.is_done for job in self._jobs])
+        return all(job.is_done for job in self._jobs)
 
     def done(self) -> bool:
         if not self._is_done():

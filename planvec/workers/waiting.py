@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from planvec.workers.external_process import ExternalProcess
 
 __all__ = ["Watch"]
+
+_MAX_PATIENCE = 0.5
+"""Seconds. Another thread may have replaced a worker meanwhile, whose channel is then not watched."""
 
 
 class Watch:
@@ -30,6 +34,9 @@ class Watch:
         self._poll = select.poll()
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ExternalProcess, bool]] = {}
+        self._news = threading.Condition()
+        self._leader: int | None = None
+        self._num_followers = 0
 
     def _refresh(self) -> None:
         """Watch the processes as they are now: one that was replaced has other descriptors."""
@@ -70,13 +77,19 @@ class Watch:
 
     def pump(self) -> None:
         """Handle what has arrived, without waiting."""
-        self._refresh()
-        while self.serve(0):
-            pass
-        self._time_out()
+        if self._take_lead():
+            try:
+                self._refresh()
+                while self.serve(0):
+                    pass
+                self._time_out()
+            finally:
+                self._give_up_lead()
 
     def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
         """Wait until `is_done()`, which is asked after everything that arrives.
+
+        One thread at a time leads: it serves all processes, for the others too, which wait for news.
 
         Args:
             is_done: Cheap.
@@ -87,20 +100,59 @@ class Watch:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not is_done():
-            self._refresh()
-            if self._look():
-                continue
-            self._time_out()
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise WorkerTimeoutError(
                     f"not ready within {timeout:g} s; the promise stays valid and can be asked again"
                 )
-            self.serve(self._patience(deadline, now))
+            if self._take_lead():
+                try:
+                    self._lead(is_done, deadline)
+                finally:
+                    self._give_up_lead()
+            else:
+                self._follow(is_done, deadline)
+
+    def _lead(self, is_done: Callable[[], bool], deadline: float | None) -> None:
+        """Serve until done, or until it is time to look at the deadline."""
+        while not is_done():
+            self._refresh()
+            if not self._look():
+                self._time_out()
+                now = time.monotonic()
+                if deadline is not None and now >= deadline:
+                    return
+                self.serve(self._patience(deadline, now))
+            if self._num_followers:
+                with self._news:
+                    self._news.notify_all()
+
+    def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
+        with self._news:
+            if self._leader is None or is_done():
+                return
+            self._num_followers += 1
+            try:
+                self._news.wait(self._patience(deadline, time.monotonic()))
+            finally:
+                self._num_followers -= 1
+
+    def _take_lead(self) -> bool:
+        me = threading.get_ident()
+        with self._news:
+            # If it is this thread already, a signal handler raised on its way out of here.
+            if self._leader is None or self._leader == me:
+                self._leader = me
+                return True
+        return False
+
+    def _give_up_lead(self) -> None:
+        with self._news:
+            self._leader = None
+            self._news.notify_all()
 
     def _patience(self, deadline: float | None, now: float) -> float:
-        """Seconds until something other than an answer has to be done; at most ten."""
-        waits = [10.0]
+        """Seconds until something other than an answer has to be done, at most `_MAX_PATIENCE`."""
+        waits = [_MAX_PATIENCE]
         if deadline is not None:
             waits.append(deadline - now)
         if self._job_timeout is not None:
