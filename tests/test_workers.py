@@ -1,0 +1,261 @@
+"""`ExternalProcess` by itself, and every way in which people start Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import nbformat
+import numpy as np
+import pytest
+from compare import same_states
+from environments import Warehouse
+from nbclient import NotebookClient
+
+import planvec
+from planvec import ExternalProcess, PlanEnv
+from planvec.workers import slab
+
+METHODS = ["spawn", "forkserver", "fork"]
+
+
+class Counter:
+    """An object of the user's own to host."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.count = start
+
+    def add(self, number: int, *, times: int = 1) -> int:
+        self.count += number * times
+        return self.count
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_process_hosts_any_object(method: str) -> None:
+    with ExternalProcess(partial(Counter, 5), start_method=method) as worker:
+        promise = worker.call("add", 2, times=3)
+        assert isinstance(promise, planvec.Promise)
+        assert promise.result() == promise() == 11
+        worker.set_attr("count", 100)
+        assert worker.get_attr("count") == 100
+        assert worker.call("pid").result() == worker.pid != os.getpid()
+
+
+def test_calls_are_carried_out_in_order_and_read_in_any() -> None:
+    with ExternalProcess(Counter, start_method="fork") as worker:
+        promises = [worker.call("add", number) for number in range(40)]
+        assert promises[39].result() == 780
+        assert [promise.result() for promise in promises] == list(np.cumsum(range(40)))
+
+
+def test_an_unknown_name_is_an_error_and_harms_nothing() -> None:
+    with ExternalProcess(Counter, start_method="fork") as worker:
+        with pytest.raises(planvec.EnvError, match="AttributeError: 'Counter' object has no attribute 'nope'"):
+            worker.call("nope").result()
+        assert not hasattr(worker, "nope")
+        assert worker.call("add", 1).result() == 1
+
+
+def test_a_large_value_passes_in_both_directions() -> None:
+    with ExternalProcess(lambda: Echo(), start_method="fork") as worker:
+        data = np.random.default_rng(0).random(3_000_000)
+        promises = [worker.call("echo", data) for _ in range(3)]
+        for promise in promises:
+            np.testing.assert_array_equal(promise.result(), data)
+
+
+class Echo:
+    """Gives back what it gets."""
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+
+def test_one_process_steps_batches_and_keeps_a_state() -> None:
+    with ExternalProcess(lambda: PlanEnv("CartPole-v1"), start_method="fork") as worker:
+        state = worker.call("reset", seed=3).result().state
+        out = worker.step_batch(np.array([0, 1]), np.repeat(state, 2))
+        promise = worker.step_batch(np.array([0, 1]), np.repeat(state, 2), blocking=False)
+        assert same_states(promise.result().new_states, out.new_states)
+        worker.set_state(out.new_states[1])
+        assert worker.get_state() == out.new_states[1]
+
+
+def test_parts_make_a_batch_env_in_promise_mode() -> None:
+    workers = [ExternalProcess(lambda: PlanEnv("CartPole-v1"), start_method="fork") for _ in range(2)]
+    with planvec.BatchEnv(workers, blocking=False) as env:
+        state = env.reset(seed=0).state
+        promise = env.step_batch(np.zeros(5, int), np.repeat(state, 5))
+        assert promise.result().rewards.tolist() == [1.0] * 5
+        assert env.step_batch(np.zeros(5, int), blocking=True).rewards.tolist() == [1.0] * 5
+
+
+def test_a_batch_env_without_workers_is_refused() -> None:
+    with pytest.raises(planvec.InvalidBatchError, match="workers: expected at least one"):
+        planvec.BatchEnv([])
+    with pytest.raises(planvec.WorkerStartError, match="expected each to host a planvec.PlanEnv"):
+        planvec.BatchEnv([ExternalProcess(Counter, start_method="fork")])
+    with pytest.raises(planvec.WorkerStartError, match="start_method: expected one of"):
+        ExternalProcess(Counter, start_method="thread")
+
+
+def test_batches_larger_than_a_slab_travel_in_waves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slab, "_MAX_ROWS", 7)
+    actions = np.random.default_rng(0).integers(2, size=100)
+    with planvec.make("CartPole-v1", num_workers=3, start_method="fork") as env:
+        state = env.reset(seed=0).state
+        out = env.step_batch(actions, state)
+        assert env.stats.num_chunks == 5 + 5 + 5
+        promise = env.step_batch(actions, out.new_states, blocking=False)
+        rolled = env.rollout_batch(out.new_states, 9, seed=1)
+        observed = env.observe(promise.result().new_states)
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        expected = env.step_batch(actions, state)
+        assert same_states(out.new_states, expected.new_states)
+        later = env.step_batch(actions, expected.new_states)
+        np.testing.assert_array_equal(observed, later.observations)
+        np.testing.assert_array_equal(rolled.returns, env.rollout_batch(out.new_states, 9, seed=1).returns)
+
+
+def test_rows_of_varying_size_travel_in_large_messages() -> None:
+    rng = np.random.default_rng(0)
+    with planvec.make(Warehouse, num_workers=2, start_method="fork") as env:
+        states = np.repeat(env.reset(seed=0).state, 5000)
+        actions = rng.integers([0, 0, 0], [3, 3, 2], (5000, 3))
+        promises = [env.step_batch(actions, states, dt=3, blocking=False) for _ in range(2)]
+        one, other = (promise.result() for promise in promises)
+    with planvec.make(Warehouse, num_workers=0) as env:
+        expected = env.step_batch(actions, states, dt=3)
+    for out in (one, other):
+        assert same_states(out.new_states, expected.new_states)
+        assert out.observations["note"] == expected.observations["note"]
+
+
+def test_rows_are_split_evenly() -> None:
+    with planvec.make("CartPole-v1", num_workers=3, start_method="fork") as env:
+        env.step_batch(np.zeros(2, int))
+        assert env.stats.num_chunks == 2
+        env.step_batch(np.zeros(10, int))
+        assert env.stats.num_chunks == 5
+        assert env.stats.num_rows == 12
+
+
+def test_an_idle_pool_uses_no_cpu() -> None:
+    def used(pid: int) -> int:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    with planvec.make("CartPole-v1", num_workers=2, start_method="fork") as env:
+        env.step_batch(np.zeros(8, int))
+        asleep = set()
+        while len(asleep) < 2:  # each worker looks for some microseconds, then sleeps on its channel
+            asleep |= {
+                worker.pid
+                for worker in env.workers
+                if ") S " in Path(f"/proc/{worker.pid}/stat").read_text()
+            }
+        before = [used(worker.pid or 0) for worker in env.workers]
+        with ExternalProcess(Counter, start_method="spawn") as other:  # takes a while by itself
+            other.call("add", 1).result()
+        assert [used(worker.pid or 0) for worker in env.workers] == before
+
+
+# -- how people start Python -----------------------------------------------------------------------------
+
+SCRIPT = """
+import gymnasium
+import numpy as np
+import planvec
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(1000)
+    action_space = gymnasium.spaces.Discrete(3)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = 500
+        return self.x, {}
+    def step(self, action):
+        self.x += int(action) - 1
+        return self.x, float(self.x), False, False, {}
+
+class MineCodec(planvec.Codec):
+    dtype = np.dtype([("x", "i8")])
+    draws = False
+    def get(self, env):
+        return (env.x,)
+    def set(self, env, value):
+        (env.x,) = value
+    def observe(self, env):
+        return env.x
+
+planvec.register_codec(Mine, MineCodec)
+gymnasium.register("Mine-v0", entry_point=Mine)
+offset = 0
+
+def factory():
+    return Mine() if offset == 0 else None
+
+for source in (factory, lambda: Mine(), "Mine-v0"):
+    with planvec.make(source, num_workers=2, start_method=METHOD) as env:
+        state = env.reset(seed=0).state
+        out = env.step_batch(np.array([0, 1, 2]), np.repeat(state, 3))
+        assert out.observations.tolist() == [499, 500, 501], out
+        assert env.state_dtype.names == ("x", "terminated", "truncated"), env.state_dtype
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", ["file", "-c", "stdin"])
+def test_a_script_needs_no_main_guard(how: str, method: str, tmp_path: Path) -> None:
+    code = SCRIPT.replace("METHOD", repr(method))
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    command = {"file": [str(script)], "-c": ["-c", code], "stdin": ["-"]}[how]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        input=code if how == "stdin" else None,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+
+
+def test_a_lambda_from_a_notebook_cell_works_under_every_start_method() -> None:
+    cell = """
+    import gymnasium, numpy as np, planvec
+    length = 3
+    results = []
+    for method in ("spawn", "forkserver", "fork"):
+        make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=length)
+        with planvec.make(make, num_workers=2, start_method=method) as env:
+            out = env.step_batch(np.array([0, 1]), env.reset(seed=0).state, dt=9)
+            results.append(out.truncated.tolist())
+    assert results == [[True, True]] * 3, results
+    """
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(cell))])
+    NotebookClient(notebook, timeout=60).execute()
+
+
+def test_an_id_registered_in_the_parent_alone_works_in_workers() -> None:
+    gymnasium.register("OnlyInTheParent-v0", entry_point=Warehouse, max_episode_steps=5)
+    try:
+        with planvec.make("OnlyInTheParent-v0", num_workers=1) as env:
+            out = env.step_batch([[0, 0, 0]], dt=9)
+            assert out.truncated.tolist() == [True]
+            assert env.spec is not None
+            assert env.spec.id == "OnlyInTheParent-v0"
+    finally:
+        del gymnasium.registry["OnlyInTheParent-v0"]
