@@ -29,7 +29,7 @@ class ActionStreams:
 
     def __init__(self, space: Space[Any], seed: int) -> None:
         self._seed = seed
-        self._generator = np.random.Generator(np.random.Philox(key=[seed, 0]))
+        self._generator = np.random.Generator(np.random.Philox(key=np.array([seed, 0], np.uint64)))
         self._start: dict[str, Any] = dict(self._generator.bit_generator.state)
         self._draw = _drawer(space, self._generator)
 

@@ -99,15 +99,27 @@ class BatchStepper(Protocol):
     """
 
     @property
-    def observation_space(self) -> gymnasium.Space[Any]: ...
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The space of one observation."""
+        ...
 
     @property
-    def action_space(self) -> gymnasium.Space[Any]: ...
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The space of one action."""
+        ...
 
     @property
-    def state_dtype(self) -> np.dtype[Any]: ...
+    def state_dtype(self) -> np.dtype[Any]:
+        """The dtype of one state."""
+        ...
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start: ...
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
+        """Start an episode; its state becomes the base state."""
+        ...
+
+    def get_state(self) -> Any:
+        """The base state: one record."""
+        ...
 
     def step_batch(
         self,
@@ -118,7 +130,9 @@ class BatchStepper(Protocol):
         seeds: Any = None,
         return_state: bool = True,
         blocking: bool | None = None,
-    ) -> Any: ...
+    ) -> Any:
+        """`Transitions` of B rows, each from its own state."""
+        ...
 
     def rollout_batch(
         self,
@@ -130,6 +144,10 @@ class BatchStepper(Protocol):
         seeds: Any = None,
         discount: float = 1.0,
         blocking: bool | None = None,
-    ) -> Any: ...
+    ) -> Any:
+        """`Rollouts` of B rows."""
+        ...
 
-    def observe(self, states: Any) -> Any: ...
+    def observe(self, states: Any) -> Any:
+        """Observations `[B, ...]` of states, without stepping."""
+        ...

@@ -20,6 +20,9 @@ def assert_same(got: Any, expected: Any, where: str = "") -> None:
             assert_same(got[index], value, f"{where}[{index}]")
     elif isinstance(expected, (np.ndarray, np.generic, float, int)):
         one, other = np.asarray(got), np.asarray(expected)
+        if other.dtype == object and other.ndim == 0:
+            assert got == expected, where
+            return
         if other.dtype == object:
             assert_same(one.tolist(), other.tolist(), where)
             return

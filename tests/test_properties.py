@@ -1,0 +1,166 @@
+"""Properties that hold for any input, with the inputs drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from compare import assert_same, same_states
+from gymnasium import spaces
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import planvec
+from planvec import arrays, infos
+from planvec.random_actions import ActionStreams
+
+SETTINGS = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[planvec.BatchEnv, planvec.BatchEnv]]:
+    """FrozenLake in this process and in three."""
+    with (
+        planvec.make("FrozenLake-v1", num_workers=0) as one,
+        planvec.make("FrozenLake-v1", num_workers=3, start_method="fork") as three,
+    ):
+        yield one, three
+
+
+batches = st.integers(0, 60).flatmap(
+    lambda size: st.tuples(
+        hnp.arrays(np.int64, size, elements=st.integers(0, 3)),
+        hnp.arrays(np.int64, size, elements=st.integers(1, 6)),
+        st.none() | hnp.arrays(np.uint64, size, elements=st.integers(0, 2**64 - 1)),
+        st.integers(0, 2**32),
+    )
+)
+
+
+@SETTINGS
+@given(batch=batches)
+def test_results_do_not_depend_on_num_workers(pair: Any, batch: Any) -> None:
+    one, three = pair
+    actions, dt, seeds, seed = batch
+    state = one.reset(seed=seed).state
+    assert state == three.reset(seed=seed).state
+    expected = one.step_batch(actions, state, dt, seeds=seeds)
+    got = three.step_batch(actions, state, dt, seeds=seeds)
+    assert same_states(got.new_states, expected.new_states)
+    assert_same(tuple(got[1:]), tuple(expected[1:]))
+    again = three.step_batch(actions, expected.new_states, dt, blocking=False).result()
+    assert same_states(again.new_states, one.step_batch(actions, got.new_states, dt).new_states)
+
+
+@SETTINGS
+@given(batch=batches, data=st.data())
+def test_results_do_not_depend_on_the_order_or_the_cut_of_the_rows(pair: Any, batch: Any, data: Any) -> None:
+    one, three = pair
+    actions, dt, seeds, seed = batch
+    states = one.step_batch(actions, one.reset(seed=seed).state, dt, seeds=seeds).new_states
+    whole = three.step_batch(actions, states, dt, seeds=seeds)
+    order = np.array(data.draw(st.permutations(range(len(actions)))), int)
+    cut = data.draw(st.integers(0, len(actions)))
+    for rows in (order[:cut], order[cut:]):
+        part = three.step_batch(
+            actions[rows], states[rows], dt[rows], seeds=None if seeds is None else seeds[rows]
+        )
+        assert same_states(part.new_states, whole.new_states[rows])
+        assert_same(part.observations, whole.observations[rows])
+        assert_same(part.rewards, whole.rewards[rows])
+        assert_same(part.infos["num_steps"], whole.infos["num_steps"][rows])
+
+
+@SETTINGS
+@given(
+    num_rows=st.integers(0, 40), horizon=st.integers(1, 30), seed=st.integers(0, 2**64 - 1),
+    discount=st.floats(0, 1),
+)
+def test_rollouts_do_not_depend_on_num_workers(
+    pair: Any, num_rows: int, horizon: int, seed: int, discount: float
+) -> None:
+    one, three = pair
+    states = np.repeat(one.reset(seed=1).state, num_rows)
+    seeds = np.arange(num_rows, dtype=np.uint64)
+    results = [
+        env.rollout_batch(states, horizon, seed=seed, seeds=seeds, discount=discount) for env in pair
+    ]
+    assert same_states(results[0].final_states, results[1].final_states)
+    assert_same(tuple(results[0][1:]), tuple(results[1][1:]))
+
+
+@given(num_rows=st.integers(0, 300), num_parts=st.integers(1, 20))
+def test_slices_cover_every_row_once_and_differ_by_at_most_one(num_rows: int, num_parts: int) -> None:
+    slices = arrays.split(num_rows, num_parts)
+    assert [row for part in slices for row in range(part.start, part.stop)] == list(range(num_rows))
+    sizes = [part.stop - part.start for part in slices]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+    assert len(slices) == min(num_rows, num_parts)
+
+
+values = st.one_of(
+    st.integers(-5, 5),
+    st.booleans(),
+    st.floats(allow_nan=False),
+    st.text(max_size=3),
+    st.just(2**70),
+    hnp.arrays(np.float32, st.integers(0, 2)),
+    st.integers(0, 9).map(np.int32),
+)
+rows = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
+nested = st.dictionaries(st.sampled_from("abcd"), values | rows, max_size=3)
+
+
+@settings(deadline=None)
+@given(listed=st.lists(nested, min_size=1, max_size=9), data=st.data())
+def test_merging_the_infos_of_parts_gives_the_infos_of_the_whole(listed: Any, data: Any) -> None:
+    size = len(listed)
+    bounds = sorted(data.draw(st.lists(st.integers(0, size), max_size=3)))
+    parts = [
+        (infos.stack_columns(listed[start:stop]), stop - start)
+        for start, stop in zip([0, *bounds], [*bounds, size], strict=True)
+    ]
+    merged = infos.vector_infos(infos.merge_columns(parts))
+    whole = infos.vector_infos(infos.stack_columns(listed))
+    assert_same(merged, whole)
+    for key, value in whole.items():
+        if isinstance(value, np.ndarray):
+            assert merged[key].dtype == value.dtype
+
+
+@given(seed=st.integers(0, 2**64 - 1), row=st.integers(0, 10**6), skip=st.integers(0, 3))
+def test_a_row_of_random_actions_is_the_same_whatever_was_drawn_before(seed: int, row: int, skip: int) -> None:
+    space = spaces.Discrete(7, start=-3)
+    one, other = ActionStreams(space, seed), ActionStreams(space, seed)
+    for before in range(skip):
+        one.start(before)
+        one.block()
+    one.start(row)
+    other.start(row)
+    assert one.block() == other.block()
+
+
+def test_random_actions_are_uniform_over_any_space() -> None:
+
+
+    cases: list[tuple[Any, Any]] = [
+        (spaces.Discrete(3, start=5), lambda action: action - 5),
+        (spaces.MultiDiscrete([2, 3]), lambda action: action[1]),
+        (spaces.Box(-1, 5, (2,), np.float32), lambda action: int((action[1] + 1) // 2)),
+        (spaces.Box(4, 6, (1,), np.int16), lambda action: action[0] - 4),
+        (spaces.Dict({"a": spaces.Discrete(3)}), lambda action: action["a"]),
+    ]
+    for space, index in cases:
+        streams = ActionStreams(space, 11)
+        counts = np.zeros(3, int)
+        for row in range(40):
+            streams.start(row)
+            for action in streams.block():
+                assert space.contains(action) or isinstance(action, int)
+                counts[index(action)] += 1
+        assert abs(counts - counts.sum() / 3).max() < 0.06 * counts.sum(), space

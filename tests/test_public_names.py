@@ -1,0 +1,83 @@
+"""What `import planvec` offers, and what it costs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import planvec
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a new interpreter has loaded after some code."""
+    script = f"{code}\nimport sys\nprint('LOADED', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.rpartition("LOADED")[2].split())
+
+
+@pytest.mark.parametrize("name", planvec.__all__)
+def test_every_public_name_has_a_docstring(name: str) -> None:
+    value = getattr(planvec, name)
+    assert inspect.getdoc(value), name
+    if inspect.isclass(value):
+        for attribute, member in vars(value).items():
+            if not attribute.startswith("_") and (callable(member) or isinstance(member, property)):
+                assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
+
+
+def test_every_module_names_what_it_exports() -> None:
+    for info in pkgutil.walk_packages(planvec.__path__, "planvec."):
+        if info.name != "planvec.__main__":
+            module = importlib.import_module(info.name)
+            for name in module.__all__:
+                assert hasattr(module, name), f"{info.name}.{name}"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'planvec' has no attribute 'nope'"):
+        planvec.nope  # noqa: B018
+    assert set(planvec.__all__) <= set(dir(planvec))
+
+
+def test_importing_planvec_imports_neither_gymnasium_nor_numba() -> None:
+    assert not {"gymnasium", "numpy", "numba"} & loaded_after("import planvec")
+
+
+def test_stepping_imports_no_numba_and_no_plotting() -> None:
+    code = """
+import planvec
+with planvec.make("CartPole-v1", num_workers=1) as env:
+    env.step_batch([0, 1])
+    loaded = env.workers[0].call("step_batch", [0]).result()
+"""
+    assert not {"numba", "matplotlib", "pygame", "tqdm"} & loaded_after(code)
+
+
+def test_a_worker_imports_no_numba() -> None:
+    class Modules:
+        def names(self) -> set[str]:
+            return set(sys.modules)
+
+    with planvec.ExternalProcess(Modules, start_method="spawn") as worker:
+        loaded = worker.call("names").result()
+    assert "planvec.plan_env" in loaded
+    assert not {"numba", "matplotlib", "pygame", "tqdm", "planvec.planners"} & loaded
+
+
+def test_importing_changes_no_global_state() -> None:
+    code = """
+import multiprocessing, os, warnings
+import cloudpickle, gymnasium, tqdm  # which have filters of their own
+before = (dict(os.environ), list(warnings.filters), multiprocessing.get_start_method(allow_none=True))
+import planvec
+for name in planvec.__all__:
+    getattr(planvec, name)
+after = (dict(os.environ), list(warnings.filters), multiprocessing.get_start_method(allow_none=True))
+assert before == after, (before[1], after[1])
+"""
+    loaded_after(code)
