@@ -117,10 +117,11 @@ def open_plangym(slow: bool) -> Any:
     """plangym's ParallelEnv with two workers, or None where it is not installed."""
     if importlib.util.find_spec("plangym") is None or slow:
         return None
-    import plangym
-    from plangym.vectorization.parallel import ParallelEnv
+    from plangym.registry import make
 
-    return ParallelEnv(env_class=plangym.ClassicControl, name="CartPole-v1", n_workers=2)
+    peer = make(name="CartPole-v1", n_workers=2)
+    peer.reset()
+    return peer
 
 
 def compare(name: str, factory: Callable[[], Any], repeats: int, seconds: float) -> list[dict[str, Any]]:
@@ -202,9 +203,7 @@ def compare_rollouts(repeats: int) -> list[dict[str, Any]]:
     rows = []
     for label, steps in (("given", taken), ("random", random_steps)):
         rate = steps / times[label]
-        rows.append(
-            {"env": "CartPole-v1", "rollouts": label, "steps": steps, "of_limit": rate / limit}
-        )
+        rows.append({"env": "CartPole-v1", "rollouts": label, "steps": steps, "of_limit": rate / limit})
         print(
             f"rollout_batch 256 x 50, {label} actions: {steps} steps, {rate:.0f} steps/s, "
             f"{rate / limit:.1%} of limit"

@@ -1,7 +1,7 @@
 """Execute the notebooks from their percent scripts.
 
-    python notebooks/execute.py            # write notebooks/*.ipynb, executed
-    python notebooks/execute.py --check    # execute only, and see that each .ipynb has its script's cells
+python notebooks/execute.py            # write notebooks/*.ipynb, executed
+python notebooks/execute.py --check    # execute only, and see that each .ipynb has its script's cells
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ import planvec
 # %% [markdown]
 # ## Open the environment in two worker processes
 #
-# An id, an `EnvSpec` or a factory will do. A lambda from a notebook cell works too, and no `__main__` guard is
-# needed. `reset` gives a state: one record with named fields, which is all that the future depends on.
+# An id, an `EnvSpec` or a factory will do. A lambda from a notebook cell works too, and no `__main__`
+# guard is needed. `reset` gives a state: one record with named fields, which is all that the future depends on.
 
 # %%
 env = planvec.make(lambda: gymnasium.make("CartPole-v1"), num_workers=2)
@@ -97,8 +97,8 @@ plt.show()
 # %% [markdown]
 # ## The same bits again
 #
-# A transition is a pure function of (state, action, dt, seed). So any step of any future can be taken again, in
-# any order, in any process, with any number of workers, and gives the same bits. We take 500 of the steps
+# A transition is a pure function of (state, action, dt, seed). So any step of any future can be taken
+# again, in any order, in any process, with any number of workers, and gives the same bits. We take 500 of the steps
 # above in shuffled order with one worker, with three, and with none.
 
 # %%
@@ -133,7 +133,11 @@ print(f"{int(returns[best])} steps of Gymnasium's own, every observation the sam
 
 # %%
 ends = env.rollout_batch(np.repeat(start.state, 1000), horizon=200, seed=1)
-print(f"1000 random rollouts: {ends.returns.mean():.1f} steps on average, the longest {ends.returns.max():.0f}")
+print(
+    f"1000 random rollouts: {ends.returns.mean():.1f} steps on average, the longest {ends.returns.max():.0f}"
+)
 with planvec.make("CartPole-v1", num_workers=0) as alone:
-    assert (alone.rollout_batch(np.repeat(start.state, 1000), horizon=200, seed=1).returns == ends.returns).all()
+    assert (
+        alone.rollout_batch(np.repeat(start.state, 1000), horizon=200, seed=1).returns == ends.returns
+    ).all()
 env.close()

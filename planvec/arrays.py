@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 _INT64 = np.dtype(np.int64)
+_FEW = 16
+_ONES = np.ones(256, np.int64)
+_ONES.flags.writeable = False
 
 
 class StateFormat(NamedTuple):
@@ -100,8 +103,7 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
     states = states if type(states) is np.ndarray else _as_states(dtype, states)
     if states.dtype != dtype:
         raise InvalidBatchError(
-            f"states: expected dtype {dtype}, got {states.dtype}; pass states that this "
-            "environment returned"
+            f"states: expected dtype {dtype}, got {states.dtype}; pass states that this environment returned"
         )
     if states.ndim == 0:
         states = np.repeat(states, 1 if num_rows is None else num_rows)
@@ -184,8 +186,7 @@ def _check_tree(space: Space[Any], actions: Any, name: str) -> Any:
                 f"{name}: expected a dict of arrays with the keys {list(space.spaces)}, got {got}"
             )
         return {
-            key: _check_tree(child, actions[key], f"{name}[{key!r}]")
-            for key, child in space.spaces.items()
+            key: _check_tree(child, actions[key], f"{name}[{key!r}]") for key, child in space.spaces.items()
         }
     if isinstance(space, spaces.Tuple):
         if not isinstance(actions, (tuple, list)) or len(actions) != len(space.spaces):
@@ -229,12 +230,14 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
 
 
 def _is_inside(space: Any, array: NDArray[Any]) -> bool:
-    """The usual case of the check in one operation: indices from 0, as unsigned numbers."""
+    """The usual case of the check, indices from 0, in one operation on them as unsigned numbers."""
     if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64:
         return False
     if space.start:
         return False
-    return array.size == 0 or bool(np.maximum.reduce(array.view(np.uint64)) < space.n)
+    if array.size <= _FEW:  # cheaper than the overhead of one operation on an array
+        return all(0 <= index < space.n for index in array.tolist())
+    return bool(np.maximum.reduce(array.view(np.uint64)) < space.n)
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
@@ -251,7 +254,7 @@ def _check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
     if type(dt) is int:
         if dt < 1:
             raise InvalidBatchError(f"dt: expected at least 1, got {dt}")
-        return np.full(num_rows, dt, np.int64)
+        return _ONES[:num_rows] if dt == 1 and num_rows <= len(_ONES) else np.full(num_rows, dt)
     array = np.asarray(dt)
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidBatchError(f"dt: expected integers, got dtype {array.dtype}")

@@ -49,9 +49,7 @@ class BatchEnv:
         max_restarts: int = 0,
     ) -> None:
         if not isinstance(workers, PlanEnv) and not len(workers):
-            raise InvalidBatchError(
-                "workers: expected at least one ExternalProcess, or a PlanEnv, got none"
-            )
+            raise InvalidBatchError("workers: expected at least one ExternalProcess, or a PlanEnv, got none")
         self._blocking = blocking
         self._closed = False
         self._backend: Pool | InProcess = (

@@ -53,9 +53,7 @@ def _is_number(kind: Any) -> bool:
     return kind in (bool, int, float) or (isinstance(kind, type) and issubclass(kind, np.number))
 
 
-def stack_columns(
-    infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str] | None = None
-) -> Columns:
+def stack_columns(infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str] | None = None) -> Columns:
     """Columns from one info per row.
 
     Args:
@@ -73,9 +71,7 @@ def stack_columns(
     for name in names:
         present = np.array([info is not None and name in info for info in infos], np.bool_)
         if present.any():
-            values = [
-                info[name] if has and info else None for info, has in zip(infos, present, strict=True)
-            ]
+            values = [info[name] if has and info else None for info, has in zip(infos, present, strict=True)]
             columns[name] = _column(values, present)
     return columns
 
@@ -139,11 +135,7 @@ def _row_values(column: Column | None, size: int) -> list[Any]:
         return [None] * size
     if column.kind is dict:
         return [
-            {
-                key: _row_values(child, size)[row]
-                for key, child in column.values.items()
-                if child.present[row]
-            }
+            {key: _row_values(child, size)[row] for key, child in column.values.items() if child.present[row]}
             if column.present[row]
             else None
             for row in range(size)

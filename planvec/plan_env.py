@@ -512,9 +512,7 @@ class PlanEnv:
         if self._closed:
             raise ClosedError("this PlanEnv was closed")
 
-    def _env_error(
-        self, error: BaseException, row: int | None, actions: list[Any] | None
-    ) -> BaseException:
+    def _env_error(self, error: BaseException, row: int | None, actions: list[Any] | None) -> BaseException:
         """What to raise for an error in a row."""
         if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
             return error  # the user's Ctrl-C
@@ -557,9 +555,7 @@ class _Found:
 
     def after(self) -> Rows:
         """The states that were reached."""
-        elapsed = [
-            before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)
-        ]
+        elapsed = [before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)]
         return Rows(self.values, elapsed, self.terminated, self.truncated)
 
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:

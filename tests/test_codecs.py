@@ -37,7 +37,7 @@ def _clean_registry() -> Iterator[None]:
     registry._registered.update(before)
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def _clean_registry() -> Iterator[None]:
         (GlobalRandomness, "keeps something that could not be saved.*register_codec"),
         (Unpicklable, r"Unpicklable.file: TextIOWrapper cannot be pickled.*planvec.Copied\(\[\"file\"\]\)"),
         (
-            lambda: wrappers.RenderCollection(gymnasium.make("CartPole-v1", render_mode="rgb_array_list").env),
+            lambda: wrappers.RenderCollection(
+                gymnasium.make("CartPole-v1", render_mode="rgb_array_list").env
+            ),
             'RenderCollection collects the frames.*render_mode="rgb_array"',
         ),
     ],
@@ -66,12 +68,16 @@ def test_an_attribute_named_constant_is_left_out() -> None:
     with PlanEnv(Unpicklable, codec=planvec.Copied(["file"])) as env:
         out = env.step_batch([0, 1])
         assert out.rewards[0] == out.rewards[1]
-    with pytest.raises(planvec.UnsupportedEnvError, match=r"constants: Unpicklable has no attributes \['disk'\]"):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match=r"constants: Unpicklable has no attributes \['disk'\]"
+    ):
         PlanEnv(Unpicklable, codec=planvec.Copied(["file", "disk"]))
 
 
 def test_an_unknown_codec_is_refused() -> None:
-    with pytest.raises(planvec.UnsupportedEnvError, match='codec: expected None, "copied", "replay".*got .pickle.'):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match='codec: expected None, "copied", "replay".*got .pickle.'
+    ):
         PlanEnv("CartPole-v1", codec="pickle")
 
 
@@ -113,7 +119,9 @@ class ClassMemory(Counting):
 
 
 def test_a_copy_is_trusted_only_after_a_replay() -> None:
-    with pytest.raises(planvec.UnsupportedEnvError, match="steps after restoring a saved state, observation was"):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="steps after restoring a saved state, observation was"
+    ):
         PlanEnv(ClassMemory)
 
 
@@ -135,7 +143,7 @@ def test_a_wrapper_that_shares_objects_with_its_environment_is_exact_or_refused(
         PlanEnv(lambda: Aliased(Warehouse()))
 
 
-# -- codecs of the user's own -----------------------------------------------------------------------------
+# -- codecs of the user's own ----------------------------------------------------------------------
 
 
 class CountingCodec(planvec.Codec):
@@ -189,7 +197,7 @@ def test_only_environment_classes_can_be_registered() -> None:
         planvec.register_codec(Counting, 3)  # type: ignore[arg-type]
 
 
-# -- copied and replay ------------------------------------------------------------------------------------------
+# -- copied and replay -----------------------------------------------------------------------------
 
 
 class Shared(gymnasium.Env):
@@ -289,7 +297,7 @@ def test_a_subclass_does_not_inherit_a_codec_by_accident() -> None:
         assert env.step_batch([1, 1], np.repeat(state, 2)).rewards.tolist() == [2.0, 2.0]
 
 
-# -- wrappers on wrappers -------------------------------------------------------------------------------------------
+# -- wrappers on wrappers --------------------------------------------------------------------------
 
 COMPOSED = {
     **{name: wrap for name, wrap in STATEFUL.items() if name != "RecordEpisodeStatistics"},
@@ -332,7 +340,7 @@ def test_wrappers_compose_with_each_other(env_id: str, names: list[str], seed: i
             assert_same(env.observe(out.new_states)[0], expected[0])
 
 
-# -- the comparison that trust rests on -----------------------------------------------------------------------------
+# -- the comparison that trust rests on ------------------------------------------------------------
 
 
 def test_same_tells_apart_what_differs() -> None:

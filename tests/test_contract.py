@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,9 +82,7 @@ def index(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(
-    params=BACKENDS, ids=[f"{b.num_workers}-{b.start_method}" for b in BACKENDS], scope="module"
-)
+@pytest.fixture(params=BACKENDS, ids=[f"{b.num_workers}-{b.start_method}" for b in BACKENDS], scope="module")
 def env(request: pytest.FixtureRequest, index: int) -> Iterator[planvec.BatchEnv]:
     case: Case = CASES[index]
     backend: Backend = request.param
@@ -128,7 +127,7 @@ def test_restored_rows_equal_gymnasium_in_any_order_and_cut(env: planvec.BatchEn
     order = np.random.default_rng(0).permutation(len(walk))
     expected = batch_of(observation_space, [walk[row].observation for row in order])
     cuts = [0, 1, 18, 19, 100, len(walk)]
-    for start, stop in [(0, len(walk)), *zip(cuts, cuts[1:], strict=False)]:
+    for start, stop in [(0, len(walk)), *pairwise(cuts)]:
         rows = order[start:stop]
         out = env.step_batch(batch_of(action_space, [walk[row].action for row in rows]), states[rows])
         assert_same(out.observations, _cut(expected, start, stop), "observations")
@@ -149,8 +148,11 @@ def _cut(tree: Any, start: int, stop: int) -> Any:
 
 def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int) -> None:
     _, action_space, _ = gymnasium_walk(index)
-    ended = [(out.new_states[0], step) for _, step, out in walk_through(env, index) if
-             step.terminated or step.truncated]
+    ended = [
+        (out.new_states[0], step)
+        for _, step, out in walk_through(env, index)
+        if step.terminated or step.truncated
+    ]
     if not ended:
         state = env.reset(seed=0).state
         assert not env.step_batch(batch_of(action_space, [action_space.sample()]), state).truncated[0]

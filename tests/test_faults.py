@@ -67,7 +67,7 @@ def is_zombie_or_gone(pid: int) -> bool:
         return True
 
 
-# -- errors in the environment (5 to 10) -------------------------------------------------------------
+# -- errors in the environment (5 to 10) -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_error_in_the_environment_names_its_row_and_harms_nobody(
 def test_the_remote_traceback_is_the_cause(env: planvec.BatchEnv) -> None:
     with pytest.raises(planvec.EnvError) as caught:
         env.step_batch(actions_with("exception"), armed(env, 8))
-    assert "raise ValueError(\"the rocket exploded\")" in str(caught.value.__cause__)
+    assert 'raise ValueError("the rocket exploded")' in str(caught.value.__cause__)
     assert "environments.py" in str(caught.value.__cause__)
 
 
@@ -131,7 +131,7 @@ def test_an_error_in_a_rollout_names_its_row(env: planvec.BatchEnv) -> None:
     assert env.rollout_batch(states, 6, actions=actions * 0).returns.tolist() == [6.0] * 4
 
 
-# -- workers that die --------------------------------------------------------------------------------
+# -- workers that die ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,9 @@ def test_an_error_in_a_rollout_names_its_row(env: planvec.BatchEnv) -> None:
 )
 def test_a_worker_that_dies_is_noticed_and_named(env: planvec.BatchEnv, name: str, how: str) -> None:
     states = armed(env, 8)
-    with pytest.raises(planvec.WorkerCrashedError, match=rf"planvec-worker-1 .*{how} during the step of rows 4 to 7"):
+    with pytest.raises(
+        planvec.WorkerCrashedError, match=rf"planvec-worker-1 .*{how} during the step of rows 4 to 7"
+    ):
         env.step_batch(actions_with(name), states)
     out = env.step_batch(np.zeros(8, int), states)
     assert out.observations[:, 0].tolist() == [1.0] * 8
@@ -188,12 +190,14 @@ def test_a_row_that_always_kills_its_worker_ends_the_retries() -> None:
 def test_a_chunk_that_takes_too_long_is_given_up_and_its_worker_replaced() -> None:
     with quick(timeout=0.5) as env:
         states = armed(env, 8)
-        with pytest.raises(planvec.WorkerTimeoutError, match=r"did not finish the step of rows 4 to 7 within 0.5 s"):
+        with pytest.raises(
+            planvec.WorkerTimeoutError, match=r"did not finish the step of rows 4 to 7 within 0.5 s"
+        ):
             env.step_batch(actions_with("hang"), states)
         assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
 
 
-# -- what cannot be sent (12, 13) ---------------------------------------------------------------------
+# -- what cannot be sent (12, 13) ------------------------------------------------------------------
 
 
 def test_what_cannot_be_pickled_fails_at_the_caller() -> None:
@@ -227,7 +231,7 @@ def test_what_cannot_be_unpickled_is_an_error_with_its_traceback() -> None:
         assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
 
 
-# -- starting (18, 19) -----------------------------------------------------------------------------------
+# -- starting (18, 19) -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -235,7 +239,9 @@ def test_a_factory_that_raises_is_an_error_at_make_and_leaves_no_worker(method: 
     def broken() -> Any:
         raise OSError("no such rocket")
 
-    with pytest.raises(planvec.WorkerStartError, match="the factory raised OSError: no such rocket") as caught:
+    with pytest.raises(
+        planvec.WorkerStartError, match="the factory raised OSError: no such rocket"
+    ) as caught:
         planvec.make(broken, num_workers=2, start_method=method)
     assert "in broken" in str(caught.value.__cause__)
 
@@ -281,7 +287,7 @@ def test_workers_that_made_different_environments_are_refused() -> None:
         planvec.BatchEnv(workers)
 
 
-# -- closing (23, 24, 25, 27) ------------------------------------------------------------------------------
+# -- closing (23, 24, 25, 27) ----------------------------------------------------------------------
 
 
 def test_closing_twice_is_nothing_and_use_after_close_an_error() -> None:
@@ -359,7 +365,7 @@ def test_an_interpreter_exits_quietly_with_a_promise_pending(method: str) -> Non
     assert wait_until_dead(pids, 2.0) == []
 
 
-# -- promises (35) and signals (36) ----------------------------------------------------------------------------
+# -- promises (35) and signals (36) ----------------------------------------------------------------
 
 
 def test_promises_can_be_read_in_any_order_twice_or_never() -> None:

@@ -78,18 +78,18 @@ def test_results_do_not_depend_on_the_order_or_the_cut_of_the_rows(pair: Any, ba
 
 @SETTINGS
 @given(
-    num_rows=st.integers(0, 40), horizon=st.integers(1, 30), seed=st.integers(0, 2**64 - 1),
+    num_rows=st.integers(0, 40),
+    horizon=st.integers(1, 30),
+    seed=st.integers(0, 2**64 - 1),
     discount=st.floats(0, 1),
 )
 def test_rollouts_do_not_depend_on_num_workers(
     pair: Any, num_rows: int, horizon: int, seed: int, discount: float
 ) -> None:
-    one, three = pair
+    one, _ = pair
     states = np.repeat(one.reset(seed=1).state, num_rows)
     seeds = np.arange(num_rows, dtype=np.uint64)
-    results = [
-        env.rollout_batch(states, horizon, seed=seed, seeds=seeds, discount=discount) for env in pair
-    ]
+    results = [env.rollout_batch(states, horizon, seed=seed, seeds=seeds, discount=discount) for env in pair]
     assert same_states(results[0].final_states, results[1].final_states)
     assert_same(tuple(results[0][1:]), tuple(results[1][1:]))
 
@@ -134,7 +134,9 @@ def test_merging_the_infos_of_parts_gives_the_infos_of_the_whole(listed: Any, da
 
 
 @given(seed=st.integers(0, 2**64 - 1), row=st.integers(0, 10**6), skip=st.integers(0, 3))
-def test_a_row_of_random_actions_is_the_same_whatever_was_drawn_before(seed: int, row: int, skip: int) -> None:
+def test_a_row_of_random_actions_is_the_same_whatever_was_drawn_before(
+    seed: int, row: int, skip: int
+) -> None:
     space = spaces.Discrete(7, start=-3)
     one, other = ActionStreams(space, seed), ActionStreams(space, seed)
     for before in range(skip):
@@ -146,7 +148,6 @@ def test_a_row_of_random_actions_is_the_same_whatever_was_drawn_before(seed: int
 
 
 def test_random_actions_are_uniform_over_any_space() -> None:
-
 
     cases: list[tuple[Any, Any]] = [
         (spaces.Discrete(3, start=5), lambda action: action - 5),

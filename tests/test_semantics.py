@@ -53,7 +53,7 @@ def some_states(env: planvec.BatchEnv, num_rows: int, seed: int = 0) -> Any:
     return states
 
 
-# -- shapes and kinds of results --------------------------------------------------------------------
+# -- shapes and kinds of results -------------------------------------------------------------------
 
 
 def test_results_are_stacked_arrays_that_the_caller_owns(cartpole: planvec.BatchEnv) -> None:
@@ -136,7 +136,7 @@ def test_return_state_false_saves_no_states(cartpole: planvec.BatchEnv) -> None:
     assert_same(out.rewards, full.rewards)
 
 
-# -- dt -----------------------------------------------------------------------------------------------
+# -- dt --------------------------------------------------------------------------------------------
 
 
 def test_dt_repeats_the_action_and_adds_up_rewards(cartpole: planvec.BatchEnv) -> None:
@@ -171,7 +171,7 @@ def test_dt_does_not_run_past_the_time_limit(num_workers: int) -> None:
         assert out.terminated.tolist() == [False]
 
 
-# -- the base state -------------------------------------------------------------------------------------
+# -- the base state --------------------------------------------------------------------------------
 
 
 def test_rows_without_states_all_start_at_the_base_state(cartpole: planvec.BatchEnv) -> None:
@@ -215,7 +215,7 @@ def test_options_reach_the_reset_and_are_not_changed(cartpole: planvec.BatchEnv)
     assert options == {"low": 0.01, "high": 0.02}
 
 
-# -- infos ------------------------------------------------------------------------------------------------
+# -- infos -----------------------------------------------------------------------------------------
 
 
 def test_infos_have_gymnasiums_vector_form(taxi: planvec.BatchEnv) -> None:
@@ -252,7 +252,7 @@ def test_infos_do_not_depend_on_how_the_batch_is_cut(num_workers: int) -> None:
             assert_same(got, expected)
 
 
-# -- chance -----------------------------------------------------------------------------------------------
+# -- chance ----------------------------------------------------------------------------------------
 
 
 def test_seeds_reseed_a_row_as_reset_seeds_np_random(lake: planvec.BatchEnv) -> None:
@@ -313,7 +313,7 @@ def test_rollouts_with_given_actions_equal_steps(cartpole: planvec.BatchEnv) -> 
     assert_same(rolled.terminated, out.terminated)
 
 
-# -- observe and render ---------------------------------------------------------------------------------------
+# -- observe and render ----------------------------------------------------------------------------
 
 
 def test_observe_shows_states_without_stepping(cartpole: planvec.BatchEnv) -> None:
@@ -350,7 +350,7 @@ def test_render_without_a_render_mode_says_how_to_get_one(cartpole: planvec.Batc
         cartpole.render(some_states(cartpole, 1))
 
 
-# -- wrong arguments ----------------------------------------------------------------------------------------
+# -- wrong arguments -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -392,15 +392,19 @@ def test_an_action_that_is_nan_or_outside_the_box_is_refused(num_workers: int, b
             env.step_batch(np.array([[0.0], [bad]]), state)
 
 
-def test_states_of_another_environment_are_refused(cartpole: planvec.BatchEnv, lake: planvec.BatchEnv) -> None:
+def test_states_of_another_environment_are_refused(
+    cartpole: planvec.BatchEnv, lake: planvec.BatchEnv
+) -> None:
     with pytest.raises(planvec.InvalidBatchError, match="states: expected dtype"):
         cartpole.step_batch([0], lake.reset(seed=0).state)
 
 
 def test_saved_states_of_another_codec_are_refused(num_workers: int) -> None:
-    with opened("CartPole-v1", 0, codec="replay") as replay, opened(Warehouse, num_workers) as env:
-        with pytest.raises(planvec.InvalidBatchError, match="expected a state of Warehouse"):
-            env.step_batch([[0, 0, 0]], replay.reset(seed=0).state)
+    with opened("CartPole-v1", 0, codec="replay") as replay:
+        foreign = replay.reset(seed=0).state
+    refused = pytest.raises(planvec.InvalidBatchError, match="expected a state of Warehouse")
+    with opened(Warehouse, num_workers) as env, refused:
+        env.step_batch([[0, 0, 0]], foreign)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +427,9 @@ def test_a_wrong_rollout_argument_is_named(
 
 def test_an_action_of_the_wrong_structure_is_refused(num_workers: int) -> None:
     with opened(Plane, num_workers) as env:
-        with pytest.raises(planvec.InvalidBatchError, match="actions: expected a tuple of 2 arrays, got dict"):
+        with pytest.raises(
+            planvec.InvalidBatchError, match="actions: expected a tuple of 2 arrays, got dict"
+        ):
             env.step_batch({"jump": [1]})
         moves = np.zeros((2, 2), np.float32)
         with pytest.raises(planvec.InvalidBatchError, match="as many rows in every part"):
@@ -432,7 +438,7 @@ def test_an_action_of_the_wrong_structure_is_refused(num_workers: int) -> None:
             env.step_batch((moves, {"leap": np.array([1, 1])}))
 
 
-# -- in one process alone --------------------------------------------------------------------------------------
+# -- in one process alone --------------------------------------------------------------------------
 
 
 def test_a_plan_env_and_a_batch_env_are_batch_steppers() -> None:

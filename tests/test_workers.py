@@ -59,7 +59,9 @@ def test_calls_are_carried_out_in_order_and_read_in_any() -> None:
 
 def test_an_unknown_name_is_an_error_and_harms_nothing() -> None:
     with ExternalProcess(Counter, start_method="fork") as worker:
-        with pytest.raises(planvec.EnvError, match="AttributeError: 'Counter' object has no attribute 'nope'"):
+        with pytest.raises(
+            planvec.EnvError, match="AttributeError: 'Counter' object has no attribute 'nope'"
+        ):
             worker.call("nope").result()
         assert not hasattr(worker, "nope")
         assert worker.call("add", 1).result() == 1
@@ -159,9 +161,7 @@ def test_an_idle_pool_uses_no_cpu() -> None:
         asleep = set()
         while len(asleep) < 2:  # each worker looks for some microseconds, then sleeps on its channel
             asleep |= {
-                worker.pid
-                for worker in env.workers
-                if ") S " in Path(f"/proc/{worker.pid}/stat").read_text()
+                worker.pid for worker in env.workers if ") S " in Path(f"/proc/{worker.pid}/stat").read_text()
             }
         before = [used(worker.pid or 0) for worker in env.workers]
         with ExternalProcess(Counter, start_method="spawn") as other:  # takes a while by itself
@@ -169,7 +169,7 @@ def test_an_idle_pool_uses_no_cpu() -> None:
         assert [used(worker.pid or 0) for worker in env.workers] == before
 
 
-# -- how people start Python -----------------------------------------------------------------------------
+# -- how people start Python -----------------------------------------------------------------------
 
 SCRIPT = """
 import gymnasium

@@ -90,15 +90,12 @@ class _Attributes:
         keep: Gives the objects, by name, that are referred to and never copied.
     """
 
-    def __init__(
-        self, target: Any, constants: Sequence[str], keep: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, target: Any, constants: Sequence[str], keep: Callable[[], dict[str, Any]]) -> None:
         attributes = vars(target)
         missing = [name for name in constants if name not in attributes]
         if missing:
             raise UnsupportedEnvError(
-                f"constants: {type(target).__name__} has no attributes {missing}; "
-                f"it has {sorted(attributes)}"
+                f"constants: {type(target).__name__} has no attributes {missing}; it has {sorted(attributes)}"
             )
         self._target = target
         self._left_out = set(constants)

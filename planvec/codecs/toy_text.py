@@ -56,9 +56,7 @@ class TaxiCodec(Codec):
 class BlackjackCodec(Codec):
     """Both hands, padded with zeros. No hand grows beyond 22 cards: it would hold 22 aces."""
 
-    dtype = np.dtype(
-        [("player", "i1", 22), ("dealer", "i1", 22), ("top_suit", "<U1"), ("top_value", "<U2")]
-    )
+    dtype = np.dtype([("player", "i1", 22), ("dealer", "i1", 22), ("top_suit", "<U1"), ("top_value", "<U2")])
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._size = 22

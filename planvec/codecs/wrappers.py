@@ -138,9 +138,7 @@ class DelayObservationCodec(WrapperCodec):
             wrapper.observation_queue.extend(value)
         else:
             num_queued, queue = value
-            wrapper.observation_queue.extend(
-                _element(self._space, element) for element in queue[:num_queued]
-            )
+            wrapper.observation_queue.extend(_element(self._space, element) for element in queue[:num_queued])
 
 
 class FrameStackObservationCodec(WrapperCodec):
@@ -341,8 +339,7 @@ CODECS: dict[type, Callable[[Any], WrapperCodec]] = {
 """Wrapper class -> what makes its codec."""
 
 _REFUSED: dict[type, str] = {
-    wrappers.RenderCollection: 'make the environment with render_mode="rgb_array" and call '
-    "render(states)",
+    wrappers.RenderCollection: 'make the environment with render_mode="rgb_array" and call render(states)',
     wrappers.RecordVideo: "leave it out and render the states of a branch with render(states)",
     wrappers.HumanRendering: 'make the environment with render_mode="rgb_array" and call render(states)',
 }

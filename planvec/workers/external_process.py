@@ -398,8 +398,8 @@ class ExternalProcess:
     def receive(self) -> None:
         """Read one answer, which is there, and send what waits for its room."""
         with self.lock:
-            if self._failure is not None or self._closed or not self._channel.is_readable():
-                return  # another thread was here first
+            if self._failure is not None or self._closed:
+                return
             if self._midway:  # an exception from a signal handler left a frame half read or sent
                 self._process.kill()
                 self._crash(None)
@@ -411,6 +411,8 @@ class ExternalProcess:
                 self._crash(error)
                 return
             self._midway = False
+            if frame is None:
+                return  # another thread was here first
             if self._is_ready:
                 self._finish(frame)
             else:

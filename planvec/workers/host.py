@@ -142,6 +142,7 @@ class _Host:
         while True:
             channel.wait()
             frame = channel.receive()
+            assert frame is not None  # this end of the channel waits
             try:
                 payload = self._verbs[frame.verb](frame)
                 verb = DONE
@@ -193,9 +194,7 @@ class _Host:
             view.num_steps,
         )
         columns = self._hosted.step_rows(batch, out)
-        return _pack(
-            Loose(new_states if view.new_states is None else None, None, listed, columns or None)
-        )
+        return _pack(Loose(new_states if view.new_states is None else None, None, listed, columns or None))
 
     def _rollout(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)

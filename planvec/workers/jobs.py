@@ -7,7 +7,9 @@ caller could change meanwhile.
 from __future__ import annotations
 
 import pickle
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
@@ -22,7 +24,7 @@ from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.workers.host import Call, Loose, RolloutOptions
 from planvec.workers.slab import Slot
 
-__all__ = ["CallJob", "Job", "ObserveJob", "RolloutJob", "StepJob"]
+__all__ = ["CallJob", "Job", "ObserveJob", "RolloutJob", "Sink", "StepJob"]
 
 
 class Job(ABC):
@@ -122,18 +124,39 @@ class CallJob(Job):
         return f"call of {self._name}"
 
 
+class Sink:
+    """Where a whole batch goes, allocated after its chunks were sent: the workers need not wait for it.
+
+    Args:
+        allocate: Makes the arrays.
+    """
+
+    def __init__(self, allocate: Callable[[], Outputs]) -> None:
+        self._allocate = allocate
+        self._lock = threading.Lock()
+        self._out: Outputs | None = None
+
+    def get(self) -> Outputs:
+        """The arrays. Another thread may ask for them first, with an answer to write."""
+        with self._lock:
+            if self._out is None:
+                self._out = self._allocate()
+            return self._out
+
+
 class StepJob(Job):
     """One chunk of `step_batch`.
 
     Args:
         batch: The whole batch.
         rows: The rows of this chunk.
-        out: Where the whole batch goes.
+        return_state: Whether new states are wanted.
+        sink: Where the whole batch goes.
     """
 
     verb = b"step"
 
-    def __init__(self, batch: Batch, rows: slice, out: Outputs) -> None:
+    def __init__(self, batch: Batch, rows: slice, return_state: bool, sink: Sink) -> None:
         super().__init__()
         self.rows: slice = rows
         self._batch = Batch(
@@ -142,7 +165,8 @@ class StepJob(Job):
             batch.dt[rows],
             None if batch.seeds is None else batch.seeds[rows],
         )
-        self._out = out
+        self._return_state = return_state
+        self._sink = sink
         self.columns: Columns = {}
 
     def keep(self) -> None:
@@ -158,7 +182,7 @@ class StepJob(Job):
         assert slot is not None
         batch, view = self._batch, slot.first(self.num_rows)
         view.has_seeds[0] = batch.seeds is not None
-        view.return_state[0] = self._out.new_states is not None
+        view.return_state[0] = self._return_state
         view.dt[:] = batch.dt
         if batch.seeds is not None:
             view.seeds[:] = batch.seeds
@@ -177,7 +201,7 @@ class StepJob(Job):
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
         loose: Loose = pickle.loads(payload) if payload else Loose()
-        out, rows, view = self._out, self.rows, slot.first(self.num_rows)
+        out, rows, view = self._sink.get(), self.rows, slot.first(self.num_rows)
         if out.new_states is not None:
             _copy_states(view, loose, out.new_states[rows])
         if view.observations is None:

@@ -17,7 +17,7 @@ from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.transitions import Rollouts, Transitions
 from planvec.workers.external_process import ExternalProcess, close_all
 from planvec.workers.host import Call
-from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, StepJob
+from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, Sink, StepJob
 from planvec.workers.promises import JobsPromise
 from planvec.workers.waiting import Watch
 
@@ -88,8 +88,9 @@ class Pool:
         """
         space = self.description.observation_space
         dtype = self.description.state_format.dtype
-        out = Outputs.empty(len(batch), dtype, space, return_state)
-        jobs = self._spread(len(batch), lambda rows: StepJob(batch, rows, out), keep)
+        sink = Sink(lambda: Outputs.empty(len(batch), dtype, space, return_state))
+        jobs = self._spread(len(batch), lambda rows: StepJob(batch, rows, return_state, sink), keep)
+        out = sink.get()
 
         def finish() -> Transitions:
             parts = [(job.columns, job.num_rows) for job in jobs]

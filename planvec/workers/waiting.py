@@ -35,7 +35,8 @@ class Watch:
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ExternalProcess, bool]] = {}
         self._news = threading.Condition()
-        self._leader: int | None = None
+        # Reentrant: a signal handler that raises just after it was taken must not lock this thread out.
+        self._lead_lock = threading.RLock()
         self._num_followers = 0
 
     def _refresh(self) -> None:
@@ -77,7 +78,7 @@ class Watch:
 
     def pump(self) -> None:
         """Handle what has arrived, without waiting."""
-        if self._take_lead():
+        if self._lead_lock.acquire(blocking=False):
             try:
                 self._refresh()
                 while self.serve(0):
@@ -104,13 +105,19 @@ class Watch:
                 raise WorkerTimeoutError(
                     f"not ready within {timeout:g} s; the promise stays valid and can be asked again"
                 )
-            if self._take_lead():
+            if self._lead_lock.acquire(blocking=False):
                 try:
                     self._lead(is_done, deadline)
                 finally:
                     self._give_up_lead()
             else:
                 self._follow(is_done, deadline)
+
+    def _give_up_lead(self) -> None:
+        self._lead_lock.release()
+        if self._num_followers:
+            with self._news:
+                self._news.notify_all()
 
     def _lead(self, is_done: Callable[[], bool], deadline: float | None) -> None:
         """Serve until done, or until it is time to look at the deadline."""
@@ -128,27 +135,16 @@ class Watch:
 
     def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
         with self._news:
-            if self._leader is None or is_done():
-                return
             self._num_followers += 1
             try:
+                if is_done():
+                    return
+                if self._lead_lock.acquire(blocking=False):  # the leader has just left
+                    self._lead_lock.release()
+                    return
                 self._news.wait(self._patience(deadline, time.monotonic()))
             finally:
                 self._num_followers -= 1
-
-    def _take_lead(self) -> bool:
-        me = threading.get_ident()
-        with self._news:
-            # If it is this thread already, a signal handler raised on its way out of here.
-            if self._leader is None or self._leader == me:
-                self._leader = me
-                return True
-        return False
-
-    def _give_up_lead(self) -> None:
-        with self._news:
-            self._leader = None
-            self._news.notify_all()
 
     def _patience(self, deadline: float | None, now: float) -> float:
         """Seconds until something other than an answer has to be done, at most `_MAX_PATIENCE`."""
