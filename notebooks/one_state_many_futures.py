@@ -15,8 +15,8 @@
 # # One state, many futures
 #
 # A planner asks "what if" thousands of times a second: from *this* state, what happens under *that*
-# action? Gymnasium can only step on from where it stands. **planvec** steps any saved state, many at once,
-# in worker processes, and a transition gives the same bits every time.
+# action? Gymnasium can only step on from where it stands. **planvec** steps any saved state, many at
+# once, in worker processes, and a transition gives the same bits every time.
 #
 # Here one CartPole state is fanned out into 256 futures, half of them under a random policy and half
 # under a simple controller. Then we replay some of them and compare bit for bit.
@@ -32,7 +32,8 @@ import planvec
 # ## Open the environment in two worker processes
 #
 # An id, an `EnvSpec` or a factory will do. A lambda from a notebook cell works too, and no `__main__`
-# guard is needed. `reset` gives a state: one record with named fields, which is all that the future depends on.
+# guard is needed. `reset` gives a state: one record with named fields, which is all that the future
+# depends on.
 
 # %%
 env = planvec.make(lambda: gymnasium.make("CartPole-v1"), num_workers=2)
@@ -44,8 +45,9 @@ print("observation: ", start.observation)
 # %% [markdown]
 # ## Fan out
 #
-# `states` is an ordinary array: repeat one record, and it is the start of many rows. Each call steps all
-# rows once; rows whose pole has fallen stay where they are, with reward 0 (an ended state is *absorbing*).
+# `states` is an ordinary array: repeat one record, and it is the start of many rows. Each call steps
+# all rows once; rows whose pole has fallen stay where they are, with reward 0 (an ended state is
+# *absorbing*).
 
 # %%
 NUM_FUTURES, HORIZON = 256, 120
@@ -98,8 +100,8 @@ plt.show()
 # ## The same bits again
 #
 # A transition is a pure function of (state, action, dt, seed). So any step of any future can be taken
-# again, in any order, in any process, with any number of workers, and gives the same bits. We take 500 of the steps
-# above in shuffled order with one worker, with three, and with none.
+# again, in any order, in any process, with any number of workers, and gives the same bits. We take
+# 500 of the steps above in shuffled order with one worker, with three, and with none.
 
 # %%
 when = rng.integers(HORIZON, size=500)
@@ -128,8 +130,9 @@ print(f"{int(returns[best])} steps of Gymnasium's own, every observation the sam
 # %% [markdown]
 # ## Whole rollouts inside the workers
 #
-# Where the steps in between do not matter, `rollout_batch` leaves them in the workers. Each row draws its
-# random actions from its own stream, derived from the seed and the row's index: never from the worker.
+# Where the steps in between do not matter, `rollout_batch` leaves them in the workers. Each row draws
+# its random actions from its own stream, derived from the seed and the row's index: never from the
+# worker.
 
 # %%
 ends = env.rollout_batch(np.repeat(start.state, 1000), horizon=200, seed=1)

@@ -9,15 +9,17 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-__all__ = ["Features", "observation_features"]
+__all__ = ["Features", "observation_features", "space_leaves"]
+
+_MEASURED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Features(NamedTuple):
-    """What of a batch of observations distances are measured by.
+    """The part of a batch of observations that distances are measured by.
 
     Attributes:
-        numbers: `[B, D]` float64 (float32 where all are small integers, as in images).
-        labels: `[B, K]` int64: they differ or not, but none lies between two others.
+        numbers: `[B, D]` float64 (float32 where all are bytes or bits, as in images).
+        labels: `[B, K]` int64: two of them differ or not, but no label lies between two others.
     """
 
     numbers: NDArray[np.floating[Any]]
@@ -27,20 +29,26 @@ class Features(NamedTuple):
         """The rows of an index array."""
         return Features(self.numbers[rows], self.labels[rows])
 
-    def distances(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Euclidean distance `[B]` of each row to the row that `rows` `[B]` names.
+    def distances(self, companions: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Euclidean distance `[B]` of each row to its companion.
 
-        A label that differs counts as a distance of 1.
+        Each number is in units of its own standard deviation, so that a velocity of 0.07 counts as
+        much as a position of 1.2; a label that differs adds 1 to the square.
+
+        Args:
+            companions: `[B]`, the row that each row is compared with.
+            among: Rows that the standard deviations are taken over.
         """
-        apart = self.numbers - self.numbers[rows]
+        spread = self.numbers[among].std(axis=0)
+        spread[~(spread > 0)] = 1.0
+        apart = (self.numbers - self.numbers[companions]) / spread
         squares = np.einsum("bd,bd->b", apart, apart).astype(np.float64)
-        squares += np.count_nonzero(self.labels != self.labels[rows], axis=1)
-        return np.sqrt(squares)
+        squares += np.count_nonzero(self.labels != self.labels[companions], axis=1)
+        distances: NDArray[np.float64] = np.sqrt(squares)
+        return distances
 
 
-def observation_features(
-    space: Space[Any], observations: Any, num_rows: int
-) -> Features:
+def observation_features(space: Space[Any], observations: Any, num_rows: int) -> Features:
     """Flatten a batch of observations.
 
     Box and MultiBinary give numbers, Discrete and MultiDiscrete give labels, Dict and Tuple what
@@ -53,7 +61,9 @@ def observation_features(
     """
     numbers: list[NDArray[Any]] = [np.empty((num_rows, 0), np.float32)]
     labels: list[NDArray[Any]] = [np.empty((num_rows, 0), np.int64)]
-    for leaf_space, leaf in _space_leaves(space, observations):
+    for _, leaf_space, leaf in space_leaves(space, observations):
+        if not isinstance(leaf_space, _MEASURED):
+            continue
         flat = np.asarray(leaf).reshape(num_rows, -1)
         if isinstance(leaf_space, (spaces.Discrete, spaces.MultiDiscrete)):
             labels.append(flat.astype(np.int64))
@@ -62,14 +72,17 @@ def observation_features(
     return Features(np.concatenate(numbers, axis=1), np.concatenate(labels, axis=1))
 
 
-def _space_leaves(space: Space[Any], tree: Any) -> Iterator[tuple[Space[Any], Any]]:
+def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:
+    """The parts of a stacked batch: dotted path ("" if it is one part), space, batch.
+
+    Unlike `space_arrays.leaves` it takes a tuple for nested only where the space is a Tuple: a batch
+    of texts is a tuple of strings.
+    """
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
-            yield from _space_leaves(child, tree[key])
+            yield from space_leaves(child, tree[key], f"{path}.{key}" if path else str(key))
     elif isinstance(space, spaces.Tuple):
-        for child, part in zip(space.spaces, tree, strict=True):
-            yield from _space_leaves(child, part)
-    elif isinstance(
-        space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    ):
-        yield space, tree
+        for index, (child, part) in enumerate(zip(space.spaces, tree, strict=True)):
+            yield from space_leaves(child, part, f"{path}.{index}" if path else str(index))
+    else:
+        yield path, space, tree

@@ -56,14 +56,19 @@ def draw_actions(space: Space[Any], generator: np.random.Generator, num_rows: in
     return actions.astype(space.dtype)
 
 
-def _draw_box(
-    space: spaces.Box, generator: np.random.Generator, shape: tuple[int, ...]
-) -> NDArray[Any]:
-    if space.dtype.kind != "f":
-        return generator.integers(space.low, space.high, shape, dtype=space.dtype, endpoint=True)
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    # Rounding to float32 may lead out of the box by one unit in the last place.
-    return np.clip((low + (high - low) * generator.random(shape)).astype(space.dtype), low, high)
+def _draw_box(space: spaces.Box, generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
+    # Typed as Any: the stubs know a space's bounds as floats.
+    low: Any = space.low
+    high: Any = space.high
+    dtype: Any = space.dtype
+    if dtype.kind != "f":
+        whole: NDArray[Any] = generator.integers(low, high, shape, dtype=dtype, endpoint=True)
+        return whole
+    span = high.astype(np.float64) - low
+    drawn = (low + span * generator.random(shape)).astype(dtype)
+    # Rounding may lead out of the box by one unit in the last place.
+    inside: NDArray[Any] = np.clip(drawn, low, high)
+    return inside
 
 
 def tally(
@@ -104,4 +109,5 @@ def mean_action(space: spaces.Box, actions: NDArray[Any]) -> NDArray[Any]:
     mean = actions.mean(axis=0, dtype=np.float64)
     if space.dtype.kind != "f":
         mean = np.rint(mean)
-    return np.clip(mean, space.low, space.high).astype(space.dtype)
+    inside: NDArray[Any] = np.clip(mean, space.low, space.high).astype(space.dtype)
+    return inside

@@ -1,0 +1,60 @@
+"""An episode as a NumPy archive that loads without running code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.planners.distance import space_leaves
+from planvec.planners.episode import Episode
+
+__all__ = ["save_trajectory", "trajectory_arrays"]
+
+
+def trajectory_arrays(
+    episode: Episode, action_space: Space[Any], observation_space: Space[Any]
+) -> dict[str, NDArray[Any]]:
+    """The arrays of an episode, the same for any number of workers: no timing is in them.
+
+    Parts of a Dict or Tuple get a key each: "observations.<path>". Parts that are no array of
+    numbers or text (as of a Graph space) are left out.
+
+    Args:
+        episode: What was played.
+        action_space: The space of one action.
+        observation_space: The space of one observation.
+
+    Returns:
+        `actions`, `rewards`, `observations`, `terminated`, `truncated`, `seed`.
+    """
+    return {
+        **_leaf_arrays("actions", action_space, episode.actions),
+        "rewards": episode.rewards,
+        **_leaf_arrays("observations", observation_space, episode.observations),
+        "terminated": np.array(episode.terminated),
+        "truncated": np.array(episode.truncated),
+        "seed": np.array(episode.seed, np.uint64),
+    }
+
+
+def _leaf_arrays(name: str, space: Space[Any], tree: Any) -> dict[str, NDArray[Any]]:
+    arrays = {}
+    for path, _, leaf in space_leaves(space, tree):
+        try:
+            held = np.asarray(leaf)
+        except ValueError:  # elements of different shapes
+            continue
+        if held.dtype.kind in "biufcU":
+            arrays[f"{name}.{path}" if path else name] = held
+    return arrays
+
+
+def save_trajectory(
+    path: Path, episode: Episode, action_space: Space[Any], observation_space: Space[Any]
+) -> None:
+    """Write `trajectory_arrays` to a file; read it by `np.load(path, allow_pickle=False)`."""
+    np.savez(path, **trajectory_arrays(episode, action_space, observation_space))  # type: ignore[arg-type]

@@ -1,0 +1,165 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import planvec
+from planvec.cli import main
+from planvec.planners.swarm import Swarm
+
+QUICK = ["--walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
+
+
+def run(out: Path, *arguments: str, env_id: str = "CartPole-v1", num_workers: int = 0) -> int:
+    workers = ["--num-workers", str(num_workers)]
+    return main(["plan", env_id, *QUICK, *workers, "--out", str(out), *arguments])
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as saved:
+        return {name: saved[name] for name in saved}
+
+
+def test_a_run_is_summarised_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "out", "--no-progress") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    for text in ("CartPole-v1", "swarm (num_walkers=8, horizon=5", "6.00", "stopped at --max-steps"):
+        assert text in said.out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["return"], summary["num_steps"], summary["seed"]) == (6.0, 6, 3)
+    assert summary["versions"]["planvec"] == planvec.__version__
+    assert summary["planner_options"]["num_walkers"] == 8
+    saved = arrays(tmp_path / "out" / "trajectory.npz")
+    assert saved["actions"].shape == (6,)
+    assert saved["observations"].shape == (7, 4)
+    assert (saved["rewards"].sum(), saved["seed"]) == (6.0, 3)
+    assert (saved["terminated"], saved["truncated"]) == (False, False)
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--json") == 0
+    said = capsys.readouterr()
+    printed = json.loads(said.out)
+    assert "step" in said.err  # the progress bar
+    assert printed.pop("files") == [str(tmp_path / "summary.json"), str(tmp_path / "trajectory.npz")]
+    assert printed == json.loads((tmp_path / "summary.json").read_text())
+
+
+def test_a_trajectory_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    for num_workers in (0, 2):
+        run(tmp_path / str(num_workers), env_id="FrozenLake-v1", num_workers=num_workers)
+    one, other = (tmp_path / name / "trajectory.npz" for name in ("0", "2"))
+    assert {name: array.tobytes() for name, array in arrays(one).items()} == {
+        name: array.tobytes() for name, array in arrays(other).items()
+    }
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_gymnasium_replays_the_trajectory(tmp_path: Path) -> None:
+    run(tmp_path, env_id="Pendulum-v1")
+    saved = arrays(tmp_path / "trajectory.npz")
+    env = gymnasium.make("Pendulum-v1")
+    observation, _ = env.reset(seed=int(saved["seed"]))
+    found = [observation, *(env.step(action)[0] for action in saved["actions"])]
+    assert np.array_equal(saved["observations"], found)
+    env.close()
+
+
+def test_the_default_directory_names_environment_planner_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "CartPole-v1", *QUICK, "--num-workers", "0", "--no-progress"]) == 0
+    assert (tmp_path / "runs" / "CartPole-v1-swarm-seed3" / "summary.json").is_file()
+
+
+def test_a_seed_is_drawn_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--walkers", "4", "--horizon", "2", "--max-steps", "1", "--num-workers", "0"]
+    assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
+    seed = json.loads((tmp_path / "summary.json").read_text())["seed"]
+    assert f"seed:        {seed}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("env_id", ["CartPoel-v1", "nowhere:CartPole-v1", "Blackjack-v99"])
+def test_an_unknown_environment_is_one_line_and_status_2(
+    env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "out", env_id=env_id) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("planvec: error: ")
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--walkers", "0"],
+        ["--num-workers", "-1"],
+        ["--seed", "x"],
+        ["--seed", str(2**64)],
+        ["--planner", "y"],
+    ],
+)
+def test_a_wrong_argument_is_named(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_status:
+        main(["plan", "CartPole-v1", *wrong])
+    assert exit_status.value.code == 2
+    assert f"argument {wrong[0]}:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("after", "written"), [(0, False), (3, True)])
+def test_an_interrupt_is_status_130_and_keeps_what_was_played(
+    after: int,
+    written: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan, calls = Swarm.plan, []
+
+    def interrupted(*arguments: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return plan(*arguments, **kwargs)
+
+    monkeypatch.setattr(Swarm, "plan", interrupted)
+    assert run(tmp_path / "out", "--no-progress") == 130
+    assert capsys.readouterr().err.startswith("planvec: interrupted")
+    assert (tmp_path / "out").exists() is written
+    if written:
+        assert len(arrays(tmp_path / "out" / "trajectory.npz")["actions"]) == after
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_status:
+        main(["--version"])
+    assert exit_status.value.code == 0
+    assert capsys.readouterr().out == f"planvec {planvec.__version__}\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom planvec.cli import main\n"
+        "try: main(['plan', '--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numpy', 'gymnasium', 'tqdm', 'numba'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_python_m_planvec_is_the_command_line() -> None:
+    command = [sys.executable, "-m", "planvec", "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == f"planvec {planvec.__version__}\n"
