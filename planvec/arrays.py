@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.saved_state import SavedState
-from planvec.space_arrays import SIMPLE, is_fixed, leaves
+from planvec.space_arrays import SIMPLE, is_fixed, leaves, take_rows
 
 __all__ = [
     "Batch",
@@ -65,6 +65,15 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.states)
+
+    def part(self, rows: slice) -> Batch:
+        """Some of the rows, as views."""
+        return Batch(
+            self.states[rows],
+            take_rows(self.actions, rows),
+            self.dt[rows],
+            None if self.seeds is None else self.seeds[rows],
+        )
 
 
 def check_batch(
@@ -301,6 +310,8 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
 
 def split(num_rows: int, num_parts: int) -> list[slice]:
     """At most `num_parts` slices that cover all rows, sizes differing by at most one."""
+    if num_parts == 1 and num_rows:
+        return [slice(0, num_rows)]
     num_parts = min(num_rows, num_parts)
     bounds = [num_rows * part // num_parts for part in range(num_parts + 1)] if num_parts else []
     return [slice(start, stop) for start, stop in pairwise(bounds)]

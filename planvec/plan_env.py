@@ -27,6 +27,7 @@ from planvec.errors import ClosedError, EnvError, InvalidBatchError, Unsupported
 from planvec.infos import Columns, stack_columns, vector_infos
 from planvec.promise import Completed
 from planvec.rollouts import RolloutOutputs, RolloutPlan, check_rollouts
+from planvec.space_arrays import own_copy
 from planvec.transitions import Start, Transitions
 
 __all__ = ["EnvDescription", "Outputs", "PlanEnv", "make_env"]
@@ -212,7 +213,7 @@ class PlanEnv:
         seed = secrets.randbits(32) if seed is None else check_seed(seed)
         try:
             observation, info = self._codec.reset(seed, copy.deepcopy(options))
-            value = self._codec.get(copy.deepcopy(observation))
+            value = self._codec.get(own_copy(observation))
         except BaseException as error:
             raise self._env_error(error, None, None) from error
         states = np.zeros(1, self.state_dtype)
@@ -433,7 +434,7 @@ class PlanEnv:
                 reward = float(reward) + float(more)
                 count += 1
             if not fresh:
-                observation, info = copy.deepcopy(observation), copy.deepcopy(info)
+                observation, info = own_copy(observation), own_copy(info)
             if get_state is not None:
                 found.values.append(get_state(observation))
             found.observations.append(observation)
@@ -503,7 +504,7 @@ class PlanEnv:
         try:
             for value in self._codec.load(states).values:
                 self._codec.set(value)
-                observations.append(copy.deepcopy(self._codec.observe()))
+                observations.append(own_copy(self._codec.observe()))
             space_arrays.stack_rows(self.observation_space, observations, out)
         except BaseException as error:
             raise self._env_error(error, len(observations), None) from error
@@ -546,7 +547,7 @@ class _Found:
     def stay(self, value: Any, observation: Any, row: int) -> None:
         """An ended row stays where it is."""
         self.values.append(self.before.values[row])
-        self.observations.append(copy.deepcopy(observation))
+        self.observations.append(own_copy(observation))
         self.rewards.append(0.0)
         self.terminated.append(self.before.terminated[row])
         self.truncated.append(self.before.truncated[row])

@@ -7,7 +7,6 @@ nothing but its own step.
 
 from __future__ import annotations
 
-import copy
 import pickle
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from planvec.arrays import StateFormat
 from planvec.codecs.base import Outcome, Rows, StateCodec
 from planvec.codecs.generator import reseed_generator
 from planvec.saved_state import SavedState
+from planvec.space_arrays import own_copy
 
 __all__ = ["ReplayCodec"]
 
@@ -64,7 +64,7 @@ class ReplayCodec(StateCodec):
         self._here = None
         packed = pickle.dumps(options)
         observation, info = self._env.reset(seed=seed, options=pickle.loads(packed))
-        self._observation = copy.deepcopy(observation)
+        self._observation = own_copy(observation)
         self._here = _Way(seed, packed, ())
         return observation, info
 
@@ -73,7 +73,7 @@ class ReplayCodec(StateCodec):
         assert way is not None
         event = pickle.dumps(action)
         outcome = self._env.step(action)
-        self._observation = copy.deepcopy(outcome[0])
+        self._observation = own_copy(outcome[0])
         self._here = way._replace(events=(*way.events, event))
         return outcome
 

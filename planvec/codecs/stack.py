@@ -128,6 +128,7 @@ class StackCodec(StateCodec):
             setters.append(self._set_carried)
         self._bind(setters, getters)
         self.format = StateFormat(self._dtype(), f"{type(self._base).__name__}")
+        self._is_fixed = not self.format.dtype.hasobject
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Make `set` and `get`: for one part without a tuple around its value."""
@@ -194,7 +195,7 @@ class StackCodec(StateCodec):
         self._codec.reseed(self._base, seed)
 
     def load(self, states: NDArray[Any]) -> Rows:
-        if states.dtype.hasobject:
+        if not self._is_fixed:
             saved = [pickle.loads(bytes(state)) for state in states]
             columns = [list(column) for column in zip(*saved, strict=True)]
             return Rows(*columns) if columns else Rows([], [], [], [])
@@ -209,13 +210,15 @@ class StackCodec(StateCodec):
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         if not len(out):
             return
-        if out.dtype.hasobject:
+        if not self._is_fixed:
             for row, saved in enumerate(zip(*rows, strict=True)):
                 out[row] = SavedState(pickle.dumps(saved, protocol=5), self.format.origin)
             return
-        columns = [rows.values] if self._single else list(zip(*rows.values, strict=True))
-        for part, column in zip(self._parts, columns, strict=True):
-            part.pack(column, out)
+        if self._single:
+            self._codec.pack(rows.values, out)
+        else:
+            for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
+                part.pack(column, out)
         if self.time_limit:
             out["elapsed_steps"] = rows.elapsed
         out["terminated"] = rows.terminated

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from planvec.arrays import Batch
 from planvec.errors import EnvError
 from planvec.infos import Columns, check_picklable
-from planvec.plan_env import EnvDescription, Outputs, PlanEnv
+from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.workers.failures import Failure
 from planvec.workers.messages import Channel, Frame, close_parent_channels
@@ -181,20 +181,23 @@ class _Host:
             view.dt,
             view.seeds if view.has_seeds[0] else None,
         )
-        new_states = None
-        if view.return_state[0]:
-            new_states = _states_of(view, frame.num_rows)
-        listed = [None] * frame.num_rows if view.observations is None else None
-        out = Outputs(
-            new_states,
-            view.observations if listed is None else listed,
-            view.rewards,
-            view.terminated,
-            view.truncated,
-            view.num_steps,
-        )
+        assert view.outputs is not None
+        out = view.outputs
+        if not view.return_state[0] or view.new_states is None or view.observations is None:
+            wanted = _states_of(view, frame.num_rows) if view.return_state[0] else None
+            out = replace(out, new_states=wanted)
+            if view.observations is None:
+                out.observations = [None] * frame.num_rows
         columns = self._hosted.step_rows(batch, out)
-        return _pack(Loose(new_states if view.new_states is None else None, None, listed, columns or None))
+        if out is view.outputs and not columns:
+            return b""  # everything lies in the slab
+        return _pack(
+            Loose(
+                states=out.new_states if view.new_states is None else None,
+                observations=out.observations if view.observations is None else None,
+                columns=columns or None,
+            )
+        )
 
     def _rollout(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
+import numpy as np
 from numpy.typing import NDArray
 
 from planvec import space_arrays
@@ -27,35 +28,30 @@ from planvec.workers.slab import Slot
 __all__ = ["CallJob", "Job", "ObserveJob", "RolloutJob", "Sink", "StepJob"]
 
 
+_NOTHING = Loose()
+
+
 class Job(ABC):
     """One request to one worker.
 
     Attributes:
         verb: What the worker is asked.
         rows: Which rows of the batch, or None for a call without rows.
+        first_row: Where its rows begin in the batch.
+        num_rows: How many it has.
         error: Why it failed, once it is done.
         num_attempts: How often it was sent.
     """
 
     verb: bytes
-    rows: slice | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, rows: slice | None = None, first_row: int = 0) -> None:
+        self.rows = rows
+        self.first_row = first_row if rows is None else rows.start
+        self.num_rows = 0 if rows is None else rows.stop - rows.start
         self.is_done = False
         self.error: PlanvecError | None = None
         self.num_attempts = 0
-
-    @property
-    def first_row(self) -> int:
-        """Where its rows begin in the batch."""
-        return self.rows.start if self.rows is not None else self._first_row
-
-    _first_row = 0
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows it has."""
-        return self.rows.stop - self.rows.start if self.rows is not None else 0
 
     @property
     def is_pure(self) -> bool:
@@ -99,8 +95,7 @@ class CallJob(Job):
     verb = b"call"
 
     def __init__(self, call: Call, first_row: int = 0) -> None:
-        super().__init__()
-        self._first_row = first_row
+        super().__init__(None, first_row)
         self._name = call.name
         self.value: Any = None
         try:
@@ -157,14 +152,9 @@ class StepJob(Job):
     verb = b"step"
 
     def __init__(self, batch: Batch, rows: slice, return_state: bool, sink: Sink) -> None:
-        super().__init__()
-        self.rows: slice = rows
-        self._batch = Batch(
-            batch.states[rows],
-            space_arrays.take_rows(batch.actions, rows),
-            batch.dt[rows],
-            None if batch.seeds is None else batch.seeds[rows],
-        )
+        super().__init__(rows)
+        self._place = rows
+        self._batch = batch if self.num_rows == len(batch) else batch.part(rows)
         self._return_state = return_state
         self._sink = sink
         self.columns: Columns = {}
@@ -188,8 +178,8 @@ class StepJob(Job):
             view.seeds[:] = batch.seeds
         if view.actions is not None:
             space_arrays.copy_rows(batch.actions, view.actions)
-        if view.states is not None:
-            space_arrays.raw(view.states)[:] = space_arrays.raw(batch.states)
+        if view.raw_states is not None:
+            view.raw_states[:] = space_arrays.raw(batch.states)
             if view.actions is not None:
                 return b""
         loose = Loose(
@@ -200,12 +190,13 @@ class StepJob(Job):
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
-        loose: Loose = pickle.loads(payload) if payload else Loose()
-        out, rows, view = self._sink.get(), self.rows, slot.first(self.num_rows)
+        loose: Loose = pickle.loads(payload) if payload else _NOTHING
+        out, rows, view = self._sink.get(), self._place, slot.first(self.num_rows)
         if out.new_states is not None:
             _copy_states(view, loose, out.new_states[rows])
-        if view.observations is None:
-            out.observations[rows] = loose.observations
+        if isinstance(out.observations, (np.ndarray, list)):
+            listed = view.observations is None
+            out.observations[rows] = loose.observations if listed else view.observations
         else:
             target = space_arrays.take_rows(out.observations, rows)
             space_arrays.copy_rows(view.observations, target)
@@ -217,10 +208,10 @@ class StepJob(Job):
 
 
 def _copy_states(view: Slot, loose: Loose, out: NDArray[Any]) -> None:
-    if view.new_states is None:
+    if view.raw_new_states is None:
         out[:] = loose.states
     else:
-        space_arrays.raw(out)[:] = space_arrays.raw(view.new_states)
+        space_arrays.raw(out)[:] = view.raw_new_states
 
 
 class RolloutJob(Job):
@@ -235,8 +226,8 @@ class RolloutJob(Job):
     verb = b"rollout"
 
     def __init__(self, plan: RolloutPlan, rows: slice, out: RolloutOutputs) -> None:
-        super().__init__()
-        self.rows: slice = rows
+        super().__init__(rows)
+        self._place = rows
         self._plan = plan.part(rows)
         self._out = out
 
@@ -253,16 +244,16 @@ class RolloutJob(Job):
         view.has_seeds[0] = plan.seeds is not None
         if plan.seeds is not None:
             view.seeds[:] = plan.seeds
-        if view.states is not None:
-            space_arrays.raw(view.states)[:] = space_arrays.raw(plan.states)
+        if view.raw_states is not None:
+            view.raw_states[:] = space_arrays.raw(plan.states)
         options = RolloutOptions(plan.horizon, plan.actions, plan.seed, plan.first_row, plan.discount)
         loose = Loose(states=plan.states if view.states is None else None)
         return pickle.dumps((options, loose), protocol=5)
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
-        loose: Loose = pickle.loads(payload) if payload else Loose()
-        out, rows, view = self._out, self.rows, slot.first(self.num_rows)
+        loose: Loose = pickle.loads(payload) if payload else _NOTHING
+        out, rows, view = self._out, self._place, slot.first(self.num_rows)
         _copy_states(view, loose, out.final_states[rows])
         out.returns[rows] = view.rewards
         out.num_steps[rows] = view.num_steps
@@ -282,8 +273,8 @@ class ObserveJob(Job):
     verb = b"observe"
 
     def __init__(self, states: NDArray[Any], rows: slice, out: Any) -> None:
-        super().__init__()
-        self.rows: slice = rows
+        super().__init__(rows)
+        self._place = rows
         self._states = states[rows]
         self._out = out
 
@@ -293,15 +284,15 @@ class ObserveJob(Job):
     def write(self, slot: Slot | None) -> bytes:
         assert slot is not None
         view = slot.first(self.num_rows)
-        if view.states is None:
+        if view.raw_states is None:
             return pickle.dumps(Loose(states=self._states), protocol=5)
-        space_arrays.raw(view.states)[:] = space_arrays.raw(self._states)
+        view.raw_states[:] = space_arrays.raw(self._states)
         return b""
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
         if slot.observations is None:
-            self._out[self.rows] = pickle.loads(payload).observations
+            self._out[self._place] = pickle.loads(payload).observations
         else:
-            target = space_arrays.take_rows(self._out, self.rows)
+            target = space_arrays.take_rows(self._out, self._place)
             space_arrays.copy_rows(slot.first(self.num_rows).observations, target)

@@ -115,9 +115,10 @@ class Channel:
     def wait(self) -> None:
         """Wait until something can be read: look for `SPIN_SECONDS`, then sleep."""
         give_up = time.perf_counter() + SPIN_SECONDS
-        while not self._poll.poll(0):
-            if time.perf_counter() > give_up:
-                self._poll.poll()
+        poll, now = self._poll.poll, time.perf_counter
+        while not poll(0):
+            if now() > give_up:
+                poll()
                 return
             yield_core()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -192,9 +192,11 @@ class Pool:
         return failed
 
 
-def _waves(rows: slice, capacity: int) -> Iterator[slice]:
-    for start in range(rows.start, rows.stop, capacity):
-        yield slice(start, min(start + capacity, rows.stop))
+def _waves(rows: slice, capacity: int) -> list[slice]:
+    if rows.stop - rows.start <= capacity:
+        return [rows]
+    starts = range(rows.start, rows.stop, capacity)
+    return [slice(start, min(start + capacity, rows.stop)) for start in starts]
 
 
 def _agreed(

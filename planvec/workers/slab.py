@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.plan_env import EnvDescription
-from planvec.space_arrays import empty_rows, is_fixed, take_rows
+from planvec.plan_env import EnvDescription, Outputs
+from planvec.space_arrays import empty_rows, is_fixed, raw, take_rows
 
 __all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
 
@@ -57,6 +57,9 @@ class Slot:
         terminated: `[B]` bool.
         truncated: `[B]` bool.
         num_steps: `[B]` int64.
+        outputs: The right side as the stepping loop takes it, in the views that `first` gives.
+        raw_states: `states` as blocks of bytes, in the same views.
+        raw_new_states: `new_states` likewise.
     """
 
     states: NDArray[Any] | None
@@ -72,6 +75,9 @@ class Slot:
     truncated: NDArray[np.bool_]
     num_steps: NDArray[np.int64]
     _views: dict[int, Slot] = field(default_factory=dict)
+    outputs: Outputs | None = None
+    raw_states: NDArray[Any] | None = None
+    raw_new_states: NDArray[Any] | None = None
 
     def first(self, num_rows: int) -> Slot:
         """The first rows of this slot, as views (kept, since calls tend to be of one size)."""
@@ -93,6 +99,16 @@ class Slot:
                 terminated=self.terminated[rows],
                 truncated=self.truncated[rows],
                 num_steps=self.num_steps[rows],
+            )
+            if view.states is not None and view.new_states is not None:
+                view.raw_states, view.raw_new_states = raw(view.states), raw(view.new_states)
+            view.outputs = Outputs(
+                view.new_states,
+                view.observations,
+                view.rewards,
+                view.terminated,
+                view.truncated,
+                view.num_steps,
             )
         return view
 

@@ -52,9 +52,8 @@ class Watch:
                 self._owners[fd] = (process, is_channel)
                 self._poll.register(fd, select.POLLIN)
 
-    def serve(self, seconds: float) -> bool:
-        """Handle what arrives within `seconds`; returns whether anything did."""
-        events = self._poll.poll(seconds * 1000)
+    def _handle(self, events: list[tuple[int, int]]) -> None:
+        """Handle what the poll has found."""
         if len(events) > 1:  # answers before deaths: what a worker said before it died counts
             events.sort(key=lambda event: not self._owners[event[0]][1])
         for fd, _ in events:
@@ -63,26 +62,25 @@ class Watch:
                 process.receive()
             else:
                 process.notice_death()
-        if events:
-            self._refresh()
-        return bool(events)
 
-    def _look(self) -> bool:
-        """Look for a moment without sleeping; returns whether anything arrived."""
-        give_up = time.perf_counter() + SPIN_SECONDS
-        while not self.serve(0):
-            if time.perf_counter() > give_up:
-                return False
+    def _look(self) -> list[tuple[int, int]]:
+        """Look for a moment without sleeping."""
+        poll, now = self._poll.poll, time.perf_counter
+        give_up = now() + SPIN_SECONDS
+        while not (events := poll(0)):
+            if now() > give_up:
+                break
             yield_core()
-        return True
+        return events
 
     def pump(self) -> None:
         """Handle what has arrived, without waiting."""
         if self._lead_lock.acquire(blocking=False):
             try:
                 self._refresh()
-                while self.serve(0):
-                    pass
+                while events := self._poll.poll(0):
+                    self._handle(events)
+                    self._refresh()
                 self._time_out()
             finally:
                 self._give_up_lead()
@@ -123,12 +121,14 @@ class Watch:
         """Serve until done, or until it is time to look at the deadline."""
         while not is_done():
             self._refresh()
-            if not self._look():
+            events = self._look()
+            if not events:
                 self._time_out()
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     return
-                self.serve(self._patience(deadline, now))
+                events = self._poll.poll(self._patience(deadline, now) * 1000)
+            self._handle(events)
             if self._num_followers:
                 with self._news:
                     self._news.notify_all()
