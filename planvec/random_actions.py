@@ -1,72 +1,115 @@
 """Uniformly random actions, one stream per row, whichever process draws them.
 
-Row `i` of a batch with seed `s` draws from Philox (Salmon et al. 2011, "Parallel random numbers: as easy
-as 1, 2, 3") under the key `(s, i)`: a counter-based generator, whose streams need no seeding to be apart.
+Letters: B rows.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
+from numpy.typing import NDArray
 
-__all__ = ["ActionStreams"]
+__all__ = ["ActionStreams", "actions_of", "is_uniform", "uniform_actions"]
 
 _BLOCK = 64
-"""Actions drawn at once. Part of what a seed means: another size would give other actions."""
+"""Actions of a row that are drawn at once. Part of what a seed means: another size, other actions."""
+
+
+def is_uniform(space: Space[Any]) -> bool:
+    """Whether actions of the space can be made from uniform numbers: all that are one bounded array."""
+    if isinstance(space, spaces.Box):
+        return space.is_bounded("both")
+    return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+
+
+def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]:
+    """Actions from numbers in [0, 1).
+
+    Args:
+        space: One that `is_uniform`.
+        uniforms: `[..., *action shape]`.
+
+    Returns:
+        `[..., *action shape]` of the space's dtype.
+    """
+    # Typed as Any: the stubs know the bounds of a space as floats.
+    low: Any
+    size: Any
+    dtype: Any = space.dtype
+    if isinstance(space, spaces.Box) and dtype.kind == "f":
+        low, high = space.low.astype(np.float64), space.high
+        drawn = (low + (high - low) * uniforms).astype(dtype)
+        # Rounding may lead out of the box by one unit in the last place.
+        inside: NDArray[Any] = np.clip(drawn, space.low, high)
+        return inside
+    if isinstance(space, spaces.Box):
+        low, size = space.low.astype(np.int64), space.high.astype(np.int64) - space.low + 1
+    elif isinstance(space, spaces.Discrete):
+        low, size = int(space.start), int(space.n)
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, size = space.start, space.nvec
+    else:
+        low, size = 0, 2
+    actions: NDArray[Any] = (low + np.floor(uniforms * size).astype(np.int64)).astype(dtype)
+    return actions
+
+
+def uniform_actions(space: Space[Any], generator: np.random.Generator, num_rows: int) -> NDArray[Any]:
+    """Uniformly random actions `[num_rows, *action shape]` of a space that `is_uniform`."""
+    return actions_of(space, generator.random((num_rows, *(space.shape or ()))))
 
 
 class ActionStreams:
-    """Random actions for the rows of a batch.
+    """Random actions for neighbouring rows of a batch.
+
+    The actions of all rows are one long sequence of random numbers, in which every row has its own
+    place, and any stretch of which can be drawn by itself: Philox is a counter-based generator
+    (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). What a row gets depends on
+    the seed and its index in the batch, and not on where the batch was cut.
 
     Args:
         space: The space of one action.
         seed: In [0, 2**64).
+        first_row: Index of the first row in the whole batch.
+        num_rows: B.
     """
 
-    def __init__(self, space: Space[Any], seed: int) -> None:
+    def __init__(self, space: Space[Any], seed: int, first_row: int, num_rows: int) -> None:
+        self._space = space
         self._seed = seed
-        self._generator = np.random.Generator(np.random.Philox(key=np.array([seed, 0], np.uint64)))
-        self._start: dict[str, Any] = dict(self._generator.bit_generator.state)
-        self._draw = _drawer(space, self._generator)
+        self._first_row = first_row
+        self._num_rows = num_rows
+        self._blocks: list[Any] = []
 
-    def start(self, row: int) -> None:
-        """Go to the beginning of a row's stream."""
-        key = np.array([self._seed, row], np.uint64)
-        state = {**self._start, "state": {**self._start["state"], "key": key}}
-        self._generator.bit_generator.state = state
+    def row(self, row: int) -> Iterator[Any]:
+        """The actions of a row here (0 is `first_row`), without end, each as `env.step` takes it."""
+        number = 0
+        while True:
+            if number == len(self._blocks):
+                self._blocks.append(self._draw(number))
+            yield from self._blocks[number][row]
+            number += 1
 
-    def block(self) -> list[Any]:
-        """The next actions of the stream, each as `env.step` takes it."""
-        return self._draw()
+    def _draw(self, number: int) -> list[Any]:
+        """Block `number` of every row: B lists of `_BLOCK` actions."""
+        if not is_uniform(self._space):
+            return [self._sample(number, self._first_row + row) for row in range(self._num_rows)]
+        shape = (self._num_rows, _BLOCK, *(self._space.shape or ()))
+        philox = np.random.Philox(key=np.array([self._seed, number], np.uint64))
+        # One count gives four numbers, and _BLOCK is a multiple of four.
+        philox.advance(self._first_row * int(np.prod(shape[1:])) // 4)
+        actions = actions_of(self._space, np.random.Generator(philox).random(shape))
+        if isinstance(self._space, spaces.Discrete):
+            return list(actions.tolist())
+        return [list(row) for row in actions]
 
-
-def _drawer(space: Space[Any], generator: np.random.Generator) -> Callable[[], list[Any]]:
-    if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n)
-        return lambda: list(generator.integers(low, high, _BLOCK).tolist())
-    if isinstance(space, spaces.Box) and space.is_bounded("both") and space.dtype is not None:
-        shape = (_BLOCK, *space.shape)
-        if space.dtype.kind == "f":
-            span = space.high.astype(float) - space.low
-            return lambda: list(
-                np.minimum((space.low + span * generator.random(shape)).astype(space.dtype), space.high)
-            )
-        return lambda: list(
-            generator.integers(space.low, space.high, shape, dtype=space.dtype, endpoint=True)
-        )
-    if isinstance(space, spaces.MultiDiscrete):
-        starts, sizes = space.start, space.nvec
-        return lambda: list(
-            generator.integers(starts, starts + sizes, (_BLOCK, *space.shape)).astype(space.dtype)
-        )
-    sampled = copy.deepcopy(space)
-
-    def draw() -> list[Any]:
-        sampled.seed(int(generator.integers(2**31)))
-        return [sampled.sample() for _ in range(_BLOCK)]
-
-    return draw
+    def _sample(self, number: int, row: int) -> list[Any]:
+        """Block `number` of one row, for nested and unbounded spaces."""
+        space = copy.deepcopy(self._space)
+        words = np.random.SeedSequence([self._seed, number, row]).generate_state(1)
+        space.seed(int(words[0]))
+        return [space.sample() for _ in range(_BLOCK)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,14 +87,7 @@ class RolloutPlan:
         if self.actions is not None:
             listed = space_arrays.list_rows(space, self.actions)
             return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]
-        streams = ActionStreams(space, self.seed)
-
-        def draw(row: int) -> Iterator[Any]:
-            streams.start(self.first_row + row)
-            while True:
-                yield from streams.block()
-
-        return draw
+        return ActionStreams(space, self.seed, self.first_row, len(self)).row
 
 
 def check_rollouts(

@@ -213,10 +213,11 @@ def _fits(space: Space[Any], stacked: NDArray[Any]) -> bool:
 def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> None:
     if not len(rows):
         return
-    if len(rows) == 1 and isinstance(rows[0], np.ndarray):  # cheaper than an array of one row
-        if rows[0].shape == out.shape[1:] and rows[0].dtype == out.dtype:
-            out[0] = rows[0]
-            return
+    first = rows[0]
+    is_alone = len(rows) == 1 and isinstance(first, np.ndarray)
+    if is_alone and first.shape == out.shape[1:] and first.dtype == out.dtype:
+        out[0] = first  # cheaper than through an array of one row
+        return
     try:
         stacked = np.array(rows)
     except ValueError:  # rows of different shapes

@@ -48,7 +48,7 @@ PEERS = {
 }
 """Imports within a level."""
 
-PLANNERS_SEE = {"errors", "transitions", "space_arrays", "planners"}
+PLANNERS_SEE = {"arrays", "errors", "planners", "random_actions", "space_arrays", "transitions"}
 """A planner knows a `BatchStepper`, and never a worker."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -133,35 +134,58 @@ def test_merging_the_infos_of_parts_gives_the_infos_of_the_whole(listed: Any, da
             assert merged[key].dtype == value.dtype
 
 
-@given(seed=st.integers(0, 2**64 - 1), row=st.integers(0, 10**6), skip=st.integers(0, 3))
-def test_a_row_of_random_actions_is_the_same_whatever_was_drawn_before(
-    seed: int, row: int, skip: int
+SPACES: list[Any] = [
+    spaces.Discrete(3, start=5),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(3),
+    spaces.Box(-1, 5, (2,), np.float32),
+    spaces.Box(4, 6, (1,), np.int16),
+    spaces.Dict({"a": spaces.Discrete(3)}),
+    spaces.Box(-np.inf, np.inf, (1,), np.float64),
+]
+
+
+def first_actions(space: Any, seed: int, first_row: int, num_rows: int, length: int) -> list[list[Any]]:
+    streams = ActionStreams(space, seed, first_row, num_rows)
+    return [list(islice(streams.row(row), length)) for row in range(num_rows)]
+
+
+@given(
+    index=st.integers(0, len(SPACES) - 1),
+    seed=st.integers(0, 2**64 - 1),
+    num_rows=st.integers(1, 9),
+    data=st.data(),
+)
+@settings(deadline=None)
+def test_random_actions_of_a_row_do_not_depend_on_the_cut(
+    index: int, seed: int, num_rows: int, data: Any
 ) -> None:
-    space = spaces.Discrete(7, start=-3)
-    one, other = ActionStreams(space, seed), ActionStreams(space, seed)
-    for before in range(skip):
-        one.start(before)
-        one.block()
-    one.start(row)
-    other.start(row)
-    assert one.block() == other.block()
+    start = data.draw(st.integers(0, num_rows - 1))
+    stop = data.draw(st.integers(start + 1, num_rows))
+    whole = first_actions(SPACES[index], seed, 0, num_rows, 70)
+    part = first_actions(SPACES[index], seed, start, stop - start, 70)
+    assert_same(part, whole[start:stop])
 
 
-def test_random_actions_are_uniform_over_any_space() -> None:
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_random_actions_are_in_the_space_and_differ_between_rows(space: Any) -> None:
+    rows = first_actions(space, 3, 0, 4, 130)
+    assert all(space.contains(action) or isinstance(action, int) for row in rows for action in row)
+    assert len({str(row) for row in rows}) == 4
+    assert str(rows[0][:64]) != str(rows[0][64:128])
 
+
+def test_random_actions_are_uniform() -> None:
     cases: list[tuple[Any, Any]] = [
-        (spaces.Discrete(3, start=5), lambda action: action - 5),
-        (spaces.MultiDiscrete([2, 3]), lambda action: action[1]),
-        (spaces.Box(-1, 5, (2,), np.float32), lambda action: int((action[1] + 1) // 2)),
-        (spaces.Box(4, 6, (1,), np.int16), lambda action: action[0] - 4),
-        (spaces.Dict({"a": spaces.Discrete(3)}), lambda action: action["a"]),
+        (SPACES[0], lambda action: action - 5),
+        (SPACES[1], lambda action: action[1]),
+        (SPACES[3], lambda action: int((action[1] + 1) // 2)),
+        (SPACES[4], lambda action: action[0] - 4),
+        (SPACES[5], lambda action: action["a"]),
     ]
     for space, index in cases:
-        streams = ActionStreams(space, 11)
         counts = np.zeros(3, int)
-        for row in range(40):
-            streams.start(row)
-            for action in streams.block():
-                assert space.contains(action) or isinstance(action, int)
+        for row in first_actions(space, 11, 0, 40, 64):
+            for action in row:
                 counts[index(action)] += 1
         assert abs(counts - counts.sum() / 3).max() < 0.06 * counts.sum(), space

@@ -15,9 +15,10 @@ from gymnasium import spaces
 import planvec
 from planvec.planners.distance import Features, observation_features
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import draw_actions, mean_action, tally, winner
+from planvec.planners.root_actions import mean_action, tally, winner
 from planvec.planners.swarm import clone_sources, relativize
 from planvec.planners.walkers import Lineage, Walkers
+from planvec.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, horizon=8, dt=(1, 4))
 
@@ -183,7 +184,7 @@ def test_a_branch_is_traced_through_its_clones() -> None:
     ids=lambda space: type(space).__name__,
 )
 def test_drawn_actions_are_in_their_space(space: Any) -> None:
-    actions = draw_actions(space, np.random.default_rng(0), 300)
+    actions = uniform_actions(space, np.random.default_rng(0), 300)
     assert actions.dtype == space.dtype
     assert all(space.contains(action) for action in actions)
     if isinstance(space, spaces.Box):

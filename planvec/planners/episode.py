@@ -12,12 +12,11 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from planvec.arrays import one_action
 from planvec.planners.plan import Plan, Planner, one_state
 from planvec.space_arrays import (
     empty_rows,
     finish_rows,
-    is_fixed,
-    map_leaves,
     stack_rows,
     take_row,
 )
@@ -168,7 +167,7 @@ def run_episode(
     while max_steps is None or recorder.num_steps < max_steps:
         plan_seed = int(decisions.spawn(1)[0].generate_state(1, np.uint64)[0])
         plan = planner.plan(env, states[0], seed=plan_seed, previous=plan)
-        out = env.step_batch(_one_row(env.action_space, plan.action), states, blocking=True)
+        out = env.step_batch(one_action(env.action_space, plan.action), states, blocking=True)
         states = out.new_states
         recorder.add(plan, out)
         stop = callback is not None and callback(
@@ -177,13 +176,6 @@ def run_episode(
         if stop or recorder.terminated or recorder.truncated:
             break
     return recorder.episode()
-
-
-def _one_row(space: Space[Any], action: Any) -> Any:
-    """A batch of one action."""
-    if is_fixed(space):
-        return map_leaves(lambda leaf: np.asarray(leaf)[None], action)
-    return [action]
 
 
 def _stacked(space: Space[Any], elements: list[Any]) -> Any:

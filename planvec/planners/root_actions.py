@@ -1,4 +1,4 @@
-"""Draw random actions, and choose one from those that a search began with.
+"""Choose an action from those that a search began with.
 
 Letters: B rows, K distinct actions.
 """
@@ -12,8 +12,9 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
+from planvec.random_actions import is_uniform
 
-__all__ = ["check_action_space", "draw_actions", "mean_action", "tally", "winner"]
+__all__ = ["check_action_space", "mean_action", "tally", "winner"]
 
 
 def check_action_space(space: Space[Any]) -> None:
@@ -22,53 +23,17 @@ def check_action_space(space: Space[Any]) -> None:
     Raises:
         UnsupportedEnvError: Not a Discrete, MultiDiscrete or MultiBinary space, nor a bounded Box.
     """
+    if is_uniform(space):
+        return
     if isinstance(space, spaces.Box):
-        if not space.is_bounded("both"):
-            raise UnsupportedEnvError(
-                f"action_space: expected a Box with finite bounds, got {space}; wrap the "
-                "environment in gymnasium.wrappers.RescaleAction or TransformAction"
-            )
-    elif not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise UnsupportedEnvError(
-            "action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got "
-            f"{space}; wrap the environment so that its actions are one array"
+            f"action_space: expected a Box with finite bounds, got {space}; wrap the environment in "
+            "gymnasium.wrappers.RescaleAction or TransformAction"
         )
-
-
-def draw_actions(space: Space[Any], generator: np.random.Generator, num_rows: int) -> NDArray[Any]:
-    """Uniformly random actions `[B, *action shape]`.
-
-    Args:
-        space: One that `check_action_space` accepts.
-        generator: What they are drawn from.
-        num_rows: B.
-    """
-    shape = (num_rows, *(space.shape or ()))
-    if isinstance(space, spaces.Discrete):
-        actions = generator.integers(int(space.start), int(space.start + space.n), shape)
-    elif isinstance(space, spaces.MultiDiscrete):
-        actions = generator.integers(space.start, space.start + space.nvec, shape)
-    elif isinstance(space, spaces.MultiBinary):
-        actions = generator.integers(0, 2, shape)
-    else:
-        assert isinstance(space, spaces.Box)
-        return _draw_box(space, generator, shape)
-    return actions.astype(space.dtype)
-
-
-def _draw_box(space: spaces.Box, generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
-    # Typed as Any: the stubs know a space's bounds as floats.
-    low: Any = space.low
-    high: Any = space.high
-    dtype: Any = space.dtype
-    if dtype.kind != "f":
-        whole: NDArray[Any] = generator.integers(low, high, shape, dtype=dtype, endpoint=True)
-        return whole
-    span = high.astype(np.float64) - low
-    drawn = (low + span * generator.random(shape)).astype(dtype)
-    # Rounding may lead out of the box by one unit in the last place.
-    inside: NDArray[Any] = np.clip(drawn, low, high)
-    return inside
+    raise UnsupportedEnvError(
+        f"action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got {space}; "
+        "wrap the environment so that its actions are one array"
+    )
 
 
 def tally(

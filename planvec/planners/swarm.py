@@ -18,12 +18,12 @@ from planvec.planners.distance import observation_features
 from planvec.planners.plan import Plan, PlanCallback, one_state
 from planvec.planners.root_actions import (
     check_action_space,
-    draw_actions,
     mean_action,
     tally,
     winner,
 )
 from planvec.planners.walkers import Lineage, Walkers
+from planvec.random_actions import uniform_actions
 from planvec.transitions import BatchStepper
 
 __all__ = ["Swarm", "clone_sources", "relativize"]
@@ -213,7 +213,7 @@ class _Search:
         """Every walker takes a random action, but for the one that is guided."""
         num_walkers = self._config.num_walkers
         low, high = self._config.dt_range
-        actions = draw_actions(self._env.action_space, self._generator, num_walkers)
+        actions = uniform_actions(self._env.action_space, self._generator, num_walkers)
         dt = self._generator.integers(low, high, num_walkers, endpoint=True)
         seeds = self._generator.integers(0, 2**64, num_walkers, dtype=np.uint64)
         guided = self._guided()
