@@ -28,7 +28,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 import planvec
 
 NUM_ROWS = (1, 16, 256, 4096)
-NUM_SUBSTEPS = 2000
+NUM_SUBSTEPS = 2700
 
 
 class SlowCartPole(CartPoleEnv):
