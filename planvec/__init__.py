@@ -35,7 +35,7 @@ _EXPORTS = {
     "WorkerStartError": "planvec.errors",
     "WorkerTimeoutError": "planvec.errors",
     "codec_for": "planvec.codecs",
-    "make": "planvec.make",
+    "make": "planvec.making",
     "register_codec": "planvec.codecs",
     "run_episode": "planvec.planners.episode",
 }

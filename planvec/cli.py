@@ -115,7 +115,7 @@ def _add_plan(verbs: Any) -> None:
 def _run_plan(arguments: argparse.Namespace) -> int:
     import secrets
 
-    from planvec.make import make
+    from planvec.making import make
     from planvec.planners.episode import EpisodeRecorder
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed

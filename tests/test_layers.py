@@ -31,7 +31,7 @@ LEVELS = {
     "in_process": 5,
     "batch_env": 5,
     # 6: the front door, and what sees nothing but a BatchStepper
-    "make": 6,
+    "making": 6,
     "planners": 6,
     # 8: the command line
     "cli": 8,

@@ -44,6 +44,19 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert set(planvec.__all__) <= set(dir(planvec))
 
 
+def test_no_module_hides_a_public_name() -> None:
+    code = """
+import importlib, pkgutil, types
+import planvec
+for info in pkgutil.walk_packages(planvec.__path__, "planvec."):
+    if info.name != "planvec.__main__":
+        importlib.import_module(info.name)
+for name in planvec.__all__:
+    assert not isinstance(getattr(planvec, name), types.ModuleType), name
+"""
+    loaded_after(code)
+
+
 def test_importing_planvec_imports_neither_gymnasium_nor_numba() -> None:
     assert not {"gymnasium", "numpy", "numba"} & loaded_after("import planvec")
 

@@ -1,4 +1,4 @@
-"""`make`: from an id, a spec or a factory to a `BatchEnv`."""
+"""`planvec.make`: from an id, a spec or a factory to a `BatchEnv`."""
 
 from __future__ import annotations
 
