@@ -350,8 +350,15 @@ class ExternalProcess:
     def submit(self, job: Job) -> None:
         """Ask for a job; it is sent now if there is room, else while somebody waits."""
         with self.lock:
+            self._repair()
             self._waiting.append(job)
             self._send_waiting()
+
+    def _repair(self) -> None:
+        """A signal handler that raised has left a frame half sent or half read: start over."""
+        if self._midway and not self._is_gone:
+            self._process.kill()
+            self._crash(None, is_own_fault=False)
 
     def filenos(self) -> tuple[int, ...]:
         """What becomes readable when an answer comes, and when the process dies; none if it is gone.
@@ -372,23 +379,25 @@ class ExternalProcess:
                 return
             try:
                 payload = job.write(slot)
-            except Exception as error:  # loose rows that cannot be pickled
+            except (pickle.PicklingError, TypeError, AttributeError) as error:  # actions of a custom space
                 self._waiting.popleft()
                 job.fail(InvalidBatchError(f"{job.describe()}: cannot be pickled ({error})"))
                 continue
             if len(payload) > _SMALL and self._sent:
                 return  # the worker may be writing to us: neither side would read
-            self._waiting.popleft()
-            self._send(job, payload, self._free_slots.pop() if slot is not None else 0)
+            self._send(job, payload, self._free_slots[-1] if slot is not None else 0)
 
     def _send(self, job: Job, payload: bytes, slot: int) -> None:
         self._tickets += 1
         frame = Frame(self._tickets, job.verb, slot, job.num_rows, payload)
         if not self._sent:
             self._busy_since = time.monotonic()
-        self._sent.append(_Sent(self._tickets, slot, job))
-        job.num_attempts += 1
         self._midway = True
+        self._sent.append(_Sent(self._tickets, slot, job))
+        self._waiting.popleft()
+        if job.rows:
+            self._free_slots.pop()
+        job.num_attempts += 1
         try:
             self._channel.send(frame)
         except OSError as error:
@@ -398,25 +407,22 @@ class ExternalProcess:
     def receive(self) -> None:
         """Read one answer, which is there, and send what waits for its room."""
         with self.lock:
-            if self._failure is not None or self._closed:
+            if self._is_gone:
                 return
-            if self._midway:  # an exception from a signal handler left a frame half read or sent
-                self._process.kill()
-                self._crash(None)
-                return
+            self._repair()
             self._midway = True
             try:
                 frame = self._channel.receive()
             except OSError as error:
                 self._crash(error)
                 return
-            self._midway = False
-            if frame is None:
-                return  # another thread was here first
-            if self._is_ready:
+            if frame is None:  # another thread was here first
+                self._midway = False
+            elif self._is_ready:
                 self._finish(frame)
             else:
                 self._greet(frame)
+            self._midway = False
             self._send_waiting()
 
     def _greet(self, frame: Frame) -> None:
@@ -444,16 +450,16 @@ class ExternalProcess:
             self._process.kill()
             self._crash(None)
             return
-        self._sent.popleft()
         slot = self._slots[slot_index] if job.rows else None
         self._busy_since = time.monotonic()
         if frame.verb == host.FAILED:
             job.error = pickle.loads(frame.payload).revive(job.first_row)
         else:
             job.read(slot, frame.payload)
+        job.is_done = True
+        self._sent.popleft()
         if slot is not None:
             self._free_slots.append(slot_index)
-        job.is_done = True
 
     # -- death --------------------------------------------------------------------------------
 
@@ -482,7 +488,7 @@ class ExternalProcess:
                 )
             )
 
-    def _crash(self, cause: BaseException | None) -> None:
+    def _crash(self, cause: BaseException | None, is_own_fault: bool = True) -> None:
         self._process.join(_GRACE_SECONDS)
         if self._process.exitcode is None:
             self._process.kill()
@@ -494,12 +500,12 @@ class ExternalProcess:
         if not self._is_ready:
             error = WorkerStartError(f"{message}, before its object was made")
         error.__cause__ = cause
-        self._fail(error)
+        self._fail(error, is_own_fault)
 
-    def _fail(self, error: PlanvecError) -> None:
+    def _fail(self, error: PlanvecError, is_own_fault: bool = True) -> None:
         self._failure = error
         self.generation += 1
-        at_work = self._sent[0].job if self._sent else None
+        at_work = self._sent[0].job if self._sent and is_own_fault else None
         jobs = self._take_jobs()
         self._finalizer()
         if self.supervisor is not None:
@@ -508,10 +514,11 @@ class ExternalProcess:
             job.fail(error)
 
     def _take_jobs(self) -> list[Job]:
-        jobs = [*(sent.job for sent in self._sent), *self._waiting]
+        """All jobs that are not done, each once: an interrupted one may be in both queues."""
+        jobs = dict.fromkeys([*(sent.job for sent in self._sent), *self._waiting])
         self._sent.clear()
         self._waiting.clear()
-        return jobs
+        return [job for job in jobs if not job.is_done]
 
 
 def _process_handle(process: Any) -> int:

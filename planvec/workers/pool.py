@@ -157,7 +157,7 @@ class Pool:
         return jobs
 
     def _submit(self, process: ExternalProcess, job: Job) -> None:
-        if isinstance(process.failure, WorkerStartError):
+        if process.failure is not None:
             process.restart()  # it did not come up the last time; perhaps it does now
         process.check()
         process.submit(job)
