@@ -150,6 +150,18 @@ def first_actions(space: Any, seed: int, first_row: int, num_rows: int, length: 
     return [list(islice(streams.row(row), length)) for row in range(num_rows)]
 
 
+@settings(deadline=None)
+@given(listed=st.lists(nested, min_size=1, max_size=6))
+def test_infos_come_out_of_their_bytes_as_they_went_in(listed: Any) -> None:
+    columns = infos.stack_columns(listed)
+    encoded = infos.encode_columns(columns)
+    assert (encoded is None) == any(not isinstance(column.values, np.ndarray) for column in columns.values())
+    if encoded is not None:
+        decoded = infos.decode_columns(encoded)
+        assert_same(infos.vector_infos(decoded), infos.vector_infos(columns))
+        assert [column.kind for column in decoded.values()] == [c.kind for c in columns.values()]
+
+
 @given(
     index=st.integers(0, len(SPACES) - 1),
     seed=st.integers(0, 2**64 - 1),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from planvec.arrays import Batch
 from planvec.errors import EnvError
-from planvec.infos import Columns, check_picklable
+from planvec.infos import Columns, check_picklable, decode_columns, encode_columns
 from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.workers.failures import Failure
@@ -47,12 +47,49 @@ class Call:
 
 @dataclass(slots=True)
 class Loose:
-    """Rows whose size is not fixed, which cannot lie in the slab; None where they do."""
+    """Rows whose size is not fixed, which cannot lie in the slab; None where they do.
+
+    Infos of numbers and arrays travel as bytes, all else is pickled.
+    """
 
     states: Any = None
     actions: Any = None
     observations: Any = None
     columns: Columns | None = None
+
+    def pack(self) -> bytes:
+        """The payload of a frame; empty where everything lies in the slab.
+
+        Raises:
+            EnvError: An info cannot be pickled; names its key.
+        """
+        if self.states is None and self.actions is None and self.observations is None:
+            if self.columns is None:
+                return b""
+            encoded = encode_columns(self.columns)
+            if encoded is not None:
+                return _COLUMNS + encoded
+        try:
+            return pickle.dumps(self, protocol=5)
+        except Exception:
+            if self.columns:
+                check_picklable(self.columns)
+            raise
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Loose:
+        """What was packed."""
+        if not payload:
+            return _NOTHING
+        if payload.startswith(_COLUMNS):
+            return cls(columns=decode_columns(payload[len(_COLUMNS) :]))
+        loose: Loose = pickle.loads(payload)
+        return loose
+
+
+_COLUMNS = b"columns:"
+"""Begins a payload of encoded infos. A pickle begins with another byte."""
+_NOTHING = Loose()
 
 
 @dataclass(slots=True)
@@ -174,7 +211,7 @@ class _Host:
 
     def _step(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
-        loose: Loose = pickle.loads(frame.payload) if frame.payload else Loose()
+        loose = Loose.unpack(frame.payload)
         batch = Batch(
             loose.states if view.states is None else view.states,
             loose.actions if view.actions is None else view.actions,
@@ -191,13 +228,11 @@ class _Host:
         columns = self._hosted.step_rows(batch, out)
         if out is view.outputs and not columns:
             return b""  # everything lies in the slab
-        return _pack(
-            Loose(
-                states=out.new_states if view.new_states is None else None,
-                observations=out.observations if view.observations is None else None,
-                columns=columns or None,
-            )
-        )
+        return Loose(
+            states=out.new_states if view.new_states is None else None,
+            observations=out.observations if view.observations is None else None,
+            columns=columns or None,
+        ).pack()
 
     def _rollout(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
@@ -219,28 +254,16 @@ class _Host:
             view.truncated,
         )
         self._hosted.rollout_rows(plan, out)
-        return _pack(Loose(states=out.final_states if view.new_states is None else None))
+        return Loose(states=out.final_states if view.new_states is None else None).pack()
 
     def _observe(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
-        states = pickle.loads(frame.payload).states if view.states is None else view.states
+        states = Loose.unpack(frame.payload).states if view.states is None else view.states
         listed: list[Any] | None = [None] * frame.num_rows if view.observations is None else None
         self._hosted.observe_rows(states, view.observations if listed is None else listed)
-        return _pack(Loose(observations=listed))
+        return Loose(observations=listed).pack()
 
 
 def _states_of(view: Slot, num_rows: int) -> NDArray[Any]:
     """Where new states are written: the slot, or an array of objects that travels in the message."""
     return np.empty(num_rows, object) if view.new_states is None else view.new_states
-
-
-def _pack(loose: Loose) -> bytes:
-    """Nothing, where everything lies in the slab."""
-    if loose.states is None and loose.observations is None and loose.columns is None:
-        return b""
-    try:
-        return pickle.dumps(loose, protocol=5)
-    except Exception:
-        if loose.columns:
-            check_picklable(loose.columns)
-        raise

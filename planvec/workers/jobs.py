@@ -28,9 +28,6 @@ from planvec.workers.slab import Slot
 __all__ = ["CallJob", "Job", "ObserveJob", "RolloutJob", "Sink", "StepJob"]
 
 
-_NOTHING = Loose()
-
-
 class Job(ABC):
     """One request to one worker.
 
@@ -186,11 +183,11 @@ class StepJob(Job):
             states=batch.states if view.states is None else None,
             actions=batch.actions if view.actions is None else None,
         )
-        return pickle.dumps(loose, protocol=5)
+        return loose.pack()
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
-        loose: Loose = pickle.loads(payload) if payload else _NOTHING
+        loose = Loose.unpack(payload)
         out, rows, view = self._sink.get(), self._place, slot.first(self.num_rows)
         if out.new_states is not None:
             _copy_states(view, loose, out.new_states[rows])
@@ -252,7 +249,7 @@ class RolloutJob(Job):
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
-        loose: Loose = pickle.loads(payload) if payload else _NOTHING
+        loose = Loose.unpack(payload)
         out, rows, view = self._out, self._place, slot.first(self.num_rows)
         _copy_states(view, loose, out.final_states[rows])
         out.returns[rows] = view.rewards
@@ -285,14 +282,14 @@ class ObserveJob(Job):
         assert slot is not None
         view = slot.first(self.num_rows)
         if view.raw_states is None:
-            return pickle.dumps(Loose(states=self._states), protocol=5)
+            return Loose(states=self._states).pack()
         view.raw_states[:] = space_arrays.raw(self._states)
         return b""
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
         if slot.observations is None:
-            self._out[self._place] = pickle.loads(payload).observations
+            self._out[self._place] = Loose.unpack(payload).observations
         else:
             target = space_arrays.take_rows(self._out, self._place)
             space_arrays.copy_rows(slot.first(self.num_rows).observations, target)

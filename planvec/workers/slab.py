@@ -85,31 +85,35 @@ class Slot:
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
-            rows = slice(0, num_rows)
-            view = self._views[num_rows] = Slot(
-                states=None if self.states is None else self.states[rows],
-                actions=None if self.actions is None else take_rows(self.actions, rows),
-                dt=self.dt[rows],
-                seeds=self.seeds[rows],
-                has_seeds=self.has_seeds,
-                return_state=self.return_state,
-                new_states=None if self.new_states is None else self.new_states[rows],
-                observations=(None if self.observations is None else take_rows(self.observations, rows)),
-                rewards=self.rewards[rows],
-                terminated=self.terminated[rows],
-                truncated=self.truncated[rows],
-                num_steps=self.num_steps[rows],
-            )
-            if view.states is not None and view.new_states is not None:
-                view.raw_states, view.raw_new_states = raw(view.states), raw(view.new_states)
-            view.outputs = Outputs(
-                view.new_states,
-                view.observations,
-                view.rewards,
-                view.terminated,
-                view.truncated,
-                view.num_steps,
-            )
+            view = self._part(slice(0, num_rows))
+            self._views[num_rows] = view  # whole by now, should a signal handler raise here
+        return view
+
+    def _part(self, rows: slice) -> Slot:
+        view = Slot(
+            states=None if self.states is None else self.states[rows],
+            actions=None if self.actions is None else take_rows(self.actions, rows),
+            dt=self.dt[rows],
+            seeds=self.seeds[rows],
+            has_seeds=self.has_seeds,
+            return_state=self.return_state,
+            new_states=None if self.new_states is None else self.new_states[rows],
+            observations=None if self.observations is None else take_rows(self.observations, rows),
+            rewards=self.rewards[rows],
+            terminated=self.terminated[rows],
+            truncated=self.truncated[rows],
+            num_steps=self.num_steps[rows],
+        )
+        if view.states is not None and view.new_states is not None:
+            view.raw_states, view.raw_new_states = raw(view.states), raw(view.new_states)
+        view.outputs = Outputs(
+            view.new_states,
+            view.observations,
+            view.rewards,
+            view.terminated,
+            view.truncated,
+            view.num_steps,
+        )
         return view
 
 

@@ -44,13 +44,15 @@ class Watch:
         generations = [process.generation for process in self._processes]
         if generations == self._generations:
             return
-        self._generations = generations
-        self._poll = select.poll()
-        self._owners = {}
+        poll = select.poll()
+        owners = {}
         for process in self._processes:
             for fd, is_channel in zip(process.filenos(), (True, False), strict=False):
-                self._owners[fd] = (process, is_channel)
-                self._poll.register(fd, select.POLLIN)
+                owners[fd] = (process, is_channel)
+                poll.register(fd, select.POLLIN)
+        # Noted as done last: a signal handler may raise anywhere in here.
+        self._poll, self._owners = poll, owners
+        self._generations = generations
 
     def _handle(self, events: list[tuple[int, int]]) -> None:
         """Handle what the poll has found."""
