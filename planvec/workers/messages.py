@@ -125,6 +125,7 @@ class Channel:
     def close(self) -> None:
         """Close this end; the other side reads the end of the stream."""
         _parent_channels.discard(self)
+        self._fd = -1  # the number may soon belong to another file
         self._socket.close()
 
 

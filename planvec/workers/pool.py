@@ -18,6 +18,7 @@ from planvec.transitions import Rollouts, Transitions
 from planvec.workers.external_process import ExternalProcess, close_all
 from planvec.workers.host import Call
 from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, Sink, StepJob
+from planvec.workers.link import Link
 from planvec.workers.promises import JobsPromise
 from planvec.workers.waiting import Watch
 
@@ -156,7 +157,7 @@ class Pool:
         self.stats.num_chunks += len(jobs)
         return jobs
 
-    def _submit(self, process: ExternalProcess, job: Job) -> None:
+    def _submit(self, process: Link, job: Job) -> None:
         if process.failure is not None:
             process.restart()  # it did not come up the last time; perhaps it does now
         process.check()
@@ -165,9 +166,7 @@ class Pool:
     def _promise(self, jobs: Sequence[Job], finish: Callable[[], Any]) -> JobsPromise[Any]:
         return JobsPromise(self._watch, jobs, finish)
 
-    def _replace(
-        self, process: ExternalProcess, error: PlanvecError, at_work: Job | None, jobs: list[Job]
-    ) -> list[Job]:
+    def _replace(self, process: Link, error: PlanvecError, at_work: Job | None, jobs: list[Job]) -> list[Job]:
         """Replace a process that is gone; send again what may be sent again.
 
         Only the job at work can have been the death of it: the others lose no attempt.

@@ -6,13 +6,10 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from planvec.errors import WorkerTimeoutError
+from planvec.workers.link import Link
 from planvec.workers.messages import SPIN_SECONDS, yield_core
-
-if TYPE_CHECKING:
-    from planvec.workers.external_process import ExternalProcess
 
 __all__ = ["Watch"]
 
@@ -28,12 +25,12 @@ class Watch:
         job_timeout: Seconds that one request may take before its worker is killed, or None.
     """
 
-    def __init__(self, processes: Sequence[ExternalProcess], job_timeout: float | None = None) -> None:
+    def __init__(self, processes: Sequence[Link], job_timeout: float | None = None) -> None:
         self._processes = processes
         self._job_timeout = job_timeout
         self._poll = select.poll()
         self._generations: list[int] = []
-        self._owners: dict[int, tuple[ExternalProcess, bool]] = {}
+        self._owners: dict[int, tuple[Link, bool]] = {}
         self._news = threading.Condition()
         # Reentrant: a signal handler that raises just after it was taken must not lock this thread out.
         self._lead_lock = threading.RLock()
