@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from planvec.arrays import Batch
-from planvec.plan_env import EnvDescription, Outputs, PlanEnv
+from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.promise import Completed, Promise
 from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.stepping import Outputs
 from planvec.transitions import Rollouts, Transitions
 from planvec.workers.pool import Stats
 
@@ -34,14 +35,14 @@ class InProcess:
         """Step checked rows."""
         space, dtype = self._plan_env.observation_space, self._plan_env.state_dtype
         out = Outputs.empty(len(batch), dtype, space, return_state)
-        columns = self._plan_env.step_rows(batch, out)
+        columns = self._plan_env.rows.step(batch, out)
         self._count(len(batch))
         return Completed(out.transitions(space, columns))
 
     def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
         """Roll out checked rows."""
         out = RolloutOutputs.empty(len(plan), self._plan_env.state_dtype)
-        self._plan_env.rollout_rows(plan, out)
+        self._plan_env.rows.rollout(plan, out)
         self._count(len(plan))
         return Completed(out.rollouts())
 

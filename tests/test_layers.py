@@ -22,8 +22,10 @@ LEVELS = {
     "random_actions": 1,
     "rollouts": 1,
     # 2: states
+    "env_source": 2,
     "codecs": 2,
     # 3: the stepping loop
+    "stepping": 3,
     "plan_env": 3,
     # 4: processes
     "workers": 4,
@@ -44,6 +46,7 @@ PEERS = {
     ("transitions", "space_arrays"),
     ("rollouts", "arrays"),
     ("rollouts", "random_actions"),
+    ("plan_env", "stepping"),
     ("batch_env", "in_process"),
 }
 """Imports within a level."""

@@ -225,7 +225,7 @@ class _Host:
             out = replace(out, new_states=wanted)
             if view.observations is None:
                 out.observations = [None] * frame.num_rows
-        columns = self._hosted.step_rows(batch, out)
+        columns = self._hosted.rows.step(batch, out)
         if out is view.outputs and not columns:
             return b""  # everything lies in the slab
         return Loose(
@@ -253,14 +253,14 @@ class _Host:
             view.terminated,
             view.truncated,
         )
-        self._hosted.rollout_rows(plan, out)
+        self._hosted.rows.rollout(plan, out)
         return Loose(states=out.final_states if view.new_states is None else None).pack()
 
     def _observe(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
         states = Loose.unpack(frame.payload).states if view.states is None else view.states
         listed: list[Any] | None = [None] * frame.num_rows if view.observations is None else None
-        self._hosted.observe_rows(states, view.observations if listed is None else listed)
+        self._hosted.rows.observe(states, view.observations if listed is None else listed)
         return Loose(observations=listed).pack()
 
 

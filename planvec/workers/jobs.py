@@ -20,8 +20,8 @@ from planvec import space_arrays
 from planvec.arrays import Batch
 from planvec.errors import InvalidBatchError, PlanvecError
 from planvec.infos import Columns
-from planvec.plan_env import Outputs
 from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.stepping import Outputs
 from planvec.workers.host import Call, Loose, RolloutOptions
 from planvec.workers.slab import Slot
 

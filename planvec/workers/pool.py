@@ -11,9 +11,10 @@ from planvec import space_arrays
 from planvec.arrays import Batch, split
 from planvec.errors import PlanvecError, WorkerStartError
 from planvec.infos import merge_columns
-from planvec.plan_env import EnvDescription, Outputs
+from planvec.plan_env import EnvDescription
 from planvec.promise import Promise
 from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.stepping import Outputs
 from planvec.transitions import Rollouts, Transitions
 from planvec.workers.external_process import ExternalProcess, close_all
 from planvec.workers.host import Call

@@ -20,8 +20,9 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.plan_env import EnvDescription, Outputs
+from planvec.plan_env import EnvDescription
 from planvec.space_arrays import empty_rows, is_fixed, raw, take_rows
+from planvec.stepping import Outputs
 
 __all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
 
