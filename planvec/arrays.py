@@ -14,10 +14,13 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.promise import Promise
 from planvec.saved_state import SavedState
 from planvec.space_arrays import SIMPLE, is_fixed, leaves, take_rows
+from planvec.transitions import Rollouts, Start, Transitions
 
 __all__ = [
+    "MAX_STEPS",
     "Batch",
     "StateFormat",
     "check_actions",
@@ -30,6 +33,8 @@ __all__ = [
 ]
 
 _INT64 = np.dtype(np.int64)
+MAX_STEPS = 2**31 - 1
+"""The most steps that one row can be asked for in one call."""
 _FEW = 16
 _ONES = np.ones(256, np.int64)
 _ONES.flags.writeable = False
@@ -131,13 +136,37 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
     return checked
 
 
+def _as_array(name: str, value: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidBatchError(f"{name}: expected one dimension, got rows of different sizes") from error
+
+
+_PARTS = {Start: "state", Transitions: "new_states", Rollouts: "final_states"}
+"""What to pass on of a result that was given where its states are meant."""
+
+
 def _as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
     """An array from one record, or from a sequence of records."""
+    part = _PARTS.get(type(states))
+    if part is not None:
+        raise InvalidBatchError(
+            f"states: expected an array of states, got {type(states).__name__}; pass its .{part}"
+        )
+    if isinstance(states, Promise):
+        raise InvalidBatchError("states: expected an array of states, got a promise; call its result()")
     if isinstance(states, (list, tuple)) and not isinstance(states, np.void):
         if not len(states):
             return np.empty(0, dtype)
-        array = np.empty(len(states), states[0].dtype if isinstance(states[0], np.void) else object)
-        array[:] = states
+        kind = states[0].dtype if isinstance(states[0], np.void) else object
+        array = np.empty(len(states), kind)
+        try:
+            array[:] = states
+        except (ValueError, TypeError) as error:
+            raise InvalidBatchError(
+                f"states: expected states of one environment, got a list of others ({error})"
+            ) from error
         return array
     array = np.empty((), states.dtype if isinstance(states, np.void) else object)
     array[()] = states
@@ -261,19 +290,20 @@ def _bounds(space: Any) -> tuple[Any, Any]:
 
 def _check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
     if type(dt) is int:
-        if dt < 1:
-            raise InvalidBatchError(f"dt: expected at least 1, got {dt}")
+        if not 1 <= dt <= MAX_STEPS:
+            raise InvalidBatchError(f"dt: expected from 1 to {MAX_STEPS}, got {dt}")
         return _ONES[:num_rows] if dt == 1 and num_rows <= len(_ONES) else np.full(num_rows, dt)
-    array = np.asarray(dt)
+    array = _as_array("dt", dt)
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidBatchError(f"dt: expected integers, got dtype {array.dtype}")
     if array.ndim == 0:
         array = np.full(num_rows, array)
     if array.shape != (num_rows,):
         raise InvalidBatchError(f"dt: expected shape ({num_rows},), got {array.shape}")
-    if (array < 1).any():
-        row = int(np.argmax(array < 1))
-        raise InvalidBatchError(f"dt[{row}]: expected at least 1, got {array[row]}")
+    outside = (array < 1) | (array > MAX_STEPS)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise InvalidBatchError(f"dt[{row}]: expected from 1 to {MAX_STEPS}, got {array[row]}")
     return array.astype(np.int64, copy=False)
 
 
@@ -297,9 +327,9 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
     """
     if seeds is None:
         return None
-    array = np.asarray(seeds)
+    array = _as_array("seeds", seeds)
     if array.dtype.kind not in "iu" and array.size:
-        raise InvalidBatchError(f"seeds: expected non-negative integers, got dtype {array.dtype}")
+        raise InvalidBatchError(f"seeds: expected integers in [0, 2**64), got dtype {array.dtype}")
     if array.shape != (num_rows,):
         raise InvalidBatchError(f"seeds: expected shape ({num_rows},), got {array.shape}")
     if array.dtype.kind == "i" and (array < 0).any():

@@ -50,6 +50,7 @@ class BatchEnv:
     ) -> None:
         if not isinstance(workers, PlanEnv) and not len(workers):
             raise InvalidBatchError("workers: expected at least one ExternalProcess, or a PlanEnv, got none")
+        _check_limits(blocking, timeout, max_restarts)
         self._blocking = blocking
         self._closed = False
         self._backend: Pool | InProcess = (
@@ -206,7 +207,7 @@ class BatchEnv:
     def rollout_batch(
         self,
         states: Any = None,
-        horizon: int = 1,
+        horizon: int | None = None,
         *,
         actions: Any = None,
         seed: int | None = None,
@@ -218,7 +219,7 @@ class BatchEnv:
 
         Args:
             states: `[B]`; None takes the base state (B from `actions`, else one row).
-            horizon: H, at least 1.
+            horizon: H, at least 1; None takes that of the actions.
             actions: `[B, H, *action shape]`; None draws them uniformly from the action space, row `i`
                 from the stream `(seed, i)`.
             seed: Of the random actions, in [0, 2**64); None takes a fresh one.
@@ -290,5 +291,15 @@ class BatchEnv:
         self.close()
 
     def __repr__(self) -> str:
-        name = self.spec.id if self.spec is not None else "an environment without a spec"
-        return f"<BatchEnv of {name}, {self.num_workers} workers>"
+        name = self.spec.id if self.spec is not None else self._description.state_format.origin
+        workers = "closed" if self._closed else f"num_workers={self.num_workers}"
+        return f"<BatchEnv of {name}, {workers}>"
+
+
+def _check_limits(blocking: Any, timeout: Any, max_restarts: Any) -> None:
+    if not isinstance(blocking, bool):
+        raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
+    if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:
+        raise InvalidBatchError(f"max_restarts: expected an integer of at least 0, got {max_restarts!r}")

@@ -7,6 +7,7 @@ imported by the latter, so that `planvec --help` is quick.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -96,17 +97,25 @@ def _add_plan(verbs: Any) -> None:
     )
     parser.add_argument("env_id", metavar="ENV_ID", help="a Gymnasium id, such as CartPole-v1")
     parser.add_argument("--planner", choices=["swarm"], default="swarm", help="default: swarm")
-    parser.add_argument("--walkers", type=_integer(1), metavar="N", help="walkers in the swarm")
-    parser.add_argument("--horizon", type=_integer(1), metavar="N", help="iterations per decision")
+    parser.add_argument("--walkers", type=_integer(1), metavar="N", help="walkers in the swarm (default: 48)")
+    parser.add_argument(
+        "--horizon", type=_integer(1), metavar="N", help="iterations per decision (default: 30)"
+    )
     parser.add_argument(
         "--num-workers",
         type=_integer(0),
         metavar="N",
-        help="worker processes; 0 steps in this one (default: one per core); changes no result",
+        help="worker processes, which change no result (default: one per core); 0 steps in this process, "
+        "which is quicker where a step takes microseconds",
     )
     parser.add_argument("--seed", type=_integer(0, 2**64 - 1), metavar="N", help="default: drawn and printed")
     parser.add_argument("--max-steps", type=_integer(1), metavar="N", help="default: until the episode ends")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<env>-<planner>-seed<seed>")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="overwritten (default: a new one, runs/<env>-<planner>-seed<seed>)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
     parser.set_defaults(run=_run_plan)
@@ -120,7 +129,9 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     planner = _swarm(arguments)
+    directory = _out_dir(arguments, seed)
     with make(arguments.env_id, num_workers=arguments.num_workers, info_keys=()) as env:
+        directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
         recorder = EpisodeRecorder(env.action_space, env.observation_space)
         interrupted = False
         try:
@@ -130,12 +141,12 @@ def _run_plan(arguments: argparse.Namespace) -> int:
                 raise
             interrupted = True
         episode = recorder.episode()
-        summary = _summarise(arguments, planner, episode, env.num_workers)
-        files = _write(_out_dir(arguments, seed), summary, episode, env)
+        summary = _summarise(arguments, planner, episode, env.num_workers, interrupted)
+        files = _write(directory, summary, episode, env)
     if arguments.json:
         print(json.dumps({**summary, "files": files}))
     else:
-        _print_summary(summary, files, interrupted)
+        _print_summary(summary, files)
     if interrupted:
         print("planvec: interrupted; what was played so far is written", file=sys.stderr)
         return _INTERRUPTED
@@ -187,11 +198,17 @@ def _out_dir(arguments: argparse.Namespace, seed: int) -> Path:
     if arguments.out is not None:
         return Path(arguments.out)
     name = arguments.env_id.replace("/", "_").replace(":", "_")
-    return Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
+    first = Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
+    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], again) if not path.exists())
 
 
 def _summarise(
-    arguments: argparse.Namespace, planner: Swarm, episode: Episode, num_workers: int
+    arguments: argparse.Namespace,
+    planner: Swarm,
+    episode: Episode,
+    num_workers: int,
+    interrupted: bool,
 ) -> dict[str, Any]:
     import dataclasses
 
@@ -207,6 +224,7 @@ def _summarise(
         "num_steps": episode.num_steps,
         "terminated": episode.terminated,
         "truncated": episode.truncated,
+        "ended": _ended(episode, interrupted),
         "num_env_steps": episode.num_env_steps,
         "elapsed_seconds": episode.elapsed,
         "env_steps_per_second": episode.num_env_steps / episode.elapsed,
@@ -223,25 +241,30 @@ def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: Batc
     """Write the files of a run and return their paths."""
     from planvec.planners.trajectory import save_trajectory
 
-    directory.mkdir(parents=True, exist_ok=True)
     summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
     summary_path.write_text(json.dumps(summary, indent=2) + "\n")
     save_trajectory(trajectory_path, episode, env.action_space, env.observation_space)
     return [str(summary_path), str(trajectory_path)]
 
 
-def _print_summary(summary: dict[str, Any], files: list[str], interrupted: bool) -> None:
+def _ended(episode: Episode, interrupted: bool) -> str:
+    """How the episode came to its end."""
+    if interrupted:
+        return "interrupted"
+    if episode.terminated:
+        return "terminated"
+    return "truncated (time limit)" if episode.truncated else "stopped at --max-steps"
+
+
+def _print_summary(summary: dict[str, Any], files: list[str]) -> None:
     options = ", ".join(f"{name}={value}" for name, value in summary["planner_options"].items())
-    ended = "terminated" if summary["terminated"] else "truncated (time limit)"
-    if not (summary["terminated"] or summary["truncated"]):
-        ended = "interrupted" if interrupted else "stopped at --max-steps"
     workers = summary["num_workers"] or "none, stepped in this process"
     lines = {
         "environment": summary["env_id"],
         "planner": f"{summary['planner']} ({options})",
         "seed": summary["seed"],
         "return": f"{summary['return']:.2f}",
-        "steps": f"{summary['num_steps']}, {ended}",
+        "steps": f"{summary['num_steps']}, {summary['ended']}",
         "simulated": f"{summary['num_env_steps']:,} environment steps in "
         f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
         "workers": workers,

@@ -23,8 +23,8 @@ def make_env(source: EnvSource, **make_kwargs: Any) -> gymnasium.Env[Any, Any]:
         return gymnasium.make(source, **make_kwargs)
     if make_kwargs:
         raise TypeError(
-            f"{sorted(make_kwargs)}: expected no arguments for gymnasium.make, since env is not an "
-            "id but a factory or an environment; give them to the factory"
+            f"{', '.join(sorted(make_kwargs))}: a factory takes no arguments (they are for ids); pass a "
+            "lambda or functools.partial that holds them"
         )
     env = source() if callable(source) and not isinstance(source, gymnasium.Env) else source
     if not isinstance(env, gymnasium.Env):

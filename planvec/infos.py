@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.errors import EnvError
+from planvec.errors import EnvError, InvalidBatchError
 
 __all__ = [
     "Column",
     "Columns",
+    "check_info_keys",
     "check_picklable",
     "decode_columns",
     "encode_columns",
@@ -52,6 +53,18 @@ class Column:
 
 
 _PYTHON_TYPES = {"bool": bool, "int": int, "float": float}
+
+
+def check_info_keys(keys: Sequence[str] | None) -> None:
+    """Check which infos are asked for.
+
+    Raises:
+        InvalidBatchError: Not a sequence of strings.
+    """
+    if isinstance(keys, str) or not (keys is None or all(isinstance(key, str) for key in keys)):
+        raise InvalidBatchError(
+            f"info_keys: expected a sequence of strings such as ('lives',), or None for all, got {keys!r}"
+        )
 
 
 def _kind(value: Any) -> Any:

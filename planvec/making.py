@@ -11,7 +11,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from planvec.batch_env import BatchEnv
 from planvec.codecs import register_codec, registered_codecs
-from planvec.codecs.registry import CodecChoice
+from planvec.codecs.registry import CodecChoice, check_codec
+from planvec.infos import check_info_keys
 from planvec.plan_env import PlanEnv
 from planvec.workers.external_process import ExternalProcess, close_all
 
@@ -44,7 +45,7 @@ def make(
     codec: CodecChoice = None,
     **make_kwargs: Any,
 ) -> BatchEnv:
-    """Open an environment for planning.
+    """Open an environment for planning. Its base state is that of `reset(seed=0)` until it is reset.
 
     Args:
         env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a
@@ -55,11 +56,12 @@ def make(
         timeout: Seconds that one chunk may take before its worker is killed; None: for ever.
         max_restarts: How often the same chunk is sent again after its worker died.
         info_keys: The info keys to keep; None keeps all, `()` none.
-        codec: How states are saved; None picks. See `planvec.codec_for`.
+        codec: How states are saved: None picks; "copied", "replay", a `planvec.Codec` subclass or
+            `planvec.Copied([...])` insist. See `planvec.codec_for`.
         make_kwargs: For `gymnasium.make`, where `env` is an id or a spec.
 
     Raises:
-        gymnasium.error.Error: Unknown id.
+        gymnasium.error.Error: Unknown id; with `num_workers=0` also whatever making it raises.
         UnsupportedEnvError: The environment cannot be saved faithfully; says what to do.
         WorkerStartError: A worker did not come up; the remote traceback is its cause.
     """
@@ -72,6 +74,8 @@ def make(
         num_workers = len(os.sched_getaffinity(0))
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
+    check_codec(codec)
+    check_info_keys(info_keys)
     if isinstance(env, str) and ":" not in env:
         # Resolved here, so that a worker needs no registration made in the user's script.
         env = gymnasium.spec(env)

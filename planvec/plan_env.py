@@ -19,9 +19,10 @@ from planvec import space_arrays
 from planvec.arrays import StateFormat, check_batch, check_seed, check_states, one_action
 from planvec.codecs import codec_for
 from planvec.codecs.base import Rows, StateCodec
-from planvec.codecs.registry import CodecChoice
+from planvec.codecs.registry import CodecChoice, check_codec
 from planvec.env_source import EnvSource, make_env
 from planvec.errors import ClosedError, EnvError, InvalidBatchError
+from planvec.infos import check_info_keys
 from planvec.promise import Completed
 from planvec.rollouts import RolloutOutputs, check_rollouts
 from planvec.space_arrays import own_copy
@@ -70,10 +71,12 @@ class PlanEnv:
         info_keys: Sequence[str] | None = None,
         **make_kwargs: Any,
     ) -> None:
+        check_info_keys(info_keys)
+        check_codec(codec)
         self._env = make_env(env, **make_kwargs)
         self._closed = False
         try:
-            self._codec: StateCodec = codec_for(self._env, codec)
+            self._codec: StateCodec = codec_for(self._env, codec, info_keys=info_keys)
             self.rows = RowStepper(
                 self._codec, self._env.action_space, self._env.observation_space, info_keys
             )
@@ -142,7 +145,7 @@ class PlanEnv:
             observation, info = self._codec.reset(seed, copy.deepcopy(options))
             value = self._codec.get(own_copy(observation))
         except BaseException as error:
-            raise self.rows.env_error(error, None, None) from error
+            raise self.rows.env_error(error, None) from error
         states = np.zeros(1, self.state_dtype)
         self._codec.dump(Rows([value], [0], [False], [False]), states)
         self._state = states[0]
@@ -219,7 +222,7 @@ class PlanEnv:
     def rollout_batch(
         self,
         states: Any = None,
-        horizon: int = 1,
+        horizon: int | None = None,
         *,
         actions: Any = None,
         seed: int | None = None,
@@ -231,7 +234,7 @@ class PlanEnv:
 
         Args:
             states: `[B]`; None takes the base state (B from `actions`, or one row).
-            horizon: H, at least 1.
+            horizon: H, at least 1; None takes that of the actions.
             actions: `[B, H, *action shape]`; None draws them uniformly from the action space, row `i`
                 from the stream `(seed, i)`.
             seed: Of the random actions; None takes a fresh one.
@@ -297,7 +300,7 @@ class PlanEnv:
                 self._codec.set(value)
                 frames.append(self._env.render())
             except BaseException as error:
-                raise self.rows.env_error(error, row, None) from error
+                raise self.rows.env_error(error, row) from error
         return frames
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec import space_arrays
-from planvec.arrays import StateFormat, check_actions, check_seed, check_seeds, check_states
+from planvec.arrays import MAX_STEPS, StateFormat, check_actions, check_seed, check_seeds, check_states
 from planvec.errors import InvalidBatchError
 from planvec.random_actions import ActionStreams
 from planvec.transitions import Rollouts
@@ -94,7 +94,7 @@ def check_rollouts(
     action_space: Space[Any],
     state_format: StateFormat,
     states: Any,
-    horizon: int,
+    horizon: int | None,
     actions: Any,
     seed: int | None,
     seeds: Any,
@@ -105,9 +105,13 @@ def check_rollouts(
     Raises:
         InvalidBatchError: Naming the argument, what was expected and what came.
     """
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1:
-        raise InvalidBatchError(f"horizon: expected an integer of at least 1, got {horizon!r}")
-    if not 0 <= discount <= 1:
+    if horizon is None and actions is None:
+        raise InvalidBatchError("horizon: expected an integer of at least 1, since no actions are given")
+    horizon = _length(actions) if horizon is None else horizon
+    is_integer = isinstance(horizon, (int, np.integer)) and not isinstance(horizon, bool)
+    if not is_integer or not 1 <= horizon <= MAX_STEPS:
+        raise InvalidBatchError(f"horizon: expected an integer from 1 to {MAX_STEPS}, got {horizon!r}")
+    if not isinstance(discount, (int, float, np.number)) or not 0 <= discount <= 1:
         raise InvalidBatchError(f"discount: expected a number in [0, 1], got {discount!r}")
     seed = secrets.randbits(63) if seed is None else check_seed(seed)
     num_rows = None
@@ -116,6 +120,18 @@ def check_rollouts(
     states = check_states(state_format, states, num_rows)
     seeds = check_seeds(seeds, len(states))
     return RolloutPlan(states, int(horizon), actions, seed, 0, seeds, float(discount))
+
+
+def _length(actions: Any) -> int:
+    """H of actions `[B, H, ...]`."""
+    while isinstance(actions, (dict, tuple)) and len(actions):
+        actions = next(iter(actions.values())) if isinstance(actions, dict) else actions[0]
+    try:
+        return len(actions[0])
+    except (TypeError, IndexError, KeyError) as error:
+        raise InvalidBatchError(
+            f"actions: expected shape (B, H, *action shape), got {np.shape(actions)}"
+        ) from error
 
 
 def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any, int]:
@@ -129,7 +145,12 @@ def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any
     shapes = []
 
     def flatten(leaf: Any) -> Any:
-        array = np.asarray(leaf)
+        try:
+            array = np.asarray(leaf)
+        except ValueError as error:
+            raise InvalidBatchError(
+                f"actions: expected {horizon} per row, got rows of different lengths"
+            ) from error
         shapes.append(array.shape)
         if array.ndim < 2 or array.shape[1] != horizon:
             raise InvalidBatchError(

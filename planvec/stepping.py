@@ -119,7 +119,9 @@ class RowStepper:
             found.write(self._codec, self._observation_space, out)
             return stack_columns(found.infos, self._info_keys)
         except BaseException as error:
-            raise self.env_error(error, found.row, actions) from error
+            row = getattr(error, "row", None)  # set where a row came out wrong
+            row = found.row if row is None else row
+            raise self.env_error(error, row, actions[row]) from error
 
     def _step_each(
         self, found: _Found, actions: list[Any], repeats: list[int], seeds: list[int] | None
@@ -167,11 +169,8 @@ class RowStepper:
             return
         found = _Found(self._codec.load(plan.states), want_values=True)
         returns: list[float] = []
-        try:
-            self._roll_each(found, plan, returns)
-            self._codec.dump(found.after(), out.final_states)
-        except BaseException as error:
-            raise self.env_error(error, found.row, None) from error
+        self._roll_each(found, plan, returns)
+        self._codec.dump(found.after(), out.final_states)
         out.returns[:], out.num_steps[:] = returns, found.num_steps
         out.terminated[:], out.truncated[:] = found.terminated, found.truncated
 
@@ -182,30 +181,33 @@ class RowStepper:
         limit = codec.time_limit or _UNLIMITED
         sequences = plan.sequences(self._action_space)
         values, elapsed, was_terminated, was_truncated = found.before
-        for row, value in enumerate(values):
-            found.row = row
-            set_state(value)
-            if was_terminated[row] or was_truncated[row]:
-                found.stay(value, None, row)
-                returns.append(0.0)
-                continue
-            if plan.seeds is not None:
-                codec.reseed(int(plan.seeds[row]))
-            left = limit - elapsed[row]
-            wanted = plan.horizon if plan.horizon < left else left
-            total, weight, count = 0.0, 1.0, 0
-            for action in sequences(row):
-                observation, reward, terminated, truncated, _ = step(action)
-                total += weight * float(reward)
-                weight *= discount
-                count += 1
-                if terminated or truncated or count >= wanted:
-                    break
-            found.values.append(codec.get(observation))
-            found.terminated.append(terminated)
-            found.truncated.append(truncated or count >= left)
-            found.num_steps.append(count)
-            returns.append(total)
+        row, count, action = 0, 0, None
+        try:
+            for row, value in enumerate(values):
+                set_state(value)
+                if was_terminated[row] or was_truncated[row]:
+                    found.stay(value, None, row)
+                    returns.append(0.0)
+                    continue
+                if plan.seeds is not None:
+                    codec.reseed(int(plan.seeds[row]))
+                left = limit - elapsed[row]
+                wanted = plan.horizon if plan.horizon < left else left
+                total, weight, count = 0.0, 1.0, 0
+                for action in sequences(row):
+                    observation, reward, terminated, truncated, _ = step(action)
+                    total += weight * float(reward)
+                    weight *= discount
+                    count += 1
+                    if terminated or truncated or count >= wanted:
+                        break
+                found.values.append(codec.get(observation))
+                found.terminated.append(terminated)
+                found.truncated.append(truncated or count >= left)
+                found.num_steps.append(count)
+                returns.append(total)
+        except BaseException as error:
+            raise self.env_error(error, row, action, f"step {count} of the rollout: ") from error
 
     def observe(self, states: NDArray[Any], out: Any) -> None:
         """Write the observations of checked states into `out`.
@@ -220,10 +222,12 @@ class RowStepper:
                 observations.append(own_copy(self._codec.observe()))
             space_arrays.stack_rows(self._observation_space, observations, out)
         except BaseException as error:
-            raise self.env_error(error, len(observations), None) from error
+            raise self.env_error(error, len(observations)) from error
 
-    def env_error(self, error: BaseException, row: int | None, actions: list[Any] | None) -> BaseException:
-        """What to raise for an error in a row."""
+    def env_error(
+        self, error: BaseException, row: int | None, action: Any = None, where: str = ""
+    ) -> BaseException:
+        """What to raise for an error in a row: one that is the environment's becomes an `EnvError`."""
         if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
             return error  # the user's Ctrl-C
         if isinstance(error, UnsupportedEnvError):
@@ -231,7 +235,7 @@ class RowStepper:
         detail = f"{type(error).__name__}: {error}"
         if isinstance(error, EnvError):
             detail, row = error.detail, row if error.row is None else error.row
-        return EnvError(detail, row=row, action=None if actions is None or row is None else actions[row])
+        return EnvError(where + detail, row=row, action=action)
 
 
 class _Found:

@@ -137,7 +137,7 @@ class BatchStepper(Protocol):
     def rollout_batch(
         self,
         states: Any = None,
-        horizon: int = 1,
+        horizon: int | None = None,
         *,
         actions: Any = None,
         seed: int | None = None,

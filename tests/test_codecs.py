@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -104,7 +105,7 @@ class Counting(gymnasium.Env):
 def test_every_reset_is_that_of_a_new_environment() -> None:
     with PlanEnv(Counting) as env:
         assert [env.reset(seed=0).observation for _ in range(3)] == [1, 1, 1]
-    with pytest.raises(planvec.UnsupportedEnvError, match="two resets with the same seed gave"):
+    with pytest.raises(planvec.UnsupportedEnvError, match="after restoring a saved state"):
         PlanEnv(Counting, codec="replay")
 
 
@@ -120,9 +121,57 @@ class ClassMemory(Counting):
 
 def test_a_copy_is_trusted_only_after_a_replay() -> None:
     with pytest.raises(
-        planvec.UnsupportedEnvError, match="steps after restoring a saved state, observation was"
+        planvec.UnsupportedEnvError, match="after restoring a saved state, .* observation was"
     ):
         PlanEnv(ClassMemory)
+
+
+class IgnoresItsSeed(Counting):
+    """Draws from np_random, which its reset does not seed."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return int(self.np_random.integers(1000)), 1.0, self.time > 20, False, {}
+
+
+def test_a_reset_that_ignores_its_seed_is_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"super\(\).reset\(seed=seed\)"):
+        PlanEnv(IgnoresItsSeed)
+
+
+class Clocked(Counting):
+    """Tells the time."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"clock": time.perf_counter(), "left": 1}
+
+
+def test_an_info_that_differs_by_nature_is_named_and_can_be_left_out() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"info\['clock'\] was .*info_keys="):
+        PlanEnv(Clocked)
+    with PlanEnv(Clocked, info_keys=("left",)) as env:
+        assert set(env.step_batch([0, 1]).infos) == {"left", "_left", "num_steps"}
+
+
+class Touchy(Counting):
+    """Raises for one of its actions."""
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            raise ValueError("not that one")
+        return super().step(action)
+
+
+def test_an_environment_that_raises_for_some_actions_can_be_opened() -> None:
+    with PlanEnv(Touchy) as env:
+        with pytest.raises(planvec.EnvError, match="row 1, action 1: ValueError: not that one"):
+            env.step_batch([0, 1])
+        assert env.step_batch([0, 0]).rewards.tolist() == [1.0, 1.0]
 
 
 class Aliased(gymnasium.Wrapper):
@@ -177,8 +226,13 @@ def test_a_registered_codec_is_used_in_workers_too(method: str) -> None:
 
 
 def test_a_codec_that_forgets_something_is_refused() -> None:
-    with pytest.raises(planvec.UnsupportedEnvError, match="after restoring a saved state"):
+    with pytest.raises(planvec.UnsupportedEnvError, match="ForgetfulCodec does not restore everything"):
         PlanEnv(Counting, codec=ForgetfulCodec)
+
+
+def test_what_makes_no_codec_is_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match="expected what makes a planvec.Codec, got a dict"):
+        PlanEnv(Counting, codec=lambda env: {})  # type: ignore[arg-type, return-value]
 
 
 class ClashingCodec(CountingCodec):

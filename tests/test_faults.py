@@ -100,6 +100,7 @@ def test_the_remote_traceback_is_the_cause(env: planvec.BatchEnv) -> None:
         env.step_batch(actions_with("exception"), armed(env, 8))
     assert 'raise ValueError("the rocket exploded")' in str(caught.value.__cause__)
     assert "environments.py" in str(caught.value.__cause__)
+    assert "EnvError" not in str(caught.value.__cause__)
 
 
 def test_the_first_failing_row_is_named_whichever_worker_was_first(env: planvec.BatchEnv) -> None:
@@ -126,7 +127,7 @@ def test_an_error_in_a_rollout_names_its_row(env: planvec.BatchEnv) -> None:
     states = armed(env, 4)
     actions = np.zeros((4, 6), int)
     actions[3, 4] = fault("exception")
-    with pytest.raises(planvec.EnvError, match="row 3: ValueError: the rocket exploded"):
+    with pytest.raises(planvec.EnvError, match="row 3, action 1: step 4 of the rollout: ValueError: "):
         env.rollout_batch(states, 6, actions=actions)
     assert env.rollout_batch(states, 6, actions=actions * 0).returns.tolist() == [6.0] * 4
 
@@ -152,13 +153,31 @@ def test_a_worker_that_dies_is_noticed_and_named(env: planvec.BatchEnv, name: st
     assert out.observations[:, 0].tolist() == [1.0] * 8
 
 
-def test_a_worker_killed_while_idle_is_noticed(env: planvec.BatchEnv) -> None:
+def test_a_worker_killed_while_idle_is_replaced_and_nothing_is_lost(
+    env: planvec.BatchEnv, caplog: pytest.LogCaptureFixture
+) -> None:
     states = armed(env, 8)
+    restarts = env.stats.restarts
+    pid = env.workers[0].pid
     env.workers[0].kill()
-    wait_until_dead([env.workers[0].pid or 0], 5)
-    with pytest.raises(planvec.WorkerCrashedError, match="SIGKILL"):
-        env.step_batch(np.zeros(8, int), states)
-    assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+    wait_until_dead([pid], 5)
+    with caplog.at_level(logging.WARNING, "planvec"):
+        out = env.step_batch(np.zeros(8, int), states)
+    assert out.rewards.tolist() == [1.0] * 8
+    assert env.stats.restarts == restarts + 1
+    assert f"(pid {pid}) was killed by SIGKILL" in caplog.text
+
+
+def test_a_lone_process_that_was_killed_says_so_until_it_is_restarted() -> None:
+    with ExternalProcess(lambda: PlanEnv(Faulty), start_method="fork") as worker:
+        worker.wait_ready()
+        worker.kill()
+        wait_until_dead([worker.pid], 5)
+        for _ in range(2):
+            with pytest.raises(planvec.WorkerCrashedError, match="SIGKILL"):
+                worker.call("reset", seed=1).result()
+        worker.restart()
+        assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_with_max_restarts_a_killed_worker_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -240,21 +259,21 @@ def test_a_factory_that_raises_is_an_error_at_make_and_leaves_no_worker(method: 
         raise OSError("no such rocket")
 
     with pytest.raises(
-        planvec.WorkerStartError, match="the factory raised OSError: no such rocket"
+        planvec.WorkerStartError, match="could not be started: OSError: no such rocket"
     ) as caught:
         planvec.make(broken, num_workers=2, start_method=method)
     assert "in broken" in str(caught.value.__cause__)
 
 
 def test_a_factory_that_dies_is_an_error_at_make() -> None:
-    with pytest.raises(planvec.WorkerStartError, match="exited with code 4, before its object was made"):
+    with pytest.raises(planvec.WorkerStartError, match="exited with code 4, while its environment was made"):
         quick(lambda: os._exit(4))
 
 
 def test_a_factory_that_hangs_is_given_up() -> None:
     worker = ExternalProcess(lambda: threading.Event().wait(), start_method="fork")
     pid = worker.pid or 0
-    with pytest.raises(planvec.WorkerStartError, match="the factory took longer than 0.3 s"):
+    with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.3 s"):
         worker.wait_ready(timeout=0.3)
     assert is_zombie_or_gone(pid)
 

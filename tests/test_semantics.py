@@ -301,7 +301,7 @@ def test_rollouts_with_given_actions_equal_steps(cartpole: planvec.BatchEnv) -> 
     rng = np.random.default_rng(0)
     states = some_states(cartpole, 10)
     actions = rng.integers(2, size=(10, 25))
-    rolled = cartpole.rollout_batch(states, 25, actions=actions, discount=0.97)
+    rolled = cartpole.rollout_batch(states, actions=actions, discount=0.97)
     current, returns, weight = states, np.zeros(10), 1.0
     for k in range(25):
         out = cartpole.step_batch(actions[:, k], current)
@@ -362,13 +362,17 @@ def test_render_without_a_render_mode_says_how_to_get_one(cartpole: planvec.Batc
         ({"actions": [0, 2]}, r"actions\[1\]: expected an element of Discrete\(2\), got 2"),
         ({"actions": [-1, 0]}, r"actions\[0\]: expected an element of Discrete\(2\), got -1"),
         ({"actions": [[1], [1, 0]]}, "rows of different shapes"),
-        ({"dt": 0}, "dt: expected at least 1, got 0"),
-        ({"dt": [1, 0]}, r"dt\[1\]: expected at least 1, got 0"),
+        ({"dt": 0}, "dt: expected from 1 to 2147483647, got 0"),
+        ({"dt": [1, 0]}, r"dt\[1\]: expected from 1 to 2147483647, got 0"),
         ({"dt": [1, 2, 3]}, r"dt: expected shape \(2,\), got \(3,\)"),
+        ({"dt": 2**70}, "dt: expected from 1 to 2147483647, got 1180591620717411303424"),
+        ({"dt": [1, 2**40]}, r"dt\[1\]: expected from 1 to 2147483647, got 1099511627776"),
         ({"dt": 1.5}, "dt: expected integers, got dtype float64"),
         ({"seeds": [1]}, r"seeds: expected shape \(2,\), got \(1,\)"),
+        ({"seeds": [[1], [2, 3]]}, "seeds: expected one dimension, got rows of different sizes"),
+        ({"seeds": [1, 2**64]}, r"seeds: expected integers in \[0, 2\*\*64\)"),
         ({"seeds": [1, -1]}, r"seeds\[1\]: expected at least 0, got -1"),
-        ({"seeds": [0.5, 1]}, "seeds: expected non-negative integers"),
+        ({"seeds": [0.5, 1]}, r"seeds: expected integers in \[0, 2\*\*64\), got dtype float64"),
         ({"states": np.zeros(2)}, "states: expected dtype .* got float64"),
         ({"states": np.zeros((2, 4))}, "states: expected dtype"),
     ],
@@ -399,6 +403,19 @@ def test_states_of_another_environment_are_refused(
         cartpole.step_batch([0], lake.reset(seed=0).state)
 
 
+def test_a_result_given_for_its_states_is_explained(cartpole: planvec.BatchEnv) -> None:
+    start = cartpole.reset(seed=0)
+    out = cartpole.step_batch([0, 1])
+    promise = cartpole.step_batch([0, 1], blocking=False)
+    for wrong, hint in ((start, r"got Start; pass its \.state"), (out, r"pass its \.new_states")):
+        with pytest.raises(planvec.InvalidBatchError, match=hint):
+            cartpole.step_batch([0, 1], wrong)
+        with pytest.raises(planvec.InvalidBatchError, match=hint):
+            cartpole.observe(wrong)
+    with pytest.raises(planvec.InvalidBatchError, match=r"got a promise; call its result\(\)"):
+        cartpole.step_batch([0, 1], promise)
+
+
 def test_saved_states_of_another_codec_are_refused(num_workers: int) -> None:
     with opened("CartPole-v1", 0, codec="replay") as replay:
         foreign = replay.reset(seed=0).state
@@ -410,8 +427,10 @@ def test_saved_states_of_another_codec_are_refused(num_workers: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"horizon": 0}, "horizon: expected an integer of at least 1, got 0"),
+        ({"horizon": 0}, "horizon: expected an integer from 1 to 2147483647, got 0"),
         ({"horizon": 2.5}, "horizon: expected an integer"),
+        ({"horizon": None}, "horizon: expected an integer of at least 1, since no actions are given"),
+        ({"discount": "x"}, "discount: expected a number"),
         ({"discount": 1.5}, r"discount: expected a number in \[0, 1\], got 1.5"),
         ({"seed": -1}, r"seed: expected an integer in \[0, 2\*\*64\), got -1"),
         ({"actions": [[0, 1]]}, r"actions: expected shape \(B, 3, \*action shape\), got \(1, 2\)"),
@@ -436,6 +455,20 @@ def test_an_action_of_the_wrong_structure_is_refused(num_workers: int) -> None:
             env.step_batch((moves, {"jump": np.array([1])}))
         with pytest.raises(planvec.InvalidBatchError, match=r"actions\[1\]: expected a dict of arrays"):
             env.step_batch((moves, {"leap": np.array([1, 1])}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"info_keys": "lives"}, "info_keys: expected a sequence of strings"),
+        ({"timeout": -1}, "timeout: expected seconds above 0, or None, got -1"),
+        ({"max_restarts": "a"}, "max_restarts: expected an integer of at least 0, got 'a'"),
+        ({"blocking": "no"}, "blocking: expected True or False, got 'no'"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], message: str, num_workers: int) -> None:
+    with pytest.raises(planvec.InvalidBatchError, match=message):
+        opened("CartPole-v1", num_workers, **options)
 
 
 # -- in one process alone --------------------------------------------------------------------------

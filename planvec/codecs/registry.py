@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -10,18 +10,22 @@ import gymnasium
 from planvec.codecs import classic_control, toy_text
 from planvec.codecs import wrappers as wrapper_codecs
 from planvec.codecs.base import Codec, StateCodec
-from planvec.codecs.copied import ADVICE, CopiedCodec, CopiedWrapperCodec
+from planvec.codecs.copied import ADVICE, Copied, CopiedCodec, CopiedWrapperCodec
 from planvec.codecs.proof import prove
 from planvec.codecs.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec, layers_of
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["CodecChoice", "codec_for", "register_codec", "registered_codecs"]
+__all__ = ["CodecChoice", "check_codec", "codec_for", "register_codec", "registered_codecs"]
 
 CodecMaker = Callable[[Any], Codec]
 CodecChoice = str | CodecMaker | None
 """None (pick), "copied", "replay", or what makes a `Codec` from the unwrapped environment."""
 
+_COPY_ADVICE = (
+    "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
+    f"C library). {ADVICE}. An info that differs by nature can be left out with info_keys="
+)
 _BUILTIN: dict[type, CodecMaker] = {**classic_control.CODECS, **toy_text.CODECS}
 _registered: dict[type, CodecMaker] = {}
 
@@ -48,28 +52,53 @@ def registered_codecs() -> dict[type, CodecMaker]:
     return dict(_registered)
 
 
-def codec_for(env: gymnasium.Env[Any, Any], codec: CodecChoice = None) -> StateCodec:
+def check_codec(codec: CodecChoice) -> None:
+    """Check a choice before any environment is made.
+
+    Raises:
+        UnsupportedEnvError: It is none.
+    """
+    if codec is not None and codec not in ("copied", "replay") and not callable(codec):
+        raise UnsupportedEnvError(
+            'codec: expected None, "copied", "replay", a planvec.Codec subclass or planvec.Copied([...]), '
+            f"got {codec!r}"
+        )
+
+
+def codec_for(
+    env: gymnasium.Env[Any, Any],
+    codec: CodecChoice = None,
+    *,
+    info_keys: Sequence[str] | None = None,
+) -> StateCodec:
     """The codec of an environment; resets it.
 
     Args:
         env: The environment, wrappers included.
-        codec: None picks: one registered for the class, planvec's own, else `copied`. "copied" and
-            "replay" insist; a `Codec` subclass (or `planvec.Copied([...])`) is used as given.
-            Whatever nobody wrote for exactly these classes is proved by replay first.
+        codec: None picks: one registered for the class, planvec's own, else `copied`. "copied" saves the
+            attributes of the environment; "replay" saves the seed and the actions, and steps through
+            them again; a `Codec` subclass, or `planvec.Copied([...])`, is used as given. Whatever
+            nobody wrote for exactly these classes is proved by replay first.
+        info_keys: The info keys that have to be restored exactly; None: all.
 
     Raises:
         UnsupportedEnvError: It cannot be saved faithfully; says what to do.
     """
+    check_codec(codec)
     layers = layers_of(env)
     for wrapper in layers:
         wrapper_codecs.refuse(wrapper)
     if codec == "replay":
         replay = ReplayCodec(env)
-        prove(replay, env, "It does not restart from its seed: register a codec for it.")
+        prove(replay, env, "It does not restart from its seed: register a codec for it.", info_keys)
         return replay
     base = env.unwrapped
-    maker, trusted = _base_codec(base, codec)
+    maker, trusted, advice = _base_codec(base, codec)
     base_codec = maker(base)
+    if not isinstance(base_codec, Codec):
+        raise UnsupportedEnvError(
+            f"codec: expected what makes a planvec.Codec, got a {type(base_codec).__name__} from {codec!r}"
+        )
     made = []
     for wrapper in layers:
         known = wrapper_codecs.CODECS.get(type(wrapper))
@@ -78,24 +107,28 @@ def codec_for(env: gymnasium.Env[Any, Any], codec: CodecChoice = None) -> StateC
     observation, _ = env.reset(seed=0)
     stack = StackCodec(env, base_codec, made, observation)
     if not trusted:
-        prove(stack, env, ADVICE)
+        prove(stack, env, advice, info_keys)
     stack.fresh_results = trusted
     return stack
 
 
-def _base_codec(base: Any, codec: CodecChoice) -> tuple[CodecMaker, bool]:
-    """What makes the codec, and whether it was written for this very class by planvec."""
+def _base_codec(base: Any, codec: CodecChoice) -> tuple[CodecMaker, bool, str]:
+    """What makes the codec, whether planvec has it for this very class, and advice if it fails."""
     if codec == "copied":
-        return CopiedCodec, False
-    if codec is None:
-        found = _registered.get(type(base))
-        if found is not None:
-            return found, False
+        return CopiedCodec, False, _COPY_ADVICE
+    given = _registered.get(type(base)) if codec is None else codec
+    if given is None:
         builtin = _BUILTIN.get(type(base))
-        return (builtin, True) if builtin is not None else (CopiedCodec, False)
-    if isinstance(codec, str) or not callable(codec):
-        raise UnsupportedEnvError(
-            'codec: expected None, "copied", "replay", a planvec.Codec subclass or planvec.Copied, '
-            f"got {codec!r}"
-        )
-    return codec, False
+        return (builtin, True, _COPY_ADVICE) if builtin is not None else (CopiedCodec, False, _COPY_ADVICE)
+    chosen: Any = Copied() if given is Copied else given  # type: ignore[comparison-overlap]
+    if isinstance(chosen, Copied):
+        return chosen, False, _COPY_ADVICE
+    name = getattr(given, "__name__", type(given).__name__)
+    return (
+        chosen,
+        False,
+        (
+            f"{name} does not restore everything: is a field missing, or does its get() return an "
+            "object that step() changes in place (copy it)?"
+        ),
+    )

@@ -120,8 +120,9 @@ class Swarm:
 
     def __post_init__(self) -> None:
         for name in ("num_walkers", "horizon"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
         low, high = self.dt_range
         if not 1 <= low <= high:
             raise ValueError(f"dt: expected a number or (low, high), 1 <= low <= high, got {self.dt}")

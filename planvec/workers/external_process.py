@@ -85,7 +85,7 @@ class ExternalProcess(Link):
                 self._watch.wait_for(lambda: self.is_ready or self.failure is not None, timeout)
             except WorkerTimeoutError:
                 self.kill()
-                self.give_up(WorkerStartError(f"{self.name}: the factory took longer than {timeout} s"))
+                self.give_up(WorkerStartError(f"{self.name} was not ready within {timeout} s"))
             self.check()
         return self.description
 

@@ -36,9 +36,11 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Take down an exception that was just caught."""
-        text = "".join(traceback.format_exception(error))
         if not isinstance(error, errors.EnvError):
+            text = "".join(traceback.format_exception(error))
             return cls(type(error).__name__, str(error), text)
+        # Of the environment's own error: the worker counts its rows from 0.
+        text = "".join(traceback.format_exception(error.__cause__ or error))
         action = error.action
         try:
             pickle.dumps(action)

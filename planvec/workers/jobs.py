@@ -38,6 +38,7 @@ class Job(ABC):
         num_rows: How many it has.
         error: Why it failed, once it is done.
         num_attempts: How often it was sent.
+        num_lost: How often it was sent to a worker that had died before.
     """
 
     verb: bytes
@@ -49,6 +50,7 @@ class Job(ABC):
         self.is_done = False
         self.error: PlanvecError | None = None
         self.num_attempts = 0
+        self.num_lost = 0
 
     @property
     def is_pure(self) -> bool:

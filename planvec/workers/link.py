@@ -40,6 +40,8 @@ from planvec.workers.slab import NUM_SLOTS, Slab, Slot
 
 __all__ = ["Link", "Supervisor"]
 
+_MAX_LOST = 3
+"""How often a job may find its worker dead already before it counts as the cause."""
 _SMALL = 32 << 10
 """A frame below this size fits into the socket's buffer, so sending it never waits for the worker."""
 
@@ -180,9 +182,10 @@ class Link:
                 return
             try:
                 payload = job.write(slot)
-            except (pickle.PicklingError, TypeError, AttributeError) as error:  # actions of a custom space
+            except (pickle.PicklingError, TypeError, AttributeError, ValueError, OverflowError) as error:
+                # Rows that cannot be sent must not stay in the way of the next ones.
                 self._waiting.popleft()
-                job.fail(InvalidBatchError(f"{job.describe()}: cannot be pickled ({error})"))
+                job.fail(InvalidBatchError(f"{job.describe()}: cannot be sent ({error})"))
                 continue
             if len(payload) > _SMALL and self._sent:
                 return  # the worker may be writing to us: neither side would read
@@ -201,8 +204,9 @@ class Link:
         job.num_attempts += 1
         try:
             self._child.channel.send(frame)
-        except OSError as error:
-            self._crash(error)
+        except OSError as error:  # it had died before: whatever killed it, this job did not
+            job.num_lost += 1
+            self._crash(error, is_own_fault=job.num_lost > _MAX_LOST)
         self._midway = False
 
     def receive(self) -> None:
@@ -234,7 +238,7 @@ class Link:
             if not isinstance(error, UnsupportedEnvError):
                 cause = error.__cause__
                 error = WorkerStartError(
-                    f"{self.name}: the factory raised {failure.type_name}: {failure.detail}"
+                    f"{self.name} could not be started: {failure.type_name}: {failure.detail}"
                 )
                 error.__cause__ = cause
             self.give_up(error)
@@ -295,7 +299,9 @@ class Link:
         message = f"{self.name} (pid {self.pid}) {how}{what}"
         error: PlanvecError = WorkerCrashedError(message)
         if not self.is_ready:
-            error = WorkerStartError(f"{message}, before its object was made")
+            error = WorkerStartError(
+                f"{message}, while its environment was made and tried with random actions"
+            )
         error.__cause__ = cause
         self.give_up(error, is_own_fault)
 
