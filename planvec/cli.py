@@ -138,6 +138,8 @@ def _run_plan(arguments: argparse.Namespace) -> int:
             _play(env, planner, seed, arguments, recorder)
         except KeyboardInterrupt:
             if not recorder.num_steps:
+                if not any(directory.iterdir()):
+                    directory.rmdir()
                 raise
             interrupted = True
         episode = recorder.episode()
