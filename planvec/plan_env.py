@@ -43,6 +43,7 @@ class EnvDescription:
     render_mode: str | None
     metadata: dict[str, Any]
     base_state: Any
+    fingerprint: bytes
 
 
 class PlanEnv:
@@ -125,6 +126,7 @@ class PlanEnv:
             self._env.render_mode,
             dict(self._env.metadata),
             self._state,
+            self._codec.fingerprint,
         )
 
     # -- the base state -----------------------------------------------------------------------

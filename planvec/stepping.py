@@ -176,7 +176,7 @@ class RowStepper:
 
     def _roll_each(self, found: _Found, plan: RolloutPlan, returns: list[float]) -> None:
         """The rollout loop: as `_step_each`, with the states in between left where they are."""
-        codec = self._codec
+        codec, fresh = self._codec, self._codec.fresh_results
         set_state, step, discount = codec.set, codec.step, plan.discount
         limit = codec.time_limit or _UNLIMITED
         sequences = plan.sequences(self._action_space)
@@ -201,7 +201,7 @@ class RowStepper:
                     count += 1
                     if terminated or truncated or count >= wanted:
                         break
-                found.values.append(codec.get(observation))
+                found.values.append(codec.get(observation if fresh else own_copy(observation)))
                 found.terminated.append(terminated)
                 found.truncated.append(truncated or count >= left)
                 found.num_steps.append(count)
@@ -277,9 +277,19 @@ class _Found:
         space_arrays.stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
             codec.dump(self.after(), out.new_states)
-        out.rewards[:] = self.rewards
+        try:
+            out.rewards[:] = self.rewards
+        except (TypeError, ValueError):
+            _check_rewards(self.rewards)
+            raise
         out.terminated[:], out.truncated[:] = self.terminated, self.truncated
         out.num_steps[:] = self.num_steps
+
+
+def _check_rewards(rewards: list[Any]) -> None:
+    for row, reward in enumerate(rewards):
+        if np.ndim(reward) or not np.can_cast(np.asarray(reward).dtype, np.float64):
+            raise EnvError(f"reward: expected a number, got {reward!r}", row=row)
 
 
 def _ignores_interrupts() -> bool:

@@ -125,6 +125,12 @@ class WrapperCodec(_Fields, ABC):
     def begin(self, wrapper: Any) -> None:
         """Forget what outlives a reset; see `Codec.begin`."""
 
+    def settle(self, wrapper: Any) -> None:
+        """After a reset, replace what is no function of its seed (the time of day)."""
+
+    def reseed(self, wrapper: Any, seed: int) -> None:
+        """Reseed every generator that the wrapper draws from, besides `np_random`."""
+
     @abstractmethod
     def get(self, wrapper: Any) -> Any:
         """The value of what the wrapper remembers."""
@@ -163,6 +169,7 @@ class StateCodec(ABC):
             itself; else None.
         fresh_results: Whether every step returns new observations and infos, as Gymnasium asks;
             else they are copied before the next step.
+        fingerprint: Equal for environments that behave alike, as far as was looked.
         step: One step of the environment, as Gymnasium's.
         set: Put the environment into the state of a value.
         get: The value of the present state, given the observation that it was reached with.
@@ -171,6 +178,7 @@ class StateCodec(ABC):
     format: StateFormat
     time_limit: int | None = None
     fresh_results: bool = False
+    fingerprint: bytes = b""
     step: Callable[[Any], Outcome]
     set: Callable[[Any], None]
     get: Callable[[Any], Any]

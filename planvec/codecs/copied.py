@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import random
+import threading
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -21,7 +23,7 @@ from gymnasium.utils import EzPickle
 from planvec.codecs.base import Codec, WrapperCodec
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ADVICE", "Copied", "CopiedCodec", "CopiedWrapperCodec"]
+__all__ = ["ADVICE", "Copied", "CopiedCodec", "CopiedWrapperCodec", "hidden_generator"]
 
 ADVICE = (
     "Register a codec for it (planvec.register_codec), or, where it restarts exactly from a seed, pass "
@@ -37,10 +39,11 @@ _CONSTANT_TYPES = (
     types.MethodType,
     type,
 )
+_RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 
 
-def _hidden_generator(value: Any) -> bool:
+def hidden_generator(value: Any) -> bool:
     """Whether a function holds a random generator where it cannot be saved."""
     function = getattr(value, "__func__", value)
     cells = getattr(function, "__closure__", None) or ()
@@ -54,31 +57,66 @@ def _hidden_generator(value: Any) -> bool:
     return any(
         isinstance(item, (*_GENERATORS, types.GeneratorType))
         or type(item).__module__ == "random"
-        or (isinstance(item, types.FunctionType) and _hidden_generator(item))
+        or (isinstance(item, types.FunctionType) and hidden_generator(item))
         for item in inner
     )
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles references to the environment and its parts by name instead of copying them."""
+    """Pickles references to the environment and its parts by name instead of copying them.
+
+    Attributes:
+        generators: The random generators that it came across.
+    """
 
     def __init__(self, file: io.BytesIO, names: dict[int, str]) -> None:
         super().__init__(file, protocol=5)
         self._names = names
+        self.generators: list[Any] = []
 
     def reducer_override(self, obj: Any) -> Any:
         name = self._names.get(id(obj))
-        return NotImplemented if name is None else (_Named.resolve, (name,))
+        if name is not None:
+            return _Named.resolve, (name,)
+        if isinstance(obj, _RESEEDABLE):
+            self.generators.append(obj)
+        return NotImplemented
 
 
-class _Named:
+class _Named(threading.local):
     """Where the names are looked up while a pickle is being read."""
 
     objects: ClassVar[dict[str, Any]] = {}
 
-    @classmethod
-    def resolve(cls, name: str) -> Any:
-        return cls.objects[name]
+    @staticmethod
+    def resolve(name: str) -> Any:
+        return _named.objects[name]
+
+
+_named = _Named()
+
+
+class _Sorted:
+    """A set with its elements in an order that does not depend on the process (its hash seed)."""
+
+    def __init__(self, elements: Any) -> None:
+        self._elements = elements
+
+    def __reduce__(self) -> Any:
+        return type(self._elements), (sorted(self._elements, key=repr),)
+
+
+def _reseed(generators: Sequence[Any], seed: int) -> None:
+    """Seed each generator from a stream of its own."""
+    for index, generator in enumerate(generators):
+        sequence = np.random.SeedSequence([seed, index])
+        if isinstance(generator, np.random.Generator):
+            bit_generator: Any = type(generator.bit_generator)
+            generator.bit_generator.state = bit_generator(sequence).state
+        elif isinstance(generator, np.random.RandomState):
+            generator.seed(sequence.generate_state(8))
+        else:
+            generator.seed(int.from_bytes(sequence.generate_state(8).tobytes(), "little"))
 
 
 class _Attributes:
@@ -106,7 +144,7 @@ class _Attributes:
         }
         self._keep = keep
         for name, value in self._constants.items():
-            if _hidden_generator(value):
+            if hidden_generator(value):
                 raise UnsupportedEnvError(
                     f"{type(target).__name__}.{name}: a random generator is hidden inside this "
                     f"function, where it cannot be saved; draw from self.np_random. {ADVICE}"
@@ -123,23 +161,32 @@ class _Attributes:
         Raises:
             UnsupportedEnvError: One cannot be pickled.
         """
+        return self._dump()[0]
+
+    def generators(self) -> list[Any]:
+        """The random generators among the attributes, and inside them."""
+        return self._dump()[1]
+
+    def _dump(self) -> tuple[bytes, list[Any]]:
         constants = self._constants
+        # Sorted: the order of attributes tells what was stepped before, which is no part of the state.
         changing = {
-            name: value
-            for name, value in vars(self._target).items()
+            name: _Sorted(value) if type(value) in (set, frozenset) else value
+            for name, value in sorted(vars(self._target).items())
             if name not in self._left_out and (name not in constants or value is not constants[name])
         }
         names = {id(value): name for name, value in self._references().items()}
         file = io.BytesIO()
+        pickler = _Pickler(file, names)
         try:
-            _Pickler(file, names).dump(changing)
+            pickler.dump(changing)
         except Exception as error:
             self._blame(changing, names, error)
-        return file.getvalue()
+        return file.getvalue(), pickler.generators
 
     def restore(self, saved: bytes) -> None:
         """Put back what `save` gave; attributes that did not exist then are removed."""
-        _Named.objects = self._references()
+        _named.objects = self._references()  # type: ignore[misc]
         changing = pickle.loads(saved)
         attributes = vars(self._target)
         for name in [*attributes]:
@@ -201,12 +248,8 @@ class CopiedCodec(Codec):
         self._attributes.restore(value)
 
     def reseed(self, env: Any, seed: int) -> None:
-        """Reseed the generators that the environment keeps as attributes of its own."""
-        for index, (name, value) in enumerate(sorted(vars(env).items())):
-            if name != "_np_random" and isinstance(value, np.random.Generator):
-                bit_generator: Any = type(value.bit_generator)
-                fresh = bit_generator(np.random.SeedSequence([seed, index]))
-                value.bit_generator.state = fresh.state
+        """Reseed the generators that the environment keeps besides `np_random`."""
+        _reseed(self._attributes.generators(), seed)
 
 
 class CopiedWrapperCodec(WrapperCodec):
@@ -242,6 +285,10 @@ class CopiedWrapperCodec(WrapperCodec):
 
     def set(self, wrapper: Any, value: bytes) -> None:
         self._attributes.restore(value)
+
+    def reseed(self, wrapper: Any, seed: int) -> None:
+        """Reseed the generators that the wrapper keeps."""
+        _reseed(self._attributes.generators(), seed)
 
 
 class Copied:

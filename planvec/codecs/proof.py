@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import pickle
 import time
 from collections.abc import Sequence
@@ -82,7 +83,7 @@ class _Walk(NamedTuple):
 
 def prove(
     codec: StateCodec, env: gymnasium.Env[Any, Any], advice: str, info_keys: Sequence[str] | None = None
-) -> None:
+) -> bytes:
     """Walk at random, save on the way, walk elsewhere, restore in another order, walk again.
 
     Args:
@@ -90,6 +91,9 @@ def prove(
         env: The environment, for its action space and its name.
         advice: What to do instead; ends the error.
         info_keys: The info keys that have to be the same; None: all.
+
+    Returns:
+        A digest of the first steps of the walk: of how the environment behaves.
 
     Raises:
         UnsupportedEnvError: A restored state, or a second reset with the same seed, went another way
@@ -121,6 +125,16 @@ def prove(
         f"{env}: after a second reset with the same seed",
         _RESET_ADVICE,
     )
+    return _digest(walk)
+
+
+def _digest(walk: _Walk) -> bytes:
+    digest = hashlib.sha256()
+    for _, outcome in walk.steps[:_MIN_STEPS]:
+        if outcome is not None:
+            observation, reward, terminated, truncated, _ = outcome
+            digest.update(repr((observation, float(reward), bool(terminated), bool(truncated))).encode())
+    return digest.digest()
 
 
 def _walk(codec: StateCodec, env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None) -> _Walk:

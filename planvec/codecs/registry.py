@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from planvec.codecs import classic_control, toy_text
 from planvec.codecs import wrappers as wrapper_codecs
@@ -88,37 +91,49 @@ def codec_for(
     layers = layers_of(env)
     for wrapper in layers:
         wrapper_codecs.refuse(wrapper)
+    known = [wrapper_codecs.CODECS.get(type(wrapper)) for wrapper in layers]
     if codec == "replay":
-        replay = ReplayCodec(env)
-        prove(replay, env, "It does not restart from its seed: register a codec for it.", info_keys)
+        pairs = [(w, make(w)) for w, make in zip(layers, known, strict=True) if make is not None]
+        replay = ReplayCodec(env, pairs)
+        advice = "It does not restart from its seed: register a codec for it."
+        replay.fingerprint = prove(replay, env, advice, info_keys)
         return replay
     base = env.unwrapped
-    maker, trusted, advice = _base_codec(base, codec)
+    maker, trusted, advice = _base_codec(base, codec, all(known))
     base_codec = maker(base)
     if not isinstance(base_codec, Codec):
         raise UnsupportedEnvError(
             f"codec: expected what makes a planvec.Codec, got a {type(base_codec).__name__} from {codec!r}"
         )
-    made = []
-    for wrapper in layers:
-        known = wrapper_codecs.CODECS.get(type(wrapper))
-        trusted = trusted and known is not None
-        made.append((known or CopiedWrapperCodec)(wrapper))
+    made = [(make or CopiedWrapperCodec)(wrapper) for make, wrapper in zip(known, layers, strict=True)]
+    trusted = trusted and not any(isinstance(w, wrapper_codecs.FUNCTIONS) for w in layers)
     observation, _ = env.reset(seed=0)
     stack = StackCodec(env, base_codec, made, observation)
-    if not trusted:
-        prove(stack, env, advice, info_keys)
+    stack.fingerprint = _attributes_digest(base) if trusted else prove(stack, env, advice, info_keys)
     stack.fresh_results = trusted
     return stack
 
 
-def _base_codec(base: Any, codec: CodecChoice) -> tuple[CodecMaker, bool, str]:
-    """What makes the codec, whether planvec has it for this very class, and advice if it fails."""
+def _attributes_digest(base: Any) -> bytes:
+    """A digest of what an environment of planvec's own families was made with (a map, a mass)."""
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(base).items()):
+        if isinstance(value, (bool, int, float, str, tuple, list, dict, np.ndarray, np.generic)):
+            digest.update(name.encode() + pickle.dumps(value))
+    return digest.digest()
+
+
+def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[CodecMaker, bool, str]:
+    """What makes the codec, whether planvec has it for this very class, and advice if it fails.
+
+    A wrapper that planvec does not know may change any attribute of the environment, so that all of
+    them have to be saved.
+    """
     if codec == "copied":
         return CopiedCodec, False, _COPY_ADVICE
     given = _registered.get(type(base)) if codec is None else codec
     if given is None:
-        builtin = _BUILTIN.get(type(base))
+        builtin = _BUILTIN.get(type(base)) if knows_wrappers else None
         return (builtin, True, _COPY_ADVICE) if builtin is not None else (CopiedCodec, False, _COPY_ADVICE)
     chosen: Any = Copied() if given is Copied else given  # type: ignore[comparison-overlap]
     if isinstance(chosen, Copied):

@@ -8,6 +8,7 @@ nothing but its own step.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.arrays import StateFormat
-from planvec.codecs.base import Outcome, Rows, StateCodec
+from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.generator import reseed_generator
 from planvec.saved_state import SavedState
 from planvec.space_arrays import own_copy
@@ -48,10 +49,14 @@ class ReplayCodec(StateCodec):
 
     Args:
         env: The outermost wrapper.
+        wrappers: Those that planvec knows, with their codecs, for what outlives a reset in them.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], wrappers: Sequence[tuple[Any, WrapperCodec]] = ()
+    ) -> None:
         self._env = env
+        self._wrappers = wrappers
         self._here: _Way | None = None
         self._observation: Any = None
         self.num_replayed_steps = 0
@@ -63,7 +68,11 @@ class ReplayCodec(StateCodec):
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         self._here = None
         packed = pickle.dumps(options)
+        for wrapper, codec in self._wrappers:
+            codec.begin(wrapper)
         observation, info = self._env.reset(seed=seed, options=pickle.loads(packed))
+        for wrapper, codec in self._wrappers:
+            codec.settle(wrapper)
         self._observation = own_copy(observation)
         self._here = _Way(seed, packed, ())
         return observation, info

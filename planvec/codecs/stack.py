@@ -187,12 +187,17 @@ class StackCodec(StateCodec):
         self._codec.begin(self._base)
         for wrapper, wrapper_codec in self._wrappers:
             wrapper_codec.begin(wrapper)
-        return self._env.reset(seed=seed, options=options)
+        result = self._env.reset(seed=seed, options=options)
+        for wrapper, wrapper_codec in self._wrappers:
+            wrapper_codec.settle(wrapper)
+        return result
 
     def reseed(self, seed: int) -> None:
         if self._draws:
             generator.reseed_generator(self._base, seed)
         self._codec.reseed(self._base, seed)
+        for number, (wrapper, wrapper_codec) in enumerate(self._wrappers):
+            wrapper_codec.reseed(wrapper, seed ^ (number + 1) << 40)
 
     def load(self, states: NDArray[Any]) -> Rows:
         if not self._is_fixed:

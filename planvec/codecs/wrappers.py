@@ -15,9 +15,10 @@ from gymnasium import Space, spaces, wrappers
 from numpy.typing import NDArray
 
 from planvec.codecs.base import WrapperCodec
+from planvec.codecs.copied import ADVICE, hidden_generator
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["CODECS", "TRANSPARENT", "refuse"]
+__all__ = ["CODECS", "FUNCTIONS", "TRANSPARENT", "refuse"]
 
 
 def _leaf(space: Space[Any]) -> tuple[Any, tuple[int, ...]] | None:
@@ -62,6 +63,27 @@ class TransformObservationCodec(StatelessCodec):
         return wrapper.observation(observation)
 
 
+class FunctionCodec(StatelessCodec):
+    """Wrappers that apply a function of the user's, which may draw from `np_random`.
+
+    Raises:
+        UnsupportedEnvError: The function holds a generator of its own.
+    """
+
+    draws = True
+
+    def __init__(self, wrapper: Any) -> None:
+        if hidden_generator(wrapper.func):
+            raise UnsupportedEnvError(
+                f"{type(wrapper).__name__}.func: a random generator is hidden inside this function, where "
+                f"it cannot be saved; draw from env.unwrapped.np_random. {ADVICE}"
+            )
+
+
+class ObservationFunctionCodec(FunctionCodec, TransformObservationCodec):
+    """The same for observations; called again to observe a state, it must give the same."""
+
+
 class TimeLimitCodec(StatelessCodec):
     """A `TimeLimit` below other wrappers (`stack` counts for an outermost one itself)."""
 
@@ -93,12 +115,15 @@ class RecordEpisodeStatisticsCodec(StatelessCodec):
 
     dtype = np.dtype([("episode_return", "<f8"), ("length", "<i8")])
 
+    def settle(self, wrapper: Any) -> None:
+        wrapper.episode_start_time = np.nan
+
     def get(self, wrapper: Any) -> Any:
         return float(wrapper.episode_returns), wrapper.episode_lengths
 
     def set(self, wrapper: Any, value: Any) -> None:
         wrapper.episode_returns, wrapper.episode_lengths = value
-        wrapper.episode_start_time = np.nan
+        self.settle(wrapper)
 
 
 class TimeAwareObservationCodec(TransformObservationCodec):
@@ -212,7 +237,11 @@ class NormalizeObservationCodec(WrapperCodec):
         return wrapper.obs_rms.mean, wrapper.obs_rms.var, wrapper.obs_rms.count
 
     def set(self, wrapper: Any, value: Any) -> None:
-        wrapper.obs_rms.mean, wrapper.obs_rms.var, wrapper.obs_rms.count = value
+        mean, var, wrapper.obs_rms.count = value
+        if not np.ndim(mean):  # a NumPy scalar, whose type decides the precision of what follows
+            assert self.dtype is not None
+            mean, var = self.dtype["mean"].type(mean), self.dtype["var"].type(var)
+        wrapper.obs_rms.mean, wrapper.obs_rms.var = mean, var
 
     def observe(self, wrapper: Any, observation: Any) -> Any:
         # As `observation()`, which would count the observation a second time.
@@ -291,6 +320,8 @@ class StickyActionCodec(WrapperCodec):
         return observation
 
 
+FUNCTIONS = (wrappers.TransformAction, wrappers.TransformObservation, wrappers.TransformReward)
+"""Wrappers that apply a function of the user's: known, but to be proved."""
 TRANSPARENT: tuple[type, ...] = (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
 """Wrappers that only check what they pass on, and can be left out while stepping."""
 
@@ -307,14 +338,15 @@ CODECS: dict[type, Callable[[Any], WrapperCodec]] = {
     wrappers.NormalizeObservation: NormalizeObservationCodec,
     wrappers.NormalizeReward: NormalizeRewardCodec,
     wrappers.StickyAction: StickyActionCodec,
+    wrappers.TransformAction: FunctionCodec,
+    wrappers.TransformReward: FunctionCodec,
+    wrappers.TransformObservation: ObservationFunctionCodec,
     **dict.fromkeys(
         (
             wrappers.RepeatAction,
-            wrappers.TransformAction,
             wrappers.ClipAction,
             wrappers.RescaleAction,
             wrappers.DiscretizeAction,
-            wrappers.TransformReward,
             wrappers.ClipReward,
         ),
         StatelessCodec,
@@ -322,7 +354,6 @@ CODECS: dict[type, Callable[[Any], WrapperCodec]] = {
     **dict.fromkeys((wrappers.AddWhiteNoise, wrappers.ObstructView), RenderNoiseCodec),
     **dict.fromkeys(
         (
-            wrappers.TransformObservation,
             wrappers.FilterObservation,
             wrappers.FlattenObservation,
             wrappers.GrayscaleObservation,

@@ -20,12 +20,11 @@ from planvec.workers.jobs import CallJob
 from planvec.workers.launch import GRACE_SECONDS
 from planvec.workers.link import Link
 from planvec.workers.promises import JobsPromise
-from planvec.workers.waiting import Watch
+from planvec.workers.waiting import START_SECONDS, Watch
 
 __all__ = ["DEFAULT_START_METHOD", "ExternalProcess", "close_all"]
 
 DEFAULT_START_METHOD = "spawn"
-_START_SECONDS = 60.0
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
 
@@ -67,7 +66,7 @@ class ExternalProcess(Link):
         _live.add(self)
         _register_exit()
 
-    def wait_ready(self, timeout: float | None = _START_SECONDS) -> EnvDescription | None:
+    def wait_ready(self, timeout: float | None = START_SECONDS) -> EnvDescription | None:
         """Wait until the object is made.
 
         Args:

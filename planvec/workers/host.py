@@ -22,7 +22,7 @@ from planvec.infos import Columns, check_picklable, decode_columns, encode_colum
 from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.workers.failures import Failure
-from planvec.workers.messages import Channel, Frame, close_parent_channels
+from planvec.workers.messages import Channel, Frame
 from planvec.workers.slab import Slab, Slot
 
 __all__ = ["DONE", "FAILED", "READY", "Call", "Loose", "RolloutOptions", "main"]
@@ -103,19 +103,16 @@ class RolloutOptions:
     discount: float
 
 
-def main(sock: socket.socket, memory: Any, factory: bytes, is_fork: bool) -> None:
+def main(sock: socket.socket, memory: Any, factory: bytes) -> None:
     """Run a worker: the target of the process.
 
     Args:
         sock: The worker's end of the pair.
         memory: Holds the file descriptor of the slab (`.detach()`).
         factory: The cloudpickled factory of the hosted object.
-        is_fork: Whether this process is a copy of the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if is_fork:
-        close_parent_channels()
     channel = Channel(sock)
     hosted = None
     try:
@@ -138,7 +135,9 @@ def main(sock: socket.socket, memory: Any, factory: bytes, is_fork: bool) -> Non
 def _open(channel: Channel, memory: int, factory: bytes) -> _Host | None:
     """Make the hosted object and report it, or what went wrong."""
     try:
-        hosted = cloudpickle.loads(factory)()
+        make = cloudpickle.loads(factory)
+        _adopt_classes()
+        hosted = make()
         describe = getattr(hosted, "describe", None)
         description = describe() if callable(describe) else None
         payload = cloudpickle.dumps(description)
@@ -148,6 +147,19 @@ def _open(channel: Channel, memory: int, factory: bytes) -> _Host | None:
         return None
     channel.send(Frame(0, READY, payload=payload))
     return host
+
+
+def _adopt_classes() -> None:
+    """Let classes of the user's script be found by name, as they are in the parent.
+
+    cloudpickle has sent them by value; states and infos that hold instances of them are pickled by
+    name, so that their bytes are the same in every process.
+    """
+    tracked = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
+    main_module = sys.modules["__main__"]
+    for cls in list(tracked):
+        if cls.__module__ == "__main__" and "." not in cls.__qualname__:
+            vars(main_module).setdefault(cls.__qualname__, cls)
 
 
 class _Host:
@@ -195,6 +207,7 @@ class _Host:
 
     def _call(self, frame: Frame) -> bytes:
         call: Call = cloudpickle.loads(frame.payload)
+        _adopt_classes()
         if call.kind == "set":
             setattr(self._hosted, call.name, *call.args)
             return b""

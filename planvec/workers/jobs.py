@@ -37,6 +37,7 @@ class Job(ABC):
         first_row: Where its rows begin in the batch.
         num_rows: How many it has.
         error: Why it failed, once it is done.
+        is_pure: Whether it may be sent again after a crash.
         num_attempts: How often it was sent.
         num_lost: How often it was sent to a worker that had died before.
     """
@@ -47,15 +48,11 @@ class Job(ABC):
         self.rows = rows
         self.first_row = first_row if rows is None else rows.start
         self.num_rows = 0 if rows is None else rows.stop - rows.start
+        self.is_pure = rows is not None
         self.is_done = False
         self.error: PlanvecError | None = None
         self.num_attempts = 0
         self.num_lost = 0
-
-    @property
-    def is_pure(self) -> bool:
-        """Whether it may be sent again after a crash."""
-        return self.rows is not None
 
     @abstractmethod
     def write(self, slot: Slot | None) -> bytes:

@@ -15,7 +15,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 from planvec.workers import host
-from planvec.workers.messages import Channel
+from planvec.workers.messages import Channel, close_parent_channels
 from planvec.workers.slab import open_memory
 
 __all__ = ["GRACE_SECONDS", "Child"]
@@ -41,6 +41,23 @@ class _InheritedMemory:
 
 def _identity(handle: Any) -> Any:
     return handle
+
+
+def _forget_the_parent() -> None:
+    """In a forked child: what the parent holds is not the child's.
+
+    A child that kept the parent's ends of the channels would keep workers from noticing that the
+    parent has died; one that used them would mix up the answers. The lock may have been held.
+    """
+    global _starting
+    _starting = threading.Lock()
+    close_parent_channels()
+    for child in list(_children):
+        child.is_foreign = True
+
+
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+_hooks: list[str] = []
 
 
 @contextlib.contextmanager
@@ -74,14 +91,26 @@ class Child:
         factory: The cloudpickled factory of the hosted object.
         start_method: "spawn", "forkserver" or "fork".
         name: For process listings.
+
+    Attributes:
+        channel: To the child.
+        memory: File descriptor of the slab.
+        handle: File descriptor that becomes readable when the child dies.
+        is_foreign: Whether this is a forked copy of the process that it belongs to.
+        end: Ends the child and lets go of all that belonged to it; may be called again.
     """
 
     def __init__(self, factory: bytes, start_method: str, name: str) -> None:
         ours, theirs = socket.socketpair()
+        self.is_foreign = False
+        _children.add(self)
+        if not _hooks and hasattr(os, "register_at_fork"):
+            _hooks.append("fork")
+            os.register_at_fork(after_in_child=_forget_the_parent)
         self.memory = open_memory()
         self.channel = Channel(ours, _STALL_SECONDS)
         context: Any = multiprocessing.get_context(start_method)
-        arguments = (theirs, _InheritedMemory(self.memory), factory, start_method == "fork")
+        arguments = (theirs, _InheritedMemory(self.memory), factory)
         self._process = context.Process(target=host.main, name=name, args=arguments)
         try:
             with _hidden_main():
@@ -105,15 +134,17 @@ class Child:
 
     def is_alive(self) -> bool:
         """Whether the process still runs."""
-        return bool(self._process.is_alive())
+        return not self.is_foreign and bool(self._process.is_alive())
 
     def kill(self) -> None:
         """Kill the process at once."""
-        self._process.kill()
+        if not self.is_foreign:
+            self._process.kill()
 
     def join(self, seconds: float) -> None:
         """Wait for the process to end."""
-        self._process.join(seconds)
+        if not self.is_foreign:
+            self._process.join(seconds)
 
     def how_it_ended(self) -> str:
         """For messages: waits for the exit code, and kills what has stopped answering."""

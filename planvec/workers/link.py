@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from planvec.errors import (
     ClosedError,
+    EnvError,
     InvalidBatchError,
     PlanvecError,
     UnsupportedEnvError,
@@ -38,12 +39,20 @@ from planvec.workers.launch import Child
 from planvec.workers.messages import Frame
 from planvec.workers.slab import NUM_SLOTS, Slab, Slot
 
-__all__ = ["Link", "Supervisor"]
+__all__ = ["DIFFERENT", "Link", "Supervisor"]
 
+_UNREADABLE = (pickle.UnpicklingError, ImportError, AttributeError, TypeError, ValueError, LookupError)
+"""What unpickling raises where a class is missing."""
 _MAX_LOST = 3
 """How often a job may find its worker dead already before it counts as the cause."""
 _SMALL = 32 << 10
 """A frame below this size fits into the socket's buffer, so sending it never waits for the worker."""
+
+DIFFERENT = (
+    "results would depend on the worker. A factory must make the same one in every process; give what it "
+    "draws at random (a map, say) a fixed value"
+)
+"""Why a difference between the environments of two processes is refused."""
 
 Supervisor = Callable[["Link", PlanvecError, Job | None, list[Job]], list[Job]]
 """Told that a process is gone, with the job at work and all that were not done; returns those to fail."""
@@ -86,6 +95,7 @@ class Link:
         self.is_closed = False
         self._factory = factory
         self._start_method = start_method
+        self._fingerprint: bytes | None = None
         self._tickets = 0
         self._busy_since = 0.0
         self._waiting: deque[Job] = deque()
@@ -101,6 +111,7 @@ class Link:
         self.description: EnvDescription | None = None
         self.is_ready = False
         self._child = Child(self._factory, self._start_method, self.name)
+        self._started_at = time.monotonic()
         self.failure: PlanvecError | None = None
         self.generation += 1
 
@@ -147,6 +158,10 @@ class Link:
         """Raise if the process is closed or gone."""
         if self.is_closed:
             raise ClosedError(f"{self.name} was closed")
+        if self._child.is_foreign:
+            raise ClosedError(
+                f"{self.name} belongs to the process that this one was forked from; open another one here"
+            )
         if self.failure is not None:
             raise self.failure
 
@@ -169,6 +184,10 @@ class Link:
         `generation` changes whenever these do.
         """
         return () if self._is_gone else (self._child.channel.fileno(), self._child.handle)
+
+    def seconds_starting(self, now: float) -> float:
+        """How long it has been starting; 0 once it is ready. Args: now: `time.monotonic()`."""
+        return 0.0 if self.is_ready or self._is_gone else now - self._started_at
 
     def seconds_busy(self, now: float) -> float:
         """How long the request at work has been there. Args: now: `time.monotonic()`."""
@@ -243,7 +262,14 @@ class Link:
                 error.__cause__ = cause
             self.give_up(error)
             return
+        known = self._fingerprint
         self.description = pickle.loads(frame.payload)
+        self._fingerprint = getattr(self.description, "fingerprint", b"")
+        if known not in (None, self._fingerprint):
+            self.give_up(
+                WorkerStartError(f"{self.name} was restarted and made another environment: {DIFFERENT}")
+            )
+            return
         if isinstance(self.description, EnvDescription):
             slab = Slab(self.description, self._child.memory)
             self._slots, self.capacity = slab.slots, slab.capacity
@@ -257,10 +283,16 @@ class Link:
             return
         slot = self._slots[slot_index] if job.rows else None
         self._busy_since = time.monotonic()
-        if frame.verb == host.FAILED:
-            job.error = pickle.loads(frame.payload).revive(job.first_row)
-        else:
-            job.read(slot, frame.payload)
+        try:
+            if frame.verb == host.FAILED:
+                job.error = pickle.loads(frame.payload).revive(job.first_row)
+            else:
+                job.read(slot, frame.payload)
+        except _UNREADABLE as error:
+            job.error = EnvError(
+                f"{job.describe()}: the answer cannot be read in this process "
+                f"({type(error).__name__}: {error}); leave infos of such types out with info_keys="
+            )
         job.is_done = True
         self._sent.popleft()
         if slot is not None:
@@ -280,6 +312,12 @@ class Link:
     @property
     def _is_gone(self) -> bool:
         return self.is_closed or self.failure is not None
+
+    def give_up_starting(self, seconds: float) -> None:
+        """Give up on a process that does not get ready."""
+        with self.lock:
+            self._child.kill()
+            self.give_up(WorkerStartError(f"{self.name} was not ready within {seconds:g} s"))
 
     def time_out(self, seconds: float) -> None:
         """Give up on the request at work: kill the process."""

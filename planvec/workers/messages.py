@@ -79,10 +79,13 @@ class Channel:
         """
         ticket, verb, slot, num_rows, payload = frame
         data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
-        if payload:
-            self._socket.sendall(data)
-        else:
-            os.write(self._fd, data)  # so few bytes always fit, and go in one piece
+        try:
+            if not payload:
+                os.write(self._fd, data)  # so few bytes go in one piece, or not at all
+                return
+        except BlockingIOError:  # a large frame before this one is still being read
+            pass
+        self._socket.sendall(data)
 
     def receive(self) -> Frame | None:
         """Read a frame; None where there is none, and the channel does not wait.

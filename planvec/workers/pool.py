@@ -19,7 +19,7 @@ from planvec.transitions import Rollouts, Transitions
 from planvec.workers.external_process import ExternalProcess, close_all
 from planvec.workers.host import Call
 from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, Sink, StepJob
-from planvec.workers.link import Link
+from planvec.workers.link import DIFFERENT, Link
 from planvec.workers.promises import JobsPromise
 from planvec.workers.waiting import Watch
 
@@ -117,6 +117,7 @@ class Pool:
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the first worker's environment and wait for its value."""
         job = CallJob(Call(name, args, kwargs))
+        job.is_pure = name == "reset"  # its seed is always given
         self._submit(self.processes[0], job)
         return self._promise([job], lambda: job.value).result()
 
@@ -150,9 +151,9 @@ class Pool:
             for wave in _waves(rows, process.capacity):
                 jobs.append(make(wave))
                 self._submit(process, jobs[-1])
-        if keep:
+        if keep:  # even those that were sent: they are sent again if their worker dies
             for job in jobs:
-                if not job.num_attempts or self._max_restarts:
+                if not job.is_done:
                     job.keep()
         self.stats.num_rows += num_rows
         self.stats.num_chunks += len(jobs)
@@ -221,5 +222,9 @@ def _agreed(
                     f"workers: {process.name} made another environment than the first: its {name} is "
                     f"{other}, not {one}"
                 )
+        if description.fingerprint != first.fingerprint:
+            raise WorkerStartError(
+                f"workers: {process.name} made another environment than the first: {DIFFERENT}"
+            )
     assert first is not None
     return first

@@ -42,7 +42,9 @@ class JobsPromise(Promise[T]):
         for job in self._jobs:  # the first row that failed, whichever failed first
             if job.error is not None:
                 raise job.error
-        if self._finish is not None:
-            self._value, self._finish = self._finish(), None
+        finish = self._finish
+        if finish is not None:  # twice from two threads gives the same
+            self._value = finish()
+            self._finish = None
         value: T = self._value
         return value

@@ -11,8 +11,10 @@ from planvec.errors import WorkerTimeoutError
 from planvec.workers.link import Link
 from planvec.workers.messages import SPIN_SECONDS, yield_core
 
-__all__ = ["Watch"]
+__all__ = ["START_SECONDS", "Watch"]
 
+START_SECONDS = 60.0
+"""How long a process may take to make its object."""
 _MAX_PATIENCE = 0.5
 """Seconds. Another thread may have replaced a worker meanwhile, whose channel is then not watched."""
 
@@ -97,6 +99,8 @@ class Watch:
             WorkerTimeoutError: `timeout` has passed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        if deadline is not None:
+            self.pump()  # what has arrived counts, however short the timeout
         while not is_done():
             if deadline is not None and time.monotonic() >= deadline:
                 raise WorkerTimeoutError(
@@ -155,8 +159,9 @@ class Watch:
         return max(0.0, min(waits))
 
     def _time_out(self) -> None:
-        if self._job_timeout is not None:
-            now = time.monotonic()
-            for process in self._processes:
-                if process.seconds_busy(now) >= self._job_timeout:
-                    process.time_out(self._job_timeout)
+        now = time.monotonic()
+        for process in self._processes:
+            if process.seconds_starting(now) >= START_SECONDS:
+                process.give_up_starting(START_SECONDS)
+            elif self._job_timeout is not None and process.seconds_busy(now) >= self._job_timeout:
+                process.time_out(self._job_timeout)
