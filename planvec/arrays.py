@@ -259,6 +259,8 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
     if array.dtype.kind not in kinds:
         raise InvalidBatchError(f"{name}: expected dtype {space.dtype}, got {array.dtype}")
     low, high = _bounds(space)
+    if space.dtype.kind == "f":  # compared as the environment will see it
+        array = array.astype(space.dtype, copy=False)
     # Written so that NaN, which compares false with everything, is outside.
     inside = (array >= low) & (array <= high)
     if not inside.all():

@@ -144,8 +144,9 @@ class PlanEnv:
         self._check_open()
         seed = secrets.randbits(32) if seed is None else check_seed(seed)
         try:
-            observation, info = self._codec.reset(seed, copy.deepcopy(options))
-            value = self._codec.get(own_copy(observation))
+            with self.rows.lock:
+                observation, info = self._codec.reset(seed, copy.deepcopy(options))
+                value = self._codec.get(own_copy(observation))
         except BaseException as error:
             raise self.rows.env_error(error, None) from error
         states = np.zeros(1, self.state_dtype)
@@ -299,8 +300,9 @@ class PlanEnv:
         frames = []
         for row, value in enumerate(self._codec.load(states).values):
             try:
-                self._codec.set(value)
-                frames.append(self._env.render())
+                with self.rows.lock:
+                    self._codec.set(value)
+                    frames.append(self._env.render())
             except BaseException as error:
                 raise self.rows.env_error(error, row) from error
         return frames

@@ -222,8 +222,12 @@ def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> No
         stacked = np.array(rows)
     except ValueError:  # rows of different shapes
         stacked = None
-    # Compared before it is assigned: NumPy would broadcast a (1,) observation into (3,).
-    if stacked is not None and stacked.shape == out.shape and _fits(space, stacked):
+    # Compared before it is assigned: NumPy would broadcast a (1,) observation into (3,). And each dtype
+    # by itself: rows of several are promoted to one, which would depend on how the batch was cut.
+    is_alike = not isinstance(space, spaces.Box) or {getattr(row, "dtype", None) for row in rows} == {
+        space.dtype
+    }
+    if stacked is not None and is_alike and stacked.shape == out.shape and _fits(space, stacked):
         out[...] = stacked
         return
     for index, row in enumerate(rows):

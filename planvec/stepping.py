@@ -6,6 +6,7 @@ Letters: B rows, H horizon.
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,8 +75,14 @@ class Outputs:
             self.rewards,
             self.terminated,
             self.truncated,
-            {**vector_infos(columns), "num_steps": self.num_steps},
+            {**_without_mask(vector_infos(columns)), "num_steps": self.num_steps},
         )
+
+
+def _without_mask(infos: dict[str, Any]) -> dict[str, Any]:
+    """An environment's own "num_steps" gives way to planvec's, which every row has."""
+    infos.pop("_num_steps", None)
+    return infos
 
 
 class RowStepper:
@@ -86,6 +93,9 @@ class RowStepper:
         action_space: The space of one action.
         observation_space: The space of one observation.
         info_keys: The info keys to keep; None keeps all.
+
+    Attributes:
+        lock: Held while rows are stepped: there is one environment, and perhaps several threads.
     """
 
     def __init__(
@@ -99,6 +109,7 @@ class RowStepper:
         self._action_space = action_space
         self._observation_space = observation_space
         self._info_keys = None if info_keys is None else tuple(info_keys)
+        self.lock = threading.RLock()
 
     def step(self, batch: Batch, out: Outputs) -> Columns:
         """Step checked rows and write what comes out into `out`.
@@ -115,7 +126,8 @@ class RowStepper:
         seeds = None if batch.seeds is None else batch.seeds.tolist()
         found = _Found(self._codec.load(batch.states), want_values=out.new_states is not None)
         try:
-            self._step_each(found, actions, batch.dt.tolist(), seeds)
+            with self.lock:
+                self._step_each(found, actions, batch.dt.tolist(), seeds)
             found.write(self._codec, self._observation_space, out)
             return stack_columns(found.infos, self._info_keys)
         except BaseException as error:
@@ -169,7 +181,8 @@ class RowStepper:
             return
         found = _Found(self._codec.load(plan.states), want_values=True)
         returns: list[float] = []
-        self._roll_each(found, plan, returns)
+        with self.lock:
+            self._roll_each(found, plan, returns)
         self._codec.dump(found.after(), out.final_states)
         out.returns[:], out.num_steps[:] = returns, found.num_steps
         out.terminated[:], out.truncated[:] = found.terminated, found.truncated
@@ -217,9 +230,10 @@ class RowStepper:
         """
         observations: list[Any] = []
         try:
-            for value in self._codec.load(states).values:
-                self._codec.set(value)
-                observations.append(own_copy(self._codec.observe()))
+            with self.lock:
+                for value in self._codec.load(states).values:
+                    self._codec.set(value)
+                    observations.append(own_copy(self._codec.observe()))
             space_arrays.stack_rows(self._observation_space, observations, out)
         except BaseException as error:
             raise self.env_error(error, len(observations)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from compare import assert_same
+from compare import assert_same, same_states
 from environments import (
     STATEFUL,
     EzRocket,
@@ -349,6 +350,173 @@ def test_a_subclass_does_not_inherit_a_codec_by_accident() -> None:
         assert isinstance(env._codec._codec, CopiedCodec)  # type: ignore[attr-defined]
         state = env.step_batch([1]).new_states[0]
         assert env.step_batch([1, 1], np.repeat(state, 2)).rewards.tolist() == [2.0, 2.0]
+
+
+# -- purity, where it is easily lost ------------------------------------------------------------------
+
+
+def agree(factory: Callable[[], Any], num_rows: int = 6, **options: Any) -> None:
+    """Two rounds of steps from one state are the same in this process, in one worker and in two."""
+    results = []
+    for num_workers in (0, 1, 2):
+        with planvec.make(factory, num_workers=num_workers, start_method="fork") as env:
+            actions = np.arange(num_rows) % env.action_space.n
+            first = env.step_batch(actions, env.reset(seed=3, **options).state, dt=2)
+            second = env.step_batch(actions[::-1], first.new_states)
+            assert_same(env.observe(second.new_states), second.observations)
+            results.append((first, second))
+    for first, second in results[1:]:
+        for got, expected in ((first, results[0][0]), (second, results[0][1])):
+            assert same_states(got.new_states, expected.new_states)
+            assert_same(got.observations, expected.observations)
+            assert_same(got.rewards, expected.rewards)
+
+
+def test_a_function_in_a_wrapper_may_draw_from_np_random() -> None:
+    def factory() -> Any:
+        env = gymnasium.make("CartPole-v1")
+        return wrappers.TransformReward(env, lambda r: r + float(env.unwrapped.np_random.normal()))
+
+    agree(factory)
+
+
+def test_a_generator_hidden_in_the_function_of_a_wrapper_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(planvec.UnsupportedEnvError, match="func: a random generator is hidden"):
+        PlanEnv(wrappers.TransformReward(env, lambda r: r + rng.normal()))
+
+
+def test_observations_in_one_buffer_do_not_run_into_each_other() -> None:
+    def factory() -> Any:
+        buffer = np.zeros(4, np.float32)
+
+        def double(observation: Any) -> Any:
+            np.multiply(observation, 2, out=buffer)
+            return buffer
+
+        return wrappers.TransformObservation(gymnasium.make("CartPole-v1"), double, None)
+
+    agree(factory)
+
+
+class Gravity(gymnasium.Wrapper):
+    """Changes the environment below it, where the options ask for it."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if options:
+            self.unwrapped.gravity = options["gravity"]  # type: ignore[attr-defined]
+        return self.env.reset(seed=seed)
+
+
+def test_what_an_unknown_wrapper_changes_below_it_is_part_of_the_state() -> None:
+    agree(lambda: Gravity(gymnasium.make("CartPole-v1")), options={"gravity": 30.0})
+    with PlanEnv(lambda: Gravity(gymnasium.make("CartPole-v1"))) as env:
+        env.reset(seed=0, options={"gravity": 30.0})
+        env.reset(seed=0)
+        assert env.env.unwrapped.gravity == 9.8  # type: ignore[attr-defined]
+
+
+class Growing(Counting):
+    """Attributes come in the order of the actions, and one is a set of strings."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.seen: set[str] = {"start"}
+        for name in ("p", "q"):
+            vars(self).pop(name, None)
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        setattr(self, "pq"[action], self.time)
+        self.seen = self.seen | {f"step {self.time}", f"action {action}"}
+        return super().step(action)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_the_bytes_of_a_copied_state_do_not_tell_where_it_was_made(method: str) -> None:
+    states = []
+    for num_workers in (0, 2):
+        with planvec.make(Growing, num_workers=num_workers, start_method=method) as env:
+            out = env.step_batch([0, 1, 0, 1])
+            states.append(env.step_batch([1, 1, 0, 0], out.new_states).new_states)
+    assert same_states(states[0], states[1])
+
+
+class DeepGenerators(Counting):
+    """Generators of three kinds, none of them where Gymnasium keeps its own."""
+
+    observation_space = spaces.Box(0, 1, (3,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gymnasium.Env.reset(self, seed=seed)
+        self.one = random.Random(seed)
+        self.others = {"new": np.random.default_rng(seed), "old": np.random.RandomState(seed)}
+        return np.zeros(3), {}
+
+    def step(self, action: Any) -> Any:
+        drawn = [self.one.random(), self.others["new"].random(), self.others["old"].random_sample()]  # type: ignore[union-attr]
+        return np.array(drawn), 0.0, False, False, {}
+
+
+def test_seeds_reach_generators_of_any_kind_and_depth() -> None:
+    with PlanEnv(DeepGenerators) as env:
+        seeds = np.array([5, 6, 5], np.uint64)
+        out = env.step_batch([0, 0, 0], seeds=seeds)
+        assert_same(out.observations[0], out.observations[2])
+        assert (out.observations[0] != out.observations[1]).all()
+
+
+def test_normalising_a_single_number_keeps_its_precision() -> None:
+    def factory() -> Any:
+        space = spaces.Box(-8, 8, (), np.float32)
+        env = wrappers.TransformObservation(gymnasium.make("Pendulum-v1"), lambda o: np.float32(o[2]), space)
+        return wrappers.NormalizeObservation(env)
+
+    reference = factory()
+    reference.reset(seed=0)
+    with PlanEnv(factory) as env:
+        env.reset(seed=0)
+        for _ in range(40):
+            action = np.array([0.7], np.float32)
+            assert_same(env.step(action)[0], reference.step(action)[0])
+
+
+def test_wrappers_that_remember_work_over_copies_and_replays() -> None:
+    for codec in ("copied", "replay"):
+        for wrap in (wrappers.RecordEpisodeStatistics, wrappers.NormalizeObservation):
+            with PlanEnv(lambda wrap=wrap: wrap(gymnasium.make("CartPole-v1")), codec=codec) as env:
+                out = env.step_batch([0, 1], dt=300)
+                assert out.terminated.all()
+
+
+class Lists(Counting):
+    """Observes lists, of floats or of integers."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float64)
+
+    def reset(self, **kwargs: Any) -> Any:
+        super().reset(**kwargs)
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        observation = [[1.5, 0.0], [0, 0]][action] if self.armed else np.zeros(2)
+        return observation, 0.0, False, False, {}
+
+    armed = False
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_whether_an_observation_is_accepted_does_not_depend_on_its_neighbours(num_workers: int) -> None:
+    class Armed(Lists):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            self.armed = bool(options)
+            return Lists.reset(self, seed=seed)
+
+    with planvec.make(Armed, num_workers=num_workers, start_method="fork") as env:
+        state = env.reset(seed=0, options={"armed": True}).state
+        assert env.step_batch([0, 0], state).observations.tolist() == [[1.5, 0.0]] * 2
+        with pytest.raises(planvec.EnvError, match="row 1, action 1: observation: .* dtype int64"):
+            env.step_batch([0, 1], state)
 
 
 # -- wrappers on wrappers --------------------------------------------------------------------------

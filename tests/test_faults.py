@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
 from environments import ARMED, Faulty, fault
+from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
@@ -306,6 +308,20 @@ def test_workers_that_made_different_environments_are_refused() -> None:
         planvec.BatchEnv(workers)
 
 
+def test_workers_whose_factory_draws_at_random_are_refused() -> None:
+    def random_lake() -> Any:
+        desc = generate_random_map(8, seed=os.getpid())
+        return gymnasium.make("FrozenLake-v1", desc=desc)
+
+    with pytest.raises(planvec.WorkerStartError, match="results would depend on the worker"):
+        quick(random_lake)
+    with quick(random_lake, num_workers=1, max_restarts=1) as env:
+        env.workers[0].kill()
+        wait_until_dead([env.workers[0].pid], 5)
+        with pytest.raises(planvec.WorkerStartError, match="was restarted and made another environment"):
+            env.step_batch([0, 1])
+
+
 # -- closing (23, 24, 25, 27) ----------------------------------------------------------------------
 
 
@@ -372,6 +388,26 @@ def test_a_killed_parent_leaves_no_worker(method: str) -> None:
     assert wait_until_dead(pids, 2.0) == []
 
 
+def test_a_fork_of_the_parent_can_neither_use_nor_disturb_its_workers() -> None:
+    with quick("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        expected = env.step_batch([0, 1, 1], state)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                env.step_batch([0, 1, 1], state)
+            except planvec.ClosedError:
+                env.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        again = env.step_batch([0, 1, 1], state)
+        assert same_states(again.new_states, expected.new_states)
+        assert env.stats.restarts == 0
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_an_interpreter_exits_quietly_with_a_promise_pending(method: str) -> None:
     rest = "promise = env.step_batch(np.full(2, fault('hang')), state, blocking=False)"
@@ -410,6 +446,26 @@ def test_arrays_changed_after_the_call_do_not_change_a_promise() -> None:
         promise = env.step_batch(actions, states, blocking=False)
         actions[:], states[:] = 0, np.zeros(1, states.dtype)
         assert same_states(promise.result().new_states, expected.new_states)
+
+
+def test_a_promise_that_outlives_a_crash_keeps_the_arrays_that_it_was_given() -> None:
+    with quick(num_workers=1) as env:
+        state = armed(env, 1)[0]
+        doomed = env.step_batch([fault("sigkill")], state, blocking=False)
+        actions = np.zeros(3, int)
+        innocent = env.step_batch(actions, state, blocking=False)
+        actions[:] = fault("exception")
+        with pytest.raises(planvec.WorkerCrashedError):
+            doomed.result()
+        assert innocent.result().rewards.tolist() == [1.0] * 3
+
+
+def test_a_promise_that_is_kept_can_be_taken_with_no_time_at_all() -> None:
+    with quick("CartPole-v1") as env:
+        promise = env.step_batch([0, 1], blocking=False)
+        while not promise.done():
+            pass
+        assert len(promise.result(timeout=0).rewards) == 2
 
 
 def test_a_promise_that_is_not_ready_in_time_stays_valid() -> None:

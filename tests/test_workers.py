@@ -172,6 +172,7 @@ def test_an_idle_pool_uses_no_cpu() -> None:
 # -- how people start Python -----------------------------------------------------------------------
 
 SCRIPT = """
+import enum
 import gymnasium
 import numpy as np
 import planvec
@@ -203,6 +204,31 @@ offset = 0
 
 def factory():
     return Mine() if offset == 0 else None
+
+class Crate:
+    def __init__(self, weight):
+        self.weight = weight
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Depot(Mine):
+    # No codec: copied, with classes of this script in its state and in its infos.
+    def reset(self, **kwargs):
+        self.crate = Crate(0)
+        return super().reset(**kwargs)
+    def step(self, action):
+        self.crate = Crate(self.crate.weight + int(action))
+        return (*super().step(action)[:1], float(self.crate.weight), False, False, {"colour": Colour.RED})
+
+states = []
+for num_workers in (0, 2):
+    with planvec.make(Depot, num_workers=num_workers, start_method=METHOD) as env:
+        out = env.step_batch(np.array([0, 1, 2]), dt=2)
+        assert out.rewards.tolist() == [0.0, 3.0, 6.0], out
+        assert list(out.infos["colour"]) == [Colour.RED] * 3
+        states.append(out.new_states.tolist())
+assert states[0] == states[1]
 
 for source in (factory, lambda: Mine(), "Mine-v0"):
     with planvec.make(source, num_workers=2, start_method=METHOD) as env:

@@ -133,7 +133,7 @@ def _digest(walk: _Walk) -> bytes:
     for _, outcome in walk.steps[:_MIN_STEPS]:
         if outcome is not None:
             observation, reward, terminated, truncated, _ = outcome
-            digest.update(repr((observation, float(reward), bool(terminated), bool(truncated))).encode())
+            digest.update(repr((observation, reward, bool(terminated), bool(truncated))).encode())
     return digest.digest()
 
 
