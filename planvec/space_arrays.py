@@ -210,6 +210,14 @@ def _fits(space: Space[Any], stacked: NDArray[Any]) -> bool:
     return stacked.dtype.kind in "iub"
 
 
+def _all_of(dtype: Any, rows: Sequence[Any]) -> bool:
+    """Whether all rows are arrays (or NumPy scalars) of this dtype."""
+    try:
+        return [row.dtype for row in rows].count(dtype) == len(rows)
+    except AttributeError:
+        return False
+
+
 def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> None:
     if not len(rows):
         return
@@ -224,9 +232,7 @@ def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> No
         stacked = None
     # Compared before it is assigned: NumPy would broadcast a (1,) observation into (3,). And each dtype
     # by itself: rows of several are promoted to one, which would depend on how the batch was cut.
-    is_alike = not isinstance(space, spaces.Box) or {getattr(row, "dtype", None) for row in rows} == {
-        space.dtype
-    }
+    is_alike = not isinstance(space, spaces.Box) or _all_of(space.dtype, rows)
     if stacked is not None and is_alike and stacked.shape == out.shape and _fits(space, stacked):
         out[...] = stacked
         return

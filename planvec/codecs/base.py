@@ -65,6 +65,10 @@ class _Fields:
 class Codec(_Fields, ABC):
     """Saves and restores one class of environments (the unwrapped one).
 
+    Attributes:
+        constants: Names of attributes that never change after the environment was made, but may differ
+            from one to another (a map, a mass). Worker processes in which they differ are refused.
+
     For an environment of your own, state the fields and how to read and write them::
 
         class RocketCodec(planvec.Codec):
@@ -83,6 +87,8 @@ class Codec(_Fields, ABC):
     arrays. What `get` returns must not change when the environment steps on: copy arrays that it changes in
     place. One codec serves one environment; it is made with that environment, before any reset.
     """
+
+    constants: tuple[str, ...] = ()
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         """Look at the new environment once, for what is constant in it.

@@ -52,6 +52,18 @@ class _Physics(Codec):
 
 class CartPoleCodec(_Physics):
     size = 4
+    constants = (
+        "gravity",
+        "masscart",
+        "masspole",
+        "length",
+        "force_mag",
+        "tau",
+        "kinematics_integrator",
+        "theta_threshold_radians",
+        "x_threshold",
+        "_sutton_barto_reward",
+    )
 
     def set(self, env: Any, value: Any) -> None:
         env.state = value
@@ -64,10 +76,13 @@ class CartPoleCodec(_Physics):
 
 class MountainCarCodec(_Physics):
     size = 2
+    constants = ("goal_position", "goal_velocity", "force", "gravity", "max_speed")
 
 
 class PendulumCodec(_Physics):
     """`last_u`, the torque, is what `render` draws."""
+
+    constants = ("g", "m", "l", "dt", "max_speed", "max_torque")
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.dtype = np.dtype([("physics", "<f8", 2), ("torque", "<f4"), ("has_torque", "?")])
@@ -114,6 +129,7 @@ class _MixedPrecision(Codec):
 
 class ContinuousMountainCarCodec(_MixedPrecision):
     size = 2
+    constants = ("goal_position", "goal_velocity", "power", "max_speed")
     draws = False
 
     def observe(self, env: Any) -> Any:
@@ -122,6 +138,7 @@ class ContinuousMountainCarCodec(_MixedPrecision):
 
 class AcrobotCodec(_MixedPrecision):
     size = 4
+    constants = ("dt", "torque_noise_max", "book_or_nips", "AVAIL_TORQUE", "MAX_VEL_1", "MAX_VEL_2")
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from planvec.codecs import classic_control, toy_text
 from planvec.codecs import wrappers as wrapper_codecs
@@ -109,18 +108,18 @@ def codec_for(
     trusted = trusted and not any(isinstance(w, wrapper_codecs.FUNCTIONS) for w in layers)
     observation, _ = env.reset(seed=0)
     stack = StackCodec(env, base_codec, made, observation)
-    stack.fingerprint = _attributes_digest(base) if trusted else prove(stack, env, advice, info_keys)
+    stack.fingerprint = _digest_of_constants(base_codec, base)
+    if not trusted:
+        stack.fingerprint += prove(stack, env, advice, info_keys)
     stack.fresh_results = trusted
     return stack
 
 
-def _attributes_digest(base: Any) -> bytes:
-    """A digest of what an environment of planvec's own families was made with (a map, a mass)."""
-    digest = hashlib.sha256()
-    for name, value in sorted(vars(base).items()):
-        if isinstance(value, (bool, int, float, str, tuple, list, dict, np.ndarray, np.generic)):
-            digest.update(name.encode() + pickle.dumps(value))
-    return digest.digest()
+def _digest_of_constants(codec: Codec, base: Any) -> bytes:
+    # Never by vars(base): once its __dict__ was asked for, CPython reads the attributes of an object
+    # more slowly for good, which made CartPole's steps 15 % slower.
+    constants = [getattr(base, name) for name in codec.constants]
+    return hashlib.sha256(pickle.dumps(constants)).digest()
 
 
 def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[CodecMaker, bool, str]:

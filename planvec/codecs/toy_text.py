@@ -24,6 +24,7 @@ class GridCodec(Codec):
     """FrozenLake and CliffWalking: the cell."""
 
     dtype = np.dtype([("cell", "<i8"), ("last_action", "i1")])
+    constants = ("P",)
 
     def get(self, env: Any) -> Any:
         return env.s, _NONE if env.lastaction is None else env.lastaction
@@ -39,6 +40,7 @@ class GridCodec(Codec):
 class TaxiCodec(Codec):
     """The encoded cell, passenger and destination; whether the passenger may still change it."""
 
+    constants = ("P", "fickle_passenger", "fickle_probability")
     dtype = np.dtype([("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")])
 
     def get(self, env: Any) -> Any:
@@ -55,6 +57,8 @@ class TaxiCodec(Codec):
 
 class BlackjackCodec(Codec):
     """Both hands, padded with zeros. No hand grows beyond 22 cards: it would hold 22 aces."""
+
+    constants = ("natural", "sab")
 
     dtype = np.dtype([("player", "i1", 22), ("dealer", "i1", 22), ("top_suit", "<U1"), ("top_value", "<U2")])
 
