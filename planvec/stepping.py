@@ -161,7 +161,8 @@ class RowStepper:
                 reward = float(reward) + float(more)
                 count += 1
             if not fresh:
-                observation, info = own_copy(observation), own_copy(info)
+                observation = own_copy(observation)
+                info = own_copy(info) if info else None
             if get_state is not None:
                 found.values.append(get_state(observation))
             found.observations.append(observation)
