@@ -162,7 +162,7 @@ class RowStepper:
                 count += 1
             if not fresh:
                 observation = own_copy(observation)
-                info = own_copy(info) if info else None
+                info = own_copy(info) if info else {}
             if get_state is not None:
                 found.values.append(get_state(observation))
             found.observations.append(observation)
