@@ -143,7 +143,7 @@ class BatchEnv:
             InvalidBatchError: Not one state of this environment.
         """
         self.set_state(state)
-        self._backend.call_all("set_state", self._state)
+        self._backend.sync(self._state)
 
     def step(self, action: Any, dt: int = 1) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step from the base state and move it; returns Gymnasium's 5-tuple.

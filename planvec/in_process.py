@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from planvec.arrays import Batch
+from planvec.errors import EnvError
 from planvec.plan_env import EnvDescription, PlanEnv
-from planvec.promise import Completed, Promise
+from planvec.promise import Broken, Completed, Promise
 from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.stepping import Outputs
 from planvec.transitions import Rollouts, Transitions
@@ -35,14 +36,20 @@ class InProcess:
         """Step checked rows."""
         space, dtype = self._plan_env.observation_space, self._plan_env.state_dtype
         out = Outputs.empty(len(batch), dtype, space, return_state)
-        columns = self._plan_env.rows.step(batch, out)
+        try:
+            columns = self._plan_env.rows.step(batch, out)
+        except EnvError as error:
+            return Broken(error)
         self._count(len(batch))
         return Completed(out.transitions(space, columns))
 
     def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
         """Roll out checked rows."""
         out = RolloutOutputs.empty(len(plan), self._plan_env.state_dtype)
-        self._plan_env.rows.rollout(plan, out)
+        try:
+            self._plan_env.rows.rollout(plan, out)
+        except EnvError as error:
+            return Broken(error)
         self._count(len(plan))
         return Completed(out.rollouts())
 
@@ -62,9 +69,9 @@ class InProcess:
         """Call a method of the environment."""
         return getattr(self._plan_env, name)(*args, **kwargs)
 
-    def call_all(self, name: str, *args: Any) -> None:
-        """Call a method of the environment."""
-        self.call(name, *args)
+    def sync(self, state: Any) -> None:
+        """Set the base state of the environment."""
+        self._plan_env.set_state(state)
 
     def close(self) -> None:
         """Close the environment."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Completed", "Promise"]
+from planvec.errors import PlanvecError
+
+__all__ = ["Broken", "Completed", "Promise"]
 
 T = TypeVar("T")
 
@@ -48,3 +50,16 @@ class Completed(Promise[T]):
 
     def result(self, timeout: float | None = None) -> T:
         return self._value
+
+
+class Broken(Promise[Any]):
+    """A promise that is known to be broken: `result()` raises."""
+
+    def __init__(self, error: PlanvecError) -> None:
+        self._error = error
+
+    def done(self) -> bool:
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        raise self._error

@@ -125,6 +125,25 @@ def test_an_error_in_one_promise_leaves_the_others_alone(env: planvec.BatchEnv) 
             bad.result()
 
 
+def test_a_promise_in_this_process_breaks_when_it_is_read() -> None:
+    with quick(num_workers=0) as env:
+        promise = env.step_batch(actions_with("exception"), armed(env, 8), blocking=False)
+        rolled = env.rollout_batch(armed(env, 1), actions=[[fault("exception")]], blocking=False)
+        for broken in (promise, rolled):
+            assert broken.done()
+            with pytest.raises(planvec.EnvError, match="the rocket exploded"):
+                broken.result()
+
+
+def test_a_worker_that_is_replaced_has_the_base_state_that_was_synced(env: planvec.BatchEnv) -> None:
+    states = env.step_batch(np.zeros(4, int), armed(env, 4), dt=[1, 2, 3, 4]).new_states
+    env.sync_states(states[2])
+    env.workers[1].kill()
+    wait_until_dead([env.workers[1].pid], 5)
+    env.step_batch(np.zeros(4, int), states)
+    assert [worker.get_state() for worker in env.workers] == [states[2]] * 2
+
+
 def test_an_error_in_a_rollout_names_its_row(env: planvec.BatchEnv) -> None:
     states = armed(env, 4)
     actions = np.zeros((4, 6), int)

@@ -42,6 +42,7 @@ LEVELS = {
 """Top-level module -> level. `planvec/__init__.py` hands on names lazily and is no part of it."""
 
 PEERS = {
+    ("promise", "errors"),
     ("space_arrays", "errors"),
     ("transitions", "space_arrays"),
     ("rollouts", "arrays"),

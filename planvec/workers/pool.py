@@ -66,6 +66,7 @@ class Pool:
         self._watch = Watch(self.processes, timeout)
         self._max_restarts = max_restarts
         self.stats = Stats()
+        self._base_state: Call | None = None
         try:
             descriptions = [process.wait_ready() for process in self.processes]
             self.description = _agreed(self.processes, descriptions)
@@ -92,6 +93,7 @@ class Pool:
         dtype = self.description.state_format.dtype
         sink = Sink(lambda: Outputs.empty(len(batch), dtype, space, return_state))
         jobs = self._spread(len(batch), lambda rows: StepJob(batch, rows, return_state, sink), keep)
+        self._count(jobs)
         out = sink.get()
 
         def finish() -> Transitions:
@@ -104,6 +106,7 @@ class Pool:
         """Roll out checked rows. Args: as `step`."""
         out = RolloutOutputs.empty(len(plan), self.description.state_format.dtype)
         jobs = self._spread(len(plan), lambda rows: RolloutJob(plan, rows, out), keep)
+        self._count(jobs)
         return self._promise(jobs, out.rollouts)
 
     def observe(self, states: Any) -> Any:
@@ -121,9 +124,10 @@ class Pool:
         self._submit(self.processes[0], job)
         return self._promise([job], lambda: job.value).result()
 
-    def call_all(self, name: str, *args: Any) -> None:
-        """Call a method of every worker's environment."""
-        jobs = [CallJob(Call(name, args)) for _ in self.processes]
+    def sync(self, state: Any) -> None:
+        """Set the base state of every worker, and of those that will replace one."""
+        self._base_state = Call("set_state", (state,))
+        jobs = [CallJob(self._base_state) for _ in self.processes]
         for process, job in zip(self.processes, jobs, strict=True):
             self._submit(process, job)
         self._promise(jobs, lambda: None).result()
@@ -155,9 +159,11 @@ class Pool:
             for job in jobs:
                 if not job.is_done:
                     job.keep()
-        self.stats.num_rows += num_rows
-        self.stats.num_chunks += len(jobs)
         return jobs
+
+    def _count(self, jobs: Sequence[Job]) -> None:
+        self.stats.num_rows += sum(job.num_rows for job in jobs)
+        self.stats.num_chunks += len(jobs)
 
     def _submit(self, process: Link, job: Job) -> None:
         if process.failure is not None:
@@ -178,6 +184,8 @@ class Pool:
         self.stats.restarts += 1
         _log.warning("%s; it is replaced", error)
         process.restart()
+        if self._base_state is not None:
+            process.submit(CallJob(self._base_state))
         failed = []
         for job in jobs:
             if job is not at_work and job.num_attempts:
