@@ -139,7 +139,7 @@ class RowStepper:
         self, found: _Found, actions: list[Any], repeats: list[int], seeds: list[int] | None
     ) -> None:
         """The stepping loop. Columns of Python lists go in and come out: see `_Found`."""
-        codec, fresh = self._codec, self._codec.fresh_results
+        codec, fresh, keys = self._codec, self._codec.fresh_results, self._info_keys
         set_state, step = codec.set, codec.step
         get_state = codec.get if found.want_values else None
         limit = codec.time_limit or _UNLIMITED
@@ -162,7 +162,7 @@ class RowStepper:
                 count += 1
             if not fresh:
                 observation = own_copy(observation)
-                info = own_copy(info) if info else {}
+                info = own_copy(info if keys is None else {k: info[k] for k in keys if k in info})
             if get_state is not None:
                 found.values.append(get_state(observation))
             found.observations.append(observation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -440,6 +441,103 @@ def test_the_bytes_of_a_copied_state_do_not_tell_where_it_was_made(method: str) 
             out = env.step_batch([0, 1, 0, 1])
             states.append(env.step_batch([1, 1, 0, 0], out.new_states).new_states)
     assert same_states(states[0], states[1])
+
+
+class Sharing(Counting):
+    """Two names for one object, in ways that a copy keeps or cuts."""
+
+    observation_space = spaces.Box(-99, 99, (2,), np.float64)
+    how = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: set[int] = set()
+        self.same_items = self.items
+        self.counter = random.Random(0)
+        self.draw = self.counter.random
+        self.grid = np.zeros(4)
+        if self.how == "view":
+            self.head = self.grid[:2]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gymnasium.Env.reset(self, seed=seed)
+        self.items.clear()
+        self.counter.seed(seed)
+        self.grid[:] = 0
+        self.drawn = 0.0
+        return self._observe(), {}
+
+    def _observe(self) -> Any:
+        shown = self.head[0] if self.how == "view" else self.drawn
+        return np.array([float(len(self.same_items)), shown])
+
+    def step(self, action: Any) -> Any:
+        self.items.add(len(self.items))
+        self.grid += 1
+        self.drawn = self.draw()
+        return self._observe(), 0.0, False, False, {"items": set(self.items)}
+
+
+class SharingAView(Sharing):
+    how = "view"
+
+
+def test_sets_and_bound_methods_stay_shared() -> None:
+    reference = Sharing()
+    reference.reset(seed=5)
+    with PlanEnv(Sharing) as env:
+        env.reset(seed=5)
+        states = [env.get_state()]
+        for _ in range(80):
+            assert_same(env.step(0)[0], reference.step(0)[0])
+            states.append(env.get_state())
+        one, other = (env.step_batch([0], np.repeat(states[70], 1)) for _ in range(2))
+        assert_same(one.observations, other.observations)
+        assert one.new_states[0] == states[71]
+
+
+def test_sharing_that_a_copy_cuts_is_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match="stepped by planvec instead of by itself"):
+        PlanEnv(SharingAView)
+
+
+class Locked(Counting):
+    """An info that can be neither copied nor sent."""
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"lock": threading.Lock(), "left": 3}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_infos_that_are_not_asked_for_need_not_be_copied(num_workers: int) -> None:
+    method = "fork" if num_workers else None
+    with planvec.make(Locked, num_workers=num_workers, start_method=method, info_keys=("left",)) as env:
+        assert env.step_batch([0, 1]).infos["left"].tolist() == [3, 3]
+    with pytest.raises(planvec.UnsupportedEnvError, match="cannot be copied .* info_keys="):
+        PlanEnv(Locked)
+
+
+class Walled(Counting):
+    """A constant that is a set of strings, whose order differs from process to process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.walls = {"north", "east", "south", "west"}
+
+
+class WalledCodec(CountingCodec):
+    constants = ("walls",)
+
+
+class MisspeltCodec(CountingCodec):
+    constants = ("wals",)
+
+
+def test_constants_are_compared_by_value() -> None:
+    with planvec.make(Walled, num_workers=2, codec=WalledCodec) as env:
+        assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"constants: Walled has no attributes \['wals'\]"):
+        PlanEnv(Walled, codec=MisspeltCodec)
 
 
 class DeepGenerators(Counting):

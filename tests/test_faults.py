@@ -23,6 +23,7 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
+from planvec.workers import link
 
 METHODS = ["spawn", "forkserver", "fork"]
 
@@ -477,6 +478,20 @@ def test_a_promise_that_outlives_a_crash_keeps_the_arrays_that_it_was_given() ->
         with pytest.raises(planvec.WorkerCrashedError):
             doomed.result()
         assert innocent.result().rewards.tolist() == [1.0] * 3
+
+
+def test_jobs_of_a_worker_that_cannot_be_replaced_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with quick("CartPole-v1", num_workers=1) as env:
+        promise = env.step_batch(np.zeros(2000, int), dt=400, blocking=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "Child", no_more)
+            env.workers[0].kill()
+            with pytest.raises(planvec.WorkerCrashedError):
+                promise.result()
+        assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
 
 
 def test_a_promise_that_is_kept_can_be_taken_with_no_time_at_all() -> None:

@@ -35,8 +35,6 @@ _CONSTANT_TYPES = (
     EnvSpec,
     types.ModuleType,
     types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
     type,
 )
 _RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
@@ -48,7 +46,7 @@ def hidden_generator(value: Any) -> bool:
     function = getattr(value, "__func__", value)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None) or ()
-    inner: list[Any] = list(defaults)
+    inner: list[Any] = [*defaults, getattr(value, "__self__", None)]
     for cell in cells:
         try:
             inner.append(cell.cell_contents)
@@ -60,6 +58,17 @@ def hidden_generator(value: Any) -> bool:
         or (isinstance(item, types.FunctionType) and hidden_generator(item))
         for item in inner
     )
+
+
+def _is_constant(value: Any, target: Any) -> bool:
+    """Whether a value stays out of the pickle for as long as an attribute holds it.
+
+    A method of some other object is saved together with that object, which may change.
+    """
+    owner = getattr(value, "__self__", None)
+    if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
+        return owner is None or owner is target or isinstance(owner, (types.ModuleType, type))
+    return value is None or isinstance(value, _CONSTANT_TYPES)
 
 
 class _Pickler(pickle.Pickler):
@@ -140,7 +149,7 @@ class _Attributes:
         self._constants = {
             name: value
             for name, value in attributes.items()
-            if name not in self._left_out and (isinstance(value, _CONSTANT_TYPES) or value is None)
+            if name not in self._left_out and _is_constant(value, target)
         }
         self._keep = keep
         for name, value in self._constants.items():
@@ -170,8 +179,9 @@ class _Attributes:
     def _dump(self) -> tuple[bytes, list[Any]]:
         constants = self._constants
         # Sorted: the order of attributes tells what was stepped before, which is no part of the state.
+        ordered: dict[int, _Sorted] = {}  # one for each set: two names may mean the same one
         changing = {
-            name: _Sorted(value) if type(value) in (set, frozenset) else value
+            name: ordered.setdefault(id(value), _Sorted(value)) if type(value) in (set, frozenset) else value
             for name, value in sorted(vars(self._target).items())
             if name not in self._left_out and (name not in constants or value is not constants[name])
         }

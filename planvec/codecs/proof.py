@@ -6,7 +6,7 @@ import copy
 import hashlib
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,11 +15,17 @@ import numpy as np
 from planvec.codecs.base import Outcome, Rows, StateCodec
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["difference", "prove", "same"]
+__all__ = ["difference", "digest", "prove", "same", "walk_alone"]
 
 _NUM_STEPS = 64
 _MIN_STEPS = 12
 _FOLLOWED = 6
+_NAMES = ("observation", "reward", "terminated", "truncated", "info")
+_SHARING_ADVICE = (
+    "Attributes of it share an object in a way that a copy cuts (a view of an array, a closure over one). "
+    "Register a codec for it (planvec.register_codec), or, where it restarts exactly from a seed, pass "
+    'codec="replay"'
+)
 _RESET_ADVICE = (
     "Its reset does not fix everything: begin it with super().reset(seed=seed), and draw from "
     "self.np_random alone. An info that differs by nature can be left out with info_keys="
@@ -51,14 +57,40 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
 
 def _same_leaf(a: Any, b: Any) -> bool:
     numeric = (np.ndarray, np.generic, int, float)
-    if not (isinstance(a, numeric) and isinstance(b, numeric)):
-        return type(a) is type(b) and (a is b or pickle.dumps(a) == pickle.dumps(b))
-    x, y = np.asarray(a), np.asarray(b)
+    if isinstance(a, numeric) and isinstance(b, numeric):
+        return _same_numbers(np.asarray(a), np.asarray(b))
+    if type(a) is not type(b):
+        return False
+    if a is b or isinstance(a, (str, bytes, set, frozenset)):
+        return bool(a == b)
+    if hasattr(a, "__dict__") and vars(a):
+        return same(vars(a), vars(b))
+    return bool(pickle.dumps(a) == pickle.dumps(b))
+
+
+def _same_numbers(x: Any, y: Any) -> bool:
     if x.dtype.hasobject or y.dtype.hasobject:
-        return x.shape == y.shape and (bool(a == b) if x.ndim == 0 else same(x.tolist(), y.tolist()))
+        return x.shape == y.shape and (bool(x == y) if x.ndim == 0 else same(x.tolist(), y.tolist()))
     if x.shape != y.shape or x.dtype.kind != y.dtype.kind:
         return False
     return bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc"))
+
+
+def digest(value: Any) -> bytes:
+    """Bytes that are the same for equal values in every process, of what has a value of its own."""
+    if isinstance(value, dict):
+        parts = sorted(digest(key) + digest(item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        parts = [digest(item) for item in value]
+    elif isinstance(value, (set, frozenset)):
+        parts = sorted(digest(item) for item in value)
+    elif isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        parts = [repr((value.dtype.str, value.shape)).encode(), value.tobytes()]
+    elif isinstance(value, (bool, int, float, str, bytes, type(None))):
+        parts = [repr(value).encode()]
+    else:
+        parts = []  # an object may show its address, or the order of its making
+    return hashlib.sha256(type(value).__name__.encode() + b"".join(parts)).digest()
 
 
 class _Mark(NamedTuple):
@@ -82,13 +114,18 @@ class _Walk(NamedTuple):
 
 
 def prove(
-    codec: StateCodec, env: gymnasium.Env[Any, Any], advice: str, info_keys: Sequence[str] | None = None
+    codec: StateCodec,
+    env: gymnasium.Env[Any, Any],
+    alone: tuple[Any, list[Outcome]],
+    advice: str,
+    info_keys: Sequence[str] | None = None,
 ) -> bytes:
     """Walk at random, save on the way, walk elsewhere, restore in another order, walk again.
 
     Args:
         codec: Of `env`, which this leaves in an arbitrary state.
         env: The environment, for its action space and its name.
+        alone: What `walk_alone` gave, before anything was restored.
         advice: What to do instead; ends the error.
         info_keys: The info keys that have to be the same; None: all.
 
@@ -125,16 +162,12 @@ def prove(
         f"{env}: after a second reset with the same seed",
         _RESET_ADVICE,
     )
-    return _digest(walk)
-
-
-def _digest(walk: _Walk) -> bytes:
-    digest = hashlib.sha256()
-    for _, outcome in walk.steps[:_MIN_STEPS]:
-        if outcome is not None:
-            observation, reward, terminated, truncated, _ = outcome
-            digest.update(repr((observation, reward, bool(terminated), bool(truncated))).encode())
-    return digest.digest()
+    _compare_alone(env, walk, alone)
+    return b"".join(
+        digest((outcome[0], outcome[1], bool(outcome[2]), bool(outcome[3])))
+        for _, outcome in walk.steps[:_MIN_STEPS]
+        if outcome is not None
+    )
 
 
 def _walk(codec: StateCodec, env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None) -> _Walk:
@@ -150,10 +183,7 @@ def _walk(codec: StateCodec, env: gymnasium.Env[Any, Any], info_keys: Sequence[s
             observation = copy.deepcopy(observation)
             walk.marks.append(_Mark(codec.get(observation), observation, len(walk.steps)))
         action = space.sample()
-        try:
-            outcome = _kept(copy.deepcopy(codec.step(action)), info_keys)
-        except Exception:  # the user will hear of it when it happens in a batch; here it ends an episode
-            outcome = None
+        outcome = _try(codec.step, action, info_keys)
         walk.steps.append((action, outcome))
         if outcome is None or outcome[2] or outcome[3]:
             walk.steps.append((None, None))
@@ -161,6 +191,45 @@ def _walk(codec: StateCodec, env: gymnasium.Env[Any, Any], info_keys: Sequence[s
         else:
             observation = outcome[0]
     return walk
+
+
+def walk_alone(env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None) -> tuple[Any, list[Outcome]]:
+    """The first steps of the walk by the environment itself, reset once, with no codec at all.
+
+    Returns:
+        The first observation, and the outcomes until the episode ends.
+    """
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    observation, _ = env.reset(seed=0)
+    first = copy.deepcopy(observation)
+    outcomes: list[Outcome] = []
+    for _ in range(_MIN_STEPS):
+        outcome = _try(env.step, space.sample(), info_keys)
+        if outcome is None:
+            break
+        outcomes.append(outcome)
+        if outcome[2] or outcome[3]:
+            break
+    return first, outcomes
+
+
+def _try(step: Callable[[Any], Any], action: Any, info_keys: Sequence[str] | None) -> Outcome | None:
+    """A step and a copy of its outcome; None where the environment raised.
+
+    The user will hear of that when it happens in a batch; here it ends an episode.
+    """
+    try:
+        outcome = step(action)
+    except Exception:
+        return None
+    try:
+        return copy.deepcopy(_kept(outcome, info_keys))
+    except Exception as error:
+        raise UnsupportedEnvError(
+            f"an observation or info cannot be copied ({type(error).__name__}: {error}); leave such infos "
+            "out with info_keys="
+        ) from error
 
 
 def _kept(outcome: Outcome, info_keys: Sequence[str] | None) -> Outcome:
@@ -190,9 +259,23 @@ def _follow(
         if expected is None:  # the walk was reset here
             return
         outcome = _kept(codec.step(action), info_keys)
-        names = ("observation", "reward", "terminated", "truncated", "info")
-        for name, first, second in zip(names, expected, outcome, strict=True):
+        for name, first, second in zip(_NAMES, expected, outcome, strict=True):
             _compare(name, ahead, first, second, when, advice)
+
+
+def _compare_alone(env: Any, walk: _Walk, alone: tuple[Any, list[Outcome]]) -> None:
+    """Hold the walk against that of the environment itself.
+
+    Raises:
+        UnsupportedEnvError: Saving and restoring has changed how it behaves.
+    """
+    observation, outcomes = alone
+    # Neither truncations, which an outer TimeLimit is not asked for here, nor infos, which may tell the time.
+    when = f"{env}: stepped by planvec instead of by itself"
+    _compare("observation", 0, observation, walk.marks[0].observation, when, _SHARING_ADVICE)
+    for ahead, (expected, (_, outcome)) in enumerate(zip(outcomes, walk.steps, strict=False), 1):
+        for name, first, second in zip(_NAMES[:3], expected, outcome or (), strict=False):
+            _compare(name, ahead, first, second, when, _SHARING_ADVICE)
 
 
 def _compare(name: str, ahead: int, first: Any, second: Any, when: str, advice: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ from planvec.codecs import classic_control, toy_text
 from planvec.codecs import wrappers as wrapper_codecs
 from planvec.codecs.base import Codec, StateCodec
 from planvec.codecs.copied import ADVICE, Copied, CopiedCodec, CopiedWrapperCodec
-from planvec.codecs.proof import prove
+from planvec.codecs.proof import digest, prove, walk_alone
 from planvec.codecs.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec, layers_of
 from planvec.errors import UnsupportedEnvError
@@ -95,7 +93,7 @@ def codec_for(
         pairs = [(w, make(w)) for w, make in zip(layers, known, strict=True) if make is not None]
         replay = ReplayCodec(env, pairs)
         advice = "It does not restart from its seed: register a codec for it."
-        replay.fingerprint = prove(replay, env, advice, info_keys)
+        replay.fingerprint = prove(replay, env, walk_alone(env, info_keys), advice, info_keys)
         return replay
     base = env.unwrapped
     maker, trusted, advice = _base_codec(base, codec, all(known))
@@ -106,11 +104,12 @@ def codec_for(
         )
     made = [(make or CopiedWrapperCodec)(wrapper) for make, wrapper in zip(known, layers, strict=True)]
     trusted = trusted and not any(isinstance(w, wrapper_codecs.FUNCTIONS) for w in layers)
+    alone = None if trusted else walk_alone(env, info_keys)
     observation, _ = env.reset(seed=0)
     stack = StackCodec(env, base_codec, made, observation)
     stack.fingerprint = _digest_of_constants(base_codec, base)
-    if not trusted:
-        stack.fingerprint += prove(stack, env, advice, info_keys)
+    if alone is not None:
+        stack.fingerprint += prove(stack, env, alone, advice, info_keys)
     stack.fresh_results = trusted
     return stack
 
@@ -118,8 +117,12 @@ def codec_for(
 def _digest_of_constants(codec: Codec, base: Any) -> bytes:
     # Never by vars(base): once its __dict__ was asked for, CPython reads the attributes of an object
     # more slowly for good, which made CartPole's steps 15 % slower.
-    constants = [getattr(base, name) for name in codec.constants]
-    return hashlib.sha256(pickle.dumps(constants)).digest()
+    missing = [name for name in codec.constants if not hasattr(base, name)]
+    if missing:
+        raise UnsupportedEnvError(
+            f"{type(codec).__name__}.constants: {type(base).__name__} has no attributes {missing}"
+        )
+    return digest([getattr(base, name) for name in codec.constants])
 
 
 def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[CodecMaker, bool, str]:

@@ -40,6 +40,7 @@ class Job(ABC):
         is_pure: Whether it may be sent again after a crash.
         num_attempts: How often it was sent.
         num_lost: How often it was sent to a worker that had died before.
+        num_unread: How often its answer could not be read.
     """
 
     verb: bytes
@@ -53,6 +54,7 @@ class Job(ABC):
         self.error: PlanvecError | None = None
         self.num_attempts = 0
         self.num_lost = 0
+        self.num_unread = 0
 
     @abstractmethod
     def write(self, slot: Slot | None) -> bytes:

@@ -101,13 +101,13 @@ class Child:
     """
 
     def __init__(self, factory: bytes, start_method: str, name: str) -> None:
+        self.memory = open_memory()
         ours, theirs = socket.socketpair()
         self.is_foreign = False
         _children.add(self)
         if not _hooks and hasattr(os, "register_at_fork"):
             _hooks.append("fork")
             os.register_at_fork(after_in_child=_forget_the_parent)
-        self.memory = open_memory()
         self.channel = Channel(ours, _STALL_SECONDS)
         context: Any = multiprocessing.get_context(start_method)
         arguments = (theirs, _InheritedMemory(self.memory), factory)

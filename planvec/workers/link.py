@@ -158,12 +158,15 @@ class Link:
         """Raise if the process is closed or gone."""
         if self.is_closed:
             raise ClosedError(f"{self.name} was closed")
+        self._check_own()
+        if self.failure is not None:
+            raise self.failure
+
+    def _check_own(self) -> None:
         if self._child.is_foreign:
             raise ClosedError(
                 f"{self.name} belongs to the process that this one was forked from; open another one here"
             )
-        if self.failure is not None:
-            raise self.failure
 
     def submit(self, job: Job) -> None:
         """Ask for a job; it is sent now if there is room, else while somebody waits."""
@@ -233,6 +236,7 @@ class Link:
         with self.lock:
             if self._is_gone:
                 return
+            self._check_own()
             self._repair()
             self._midway = True
             try:
@@ -288,7 +292,11 @@ class Link:
                 job.error = pickle.loads(frame.payload).revive(job.first_row)
             else:
                 job.read(slot, frame.payload)
-        except _UNREADABLE as error:
+        except Exception as error:
+            # The first time anything else may come from a signal handler, and is let through.
+            job.num_unread += 1
+            if job.num_unread == 1 and not isinstance(error, _UNREADABLE):
+                raise
             job.error = EnvError(
                 f"{job.describe()}: the answer cannot be read in this process "
                 f"({type(error).__name__}: {error}); leave infos of such types out with info_keys="
@@ -303,6 +311,7 @@ class Link:
     def notice_death(self) -> None:
         """The process is gone: keep what it had answered, fail the rest."""
         with self.lock:
+            self._check_own()
             child = self._child
             while self._child is child and not self._is_gone and self._child.channel.is_readable():
                 self.receive()
@@ -355,9 +364,14 @@ class Link:
         at_work = self._sent[0].job if self._sent and is_own_fault else None
         jobs = self._take_jobs()
         self._child.end()
-        if self.supervisor is not None:
-            jobs = self.supervisor(self, error, at_work, jobs)
-        for job in jobs:
+        failed = jobs
+        try:
+            if self.supervisor is not None:
+                failed = self.supervisor(self, error, at_work, jobs)
+        except OSError as cause:  # no other process could be started
+            self._take_jobs()
+            error.__cause__ = cause
+        for job in failed:
             job.fail(error)
 
     def _take_jobs(self) -> list[Job]:

@@ -128,6 +128,8 @@ class Pool:
         """Set the base state of every worker, and of those that will replace one."""
         self._base_state = Call("set_state", (state,))
         jobs = [CallJob(self._base_state) for _ in self.processes]
+        for job in jobs:
+            job.is_pure = True
         for process, job in zip(self.processes, jobs, strict=True):
             self._submit(process, job)
         self._promise(jobs, lambda: None).result()
@@ -168,6 +170,8 @@ class Pool:
     def _submit(self, process: Link, job: Job) -> None:
         if process.failure is not None:
             process.restart()  # it did not come up the last time; perhaps it does now
+            if self._base_state is not None:
+                process.submit(CallJob(self._base_state))
         process.check()
         process.submit(job)
 
