@@ -27,6 +27,7 @@ __all__ = [
     "check_batch",
     "check_seed",
     "check_seeds",
+    "check_state",
     "check_states",
     "one_action",
     "split",
@@ -134,6 +135,18 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
                 raise InvalidBatchError(f"states[{row}]: expected a state of {origin}, got {state!r}")
     checked: NDArray[Any] = states
     return checked
+
+
+def check_state(state_format: StateFormat, state: Any) -> Any:
+    """One state record, as a copy of the caller's.
+
+    Raises:
+        InvalidBatchError: Not one state of this environment.
+    """
+    states = check_states(state_format, state)
+    if len(states) != 1:
+        raise InvalidBatchError(f"state: expected one state, got {len(states)}")
+    return states.copy()[0]
 
 
 def _as_array(name: str, value: Any) -> NDArray[Any]:

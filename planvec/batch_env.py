@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.arrays import check_batch, check_seed, check_states, one_action
+from planvec.arrays import check_batch, check_seed, check_state, check_states, one_action
 from planvec.errors import ClosedError, InvalidBatchError
 from planvec.in_process import InProcess
 from planvec.plan_env import PlanEnv
@@ -128,10 +128,7 @@ class BatchEnv:
             InvalidBatchError: Not one state of this environment.
         """
         self._check_open()
-        states = check_states(self._description.state_format, state)
-        if len(states) != 1:
-            raise InvalidBatchError(f"state: expected one state, got {len(states)}")
-        self._state = states.copy()[0]
+        self._state = check_state(self._description.state_format, state)
 
     def sync_states(self, state: Any) -> None:
         """Make a state the base state here and in every worker, and wait until it is.

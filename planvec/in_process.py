@@ -10,8 +10,7 @@ from planvec.arrays import Batch
 from planvec.errors import EnvError
 from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.promise import Broken, Completed, Promise
-from planvec.rollouts import RolloutOutputs, RolloutPlan
-from planvec.stepping import Outputs
+from planvec.rollouts import RolloutPlan
 from planvec.transitions import Rollouts, Transitions
 from planvec.workers.pool import Stats
 
@@ -34,24 +33,21 @@ class InProcess:
 
     def step(self, batch: Batch, return_state: bool, keep: bool) -> Promise[Transitions]:
         """Step checked rows."""
-        space, dtype = self._plan_env.observation_space, self._plan_env.state_dtype
-        out = Outputs.empty(len(batch), dtype, space, return_state)
         try:
-            columns = self._plan_env.rows.step(batch, out)
+            transitions = self._plan_env.rows.transitions(batch, return_state)
         except EnvError as error:
             return Broken(error)
         self._count(len(batch))
-        return Completed(out.transitions(space, columns))
+        return Completed(transitions)
 
     def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
         """Roll out checked rows."""
-        out = RolloutOutputs.empty(len(plan), self._plan_env.state_dtype)
         try:
-            self._plan_env.rows.rollout(plan, out)
+            rollouts = self._plan_env.rows.rollouts(plan)
         except EnvError as error:
             return Broken(error)
         self._count(len(plan))
-        return Completed(out.rollouts())
+        return Completed(rollouts)
 
     def _count(self, num_rows: int) -> None:
         self.stats.num_rows += num_rows

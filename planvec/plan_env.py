@@ -16,17 +16,17 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from planvec import space_arrays
-from planvec.arrays import StateFormat, check_batch, check_seed, check_states, one_action
+from planvec.arrays import StateFormat, check_batch, check_seed, check_state, check_states, one_action
 from planvec.codecs import codec_for
 from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.registry import CodecChoice, check_codec
 from planvec.env_source import EnvSource, make_env
-from planvec.errors import ClosedError, EnvError, InvalidBatchError
+from planvec.errors import ClosedError, EnvError
 from planvec.infos import check_info_keys
 from planvec.promise import Completed
-from planvec.rollouts import RolloutOutputs, check_rollouts
+from planvec.rollouts import check_rollouts
 from planvec.space_arrays import own_copy
-from planvec.stepping import Outputs, RowStepper
+from planvec.stepping import RowStepper
 from planvec.transitions import Start
 
 __all__ = ["EnvDescription", "PlanEnv"]
@@ -164,10 +164,7 @@ class PlanEnv:
         Raises:
             InvalidBatchError: Not one state of this environment.
         """
-        states = check_states(self.state_format, state)
-        if len(states) != 1:
-            raise InvalidBatchError(f"state: expected one state, got {len(states)}")
-        self._state = states.copy()[0]
+        self._state = check_state(self.state_format, state)
 
     def step(self, action: Any, dt: int = 1) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step from the base state and move it; returns Gymnasium's 5-tuple.
@@ -218,9 +215,7 @@ class PlanEnv:
         self._check_open()
         states = self._state if states is None else states
         batch = check_batch(self.action_space, self.state_format, actions, states, dt, seeds)
-        out = Outputs.empty(len(batch), self.state_dtype, self.observation_space, return_state)
-        infos = self.rows.step(batch, out)
-        return _answer(out.transitions(self.observation_space, infos), blocking)
+        return _answer(self.rows.transitions(batch, return_state), blocking)
 
     def rollout_batch(
         self,
@@ -263,9 +258,7 @@ class PlanEnv:
             seeds,
             discount,
         )
-        out = RolloutOutputs.empty(len(plan.states), self.state_dtype)
-        self.rows.rollout(plan, out)
-        return _answer(out.rollouts(), blocking)
+        return _answer(self.rows.rollouts(plan), blocking)
 
     def observe(self, states: Any) -> Any:
         """The observations of states, without stepping.

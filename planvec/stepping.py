@@ -22,7 +22,7 @@ from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.infos import Columns, stack_columns, vector_infos
 from planvec.rollouts import RolloutOutputs, RolloutPlan
 from planvec.space_arrays import own_copy
-from planvec.transitions import Transitions
+from planvec.transitions import Rollouts, Transitions
 
 __all__ = ["Outputs", "RowStepper"]
 
@@ -110,6 +110,19 @@ class RowStepper:
         self._observation_space = observation_space
         self._info_keys = None if info_keys is None else tuple(info_keys)
         self.lock = threading.RLock()
+
+    def transitions(self, batch: Batch, return_state: bool) -> Transitions:
+        """Step checked rows into fresh arrays; the user's form of `step`."""
+        dtype, space = self._codec.format.dtype, self._observation_space
+        out = Outputs.empty(len(batch), dtype, space, return_state)
+        columns = self.step(batch, out)
+        return out.transitions(space, columns)
+
+    def rollouts(self, plan: RolloutPlan) -> Rollouts:
+        """Roll out checked rows into fresh arrays; the user's form of `rollout`."""
+        out = RolloutOutputs.empty(len(plan), self._codec.format.dtype)
+        self.rollout(plan, out)
+        return out.rollouts()
 
     def step(self, batch: Batch, out: Outputs) -> Columns:
         """Step checked rows and write what comes out into `out`.

@@ -14,20 +14,25 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 COMMANDS = re.findall(r"^\$ (planvec .*)$", README.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_every_python_block_runs_as_printed(number: int, tmp_path: Path) -> None:
-    script = tmp_path / "block.py"
-    script.write_text(BLOCKS[number])
+def run(arguments: list[str], folder: Path) -> str:
+    """What a new Python prints to stderr; it has to succeed."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    return done.stderr
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_every_python_block_runs_as_printed(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(BLOCKS[number])
+    assert run(["-W", "error", str(script)], tmp_path) == ""
 
 
 def test_there_are_blocks_to_run() -> None:
@@ -37,13 +42,5 @@ def test_there_are_blocks_to_run() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_runs_as_printed(command: str, tmp_path: Path) -> None:
     arguments = [*command.split()[1:], "--max-steps", "3", "--num-workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "planvec", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    run(["-m", "planvec", *arguments], tmp_path)
     assert list(tmp_path.glob("runs/*/trajectory.npz"))

@@ -169,9 +169,7 @@ class Pool:
 
     def _submit(self, process: Link, job: Job) -> None:
         if process.failure is not None:
-            process.restart()  # it did not come up the last time; perhaps it does now
-            if self._base_state is not None:
-                process.submit(CallJob(self._base_state))
+            self._restart(process)  # it did not come up the last time; perhaps it does now
         process.check()
         process.submit(job)
 
@@ -187,22 +185,25 @@ class Pool:
             return jobs
         self.stats.restarts += 1
         _log.warning("%s; it is replaced", error)
+        self._restart(process)
+        failed = []
+        for job in jobs:
+            is_innocent = job is not at_work
+            if is_innocent and job.num_attempts:
+                job.num_attempts -= 1
+            has_attempts = not isinstance(error, TimeoutError) and job.num_attempts <= self._max_restarts
+            if job.is_pure and (is_innocent or has_attempts):
+                self.stats.retries += not is_innocent
+                process.submit(job)
+            else:
+                failed.append(job)
+        return failed
+
+    def _restart(self, process: Link) -> None:
+        """Start a process anew, and give it the base state that all were given."""
         process.restart()
         if self._base_state is not None:
             process.submit(CallJob(self._base_state))
-        failed = []
-        for job in jobs:
-            if job is not at_work and job.num_attempts:
-                job.num_attempts -= 1
-            may_retry = job.is_pure and not isinstance(error, TimeoutError)
-            if (job is at_work or not job.is_pure) and not (
-                may_retry and job.num_attempts <= self._max_restarts
-            ):
-                failed.append(job)
-                continue
-            self.stats.retries += job is at_work
-            process.submit(job)
-        return failed
 
 
 def _waves(rows: slice, capacity: int) -> list[slice]:
