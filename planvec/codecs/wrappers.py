@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import Space, spaces, wrappers
 from numpy.typing import NDArray
 
+from planvec.codecs.attributes import ADVICE, hidden_generator
 from planvec.codecs.base import WrapperCodec
-from planvec.codecs.copied import ADVICE, hidden_generator
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["CODECS", "FUNCTIONS", "TRANSPARENT", "refuse"]
@@ -212,6 +212,37 @@ class MaxAndSkipObservationCodec(WrapperCodec):
         wrapper._obs_buffer[...] = value[0]
 
 
+class AtariPreprocessingCodec(WrapperCodec):
+    """The last picture: an episode that ends within a skip shows it again.
+
+    Of its two buffers the first holds the larger of both by the time a state is saved, so that the second
+    changes nothing any more.
+    """
+
+    draws = False
+
+    def __init__(self, wrapper: Any) -> None:
+        buffer = wrapper.obs_buffer[0]
+        picture = ("picture", buffer.dtype, buffer.shape)
+        self.dtype = np.dtype([picture, ("lives", "<i4"), ("game_over", "?")])
+
+    def begin(self, wrapper: Any) -> None:
+        wrapper.lives, wrapper.game_over = 0, False
+        for buffer in wrapper.obs_buffer:
+            buffer[...] = 0
+
+    def get(self, wrapper: Any) -> Any:
+        return wrapper.obs_buffer[0].copy(), wrapper.lives, wrapper.game_over
+
+    def set(self, wrapper: Any, value: Any) -> None:
+        picture, wrapper.lives, wrapper.game_over = value
+        wrapper.obs_buffer[0][...] = picture
+        wrapper.obs_buffer[1][...] = 0
+
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        return wrapper._get_obs()
+
+
 def _steady_dtype(statistics: Any, sample: NDArray[Any]) -> list[Any]:
     """Fields for a `RunningMeanStd` in the precision that it has after an update with samples."""
     updated = copy.deepcopy(statistics)
@@ -334,6 +365,7 @@ CODECS: dict[type, Callable[[Any], WrapperCodec]] = {
     wrappers.TimeAwareObservation: TimeAwareObservationCodec,
     wrappers.DelayObservation: DelayObservationCodec,
     wrappers.FrameStackObservation: FrameStackObservationCodec,
+    wrappers.AtariPreprocessing: AtariPreprocessingCodec,
     wrappers.MaxAndSkipObservation: MaxAndSkipObservationCodec,
     wrappers.NormalizeObservation: NormalizeObservationCodec,
     wrappers.NormalizeReward: NormalizeRewardCodec,
