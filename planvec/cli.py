@@ -1,31 +1,22 @@
 """The command line: `planvec plan CartPole-v1`.
 
-Every verb is one function that adds its parser and one that does the work; what is heavy is
-imported by the latter, so that `planvec --help` is quick.
+Every verb is a module of `planvec.commands`, with one function that adds its parser and one that does the
+work; what is heavy is imported by the latter, so that `planvec --help` is quick.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
-import math
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import planvec
-
-if TYPE_CHECKING:
-    from planvec.batch_env import BatchEnv
-    from planvec.planners.episode import Episode, EpisodeRecorder
-    from planvec.planners.swarm import Swarm
+from planvec.commands.arguments import INTERRUPTED, USAGE_ERROR
+from planvec.commands.check import add_check
+from planvec.commands.envs import add_envs
+from planvec.commands.plan import add_plan
 
 __all__ = ["main"]
-
-_USAGE_ERROR = 2
-_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; None takes those of the process.
 
     Returns:
-        The exit status: 0, 2 after an error, 130 after an interrupt.
+        The exit status: 0, 1 where a check failed, 2 after an error, 130 after an interrupt.
     """
     arguments = _parser().parse_args(argv)
     try:
@@ -45,13 +36,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         try:
             status: int = arguments.run(arguments)
-        except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError) as error:
+        except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError, ValueError) as error:
             print(f"planvec: error: {_one_line(error)}", file=sys.stderr)
-            return _USAGE_ERROR
+            return USAGE_ERROR
+        except TypeError as error:
+            if not getattr(arguments, "make", None):
+                raise
+            print(f"planvec: error: --make: {_one_line(error)}", file=sys.stderr)
+            return USAGE_ERROR
         return status
     except KeyboardInterrupt:
         print("planvec: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _one_line(error: BaseException) -> str:
@@ -62,215 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="planvec", description=_summary())
     parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    _add_plan(verbs)
+    add_plan(verbs)
+    add_check(verbs)
+    add_envs(verbs)
     return parser
 
 
 def _summary() -> str:
     return "Plan in Gymnasium environments by stepping their states in batches."
-
-
-def _integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
-    """An argparse type: an integer in a range."""
-
-    def integer(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = lowest - 1
-        if not lowest <= value <= highest:
-            bounds = f"from {lowest} to {highest}" if highest < math.inf else f"of at least {lowest}"
-            raise argparse.ArgumentTypeError(f"expected an integer {bounds}, got {text!r}")
-        return value
-
-    return integer
-
-
-# -- plan -----------------------------------------------------------------------------------------
-
-
-def _add_plan(verbs: Any) -> None:
-    parser = verbs.add_parser(
-        "plan",
-        help="play one episode with a planner",
-        description="Play one episode, planning anew at every step, and write what was played.",
-    )
-    parser.add_argument("env_id", metavar="ENV_ID", help="a Gymnasium id, such as CartPole-v1")
-    parser.add_argument("--planner", choices=["swarm"], default="swarm", help="default: swarm")
-    parser.add_argument("--walkers", type=_integer(1), metavar="N", help="walkers in the swarm (default: 48)")
-    parser.add_argument(
-        "--horizon", type=_integer(1), metavar="N", help="iterations per decision (default: 30)"
-    )
-    parser.add_argument(
-        "--num-workers",
-        type=_integer(0),
-        metavar="N",
-        help="worker processes, which change no result (default: one per core); 0 steps in this process, "
-        "which is quicker where a step takes microseconds",
-    )
-    parser.add_argument("--seed", type=_integer(0, 2**64 - 1), metavar="N", help="default: drawn and printed")
-    parser.add_argument("--max-steps", type=_integer(1), metavar="N", help="default: until the episode ends")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="overwritten (default: a new one, runs/<env>-<planner>-seed<seed>)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
-    parser.set_defaults(run=_run_plan)
-
-
-def _run_plan(arguments: argparse.Namespace) -> int:
-    import secrets
-
-    from planvec.making import make
-    from planvec.planners.episode import EpisodeRecorder
-
-    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    planner = _swarm(arguments)
-    directory = _out_dir(arguments, seed)
-    with make(arguments.env_id, num_workers=arguments.num_workers, info_keys=()) as env:
-        directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
-        recorder = EpisodeRecorder(env.action_space, env.observation_space)
-        interrupted = False
-        try:
-            _play(env, planner, seed, arguments, recorder)
-        except KeyboardInterrupt:
-            if not recorder.num_steps:
-                if not any(directory.iterdir()):
-                    directory.rmdir()
-                raise
-            interrupted = True
-        episode = recorder.episode()
-        summary = _summarise(arguments, planner, episode, env.num_workers, interrupted)
-        files = _write(directory, summary, episode, env)
-    if arguments.json:
-        print(json.dumps({**summary, "files": files}))
-    else:
-        _print_summary(summary, files)
-    if interrupted:
-        print("planvec: interrupted; what was played so far is written", file=sys.stderr)
-        return _INTERRUPTED
-    return 0
-
-
-def _swarm(arguments: argparse.Namespace) -> Swarm:
-    from planvec.planners.swarm import Swarm
-
-    given = {"num_walkers": arguments.walkers, "horizon": arguments.horizon}
-    return Swarm(**{name: value for name, value in given.items() if value is not None})
-
-
-def _play(
-    env: BatchEnv,
-    planner: Swarm,
-    seed: int,
-    arguments: argparse.Namespace,
-    recorder: EpisodeRecorder,
-) -> None:
-    """Play, with a progress bar on stderr."""
-    import time
-
-    from tqdm import tqdm
-
-    from planvec.planners.episode import run_episode
-
-    limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
-    total = min((limit for limit in limits if limit), default=None)
-    started = time.perf_counter()
-    with tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar:
-
-        def advance(num_steps: int, total_return: float, num_env_steps: int) -> None:
-            per_second = num_env_steps / (time.perf_counter() - started)
-            bar.set_postfix_str(f"return {total_return:.2f}, {per_second:,.0f} env steps/s", refresh=False)
-            bar.update(num_steps - bar.n)
-
-        run_episode(
-            env,
-            planner,
-            seed=seed,
-            max_steps=arguments.max_steps,
-            callback=advance,
-            recorder=recorder,
-        )
-
-
-def _out_dir(arguments: argparse.Namespace, seed: int) -> Path:
-    if arguments.out is not None:
-        return Path(arguments.out)
-    name = arguments.env_id.replace("/", "_").replace(":", "_")
-    first = Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
-    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
-    return next(path for path in itertools.chain([first], again) if not path.exists())
-
-
-def _summarise(
-    arguments: argparse.Namespace,
-    planner: Swarm,
-    episode: Episode,
-    num_workers: int,
-    interrupted: bool,
-) -> dict[str, Any]:
-    import dataclasses
-
-    import gymnasium
-    import numpy as np
-
-    return {
-        "env_id": arguments.env_id,
-        "planner": arguments.planner,
-        "planner_options": dataclasses.asdict(planner),
-        "seed": episode.seed,
-        "return": episode.total_return,
-        "num_steps": episode.num_steps,
-        "terminated": episode.terminated,
-        "truncated": episode.truncated,
-        "ended": _ended(episode, interrupted),
-        "num_env_steps": episode.num_env_steps,
-        "elapsed_seconds": episode.elapsed,
-        "env_steps_per_second": episode.num_env_steps / episode.elapsed,
-        "num_workers": num_workers,
-        "versions": {
-            "planvec": planvec.__version__,
-            "gymnasium": gymnasium.__version__,
-            "numpy": np.__version__,
-        },
-    }
-
-
-def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
-    """Write the files of a run and return their paths."""
-    from planvec.planners.trajectory import save_trajectory
-
-    summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
-    summary_path.write_text(json.dumps(summary, indent=2) + "\n")
-    save_trajectory(trajectory_path, episode, env.action_space, env.observation_space)
-    return [str(summary_path), str(trajectory_path)]
-
-
-def _ended(episode: Episode, interrupted: bool) -> str:
-    """How the episode came to its end."""
-    if interrupted:
-        return "interrupted"
-    if episode.terminated:
-        return "terminated"
-    return "truncated (time limit)" if episode.truncated else "stopped at --max-steps"
-
-
-def _print_summary(summary: dict[str, Any], files: list[str]) -> None:
-    options = ", ".join(f"{name}={value}" for name, value in summary["planner_options"].items())
-    workers = summary["num_workers"] or "none, stepped in this process"
-    lines = {
-        "environment": summary["env_id"],
-        "planner": f"{summary['planner']} ({options})",
-        "seed": summary["seed"],
-        "return": f"{summary['return']:.2f}",
-        "steps": f"{summary['num_steps']}, {summary['ended']}",
-        "simulated": f"{summary['num_env_steps']:,} environment steps in "
-        f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
-        "workers": workers,
-        "written": ", ".join(files),
-    }
-    for name, value in lines.items():
-        print(f"{name + ':':<13}{value}")

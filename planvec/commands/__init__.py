@@ -1,0 +1,3 @@
+"""The verbs of the command line."""
+
+__all__: list[str] = []

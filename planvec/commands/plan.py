@@ -1,0 +1,211 @@
+"""`planvec plan ENV_ID`: play one episode with a planner."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import planvec
+from planvec.commands.arguments import INTERRUPTED, add_environment, environment, integer
+
+if TYPE_CHECKING:
+    from planvec.batch_env import BatchEnv
+    from planvec.planners.episode import Episode, EpisodeRecorder
+    from planvec.planners.swarm import Swarm
+
+__all__ = ["add_plan"]
+
+
+def add_plan(verbs: Any) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "plan",
+        help="play one episode with a planner",
+        description="Play one episode, planning anew at every step, and write what was played.",
+    )
+    add_environment(parser)
+    parser.add_argument("--planner", choices=["swarm"], default="swarm", help="default: swarm")
+    parser.add_argument("--walkers", type=integer(1), metavar="N", help="walkers in the swarm (default: 48)")
+    parser.add_argument(
+        "--horizon", type=integer(1), metavar="N", help="iterations per decision (default: 30)"
+    )
+    parser.add_argument(
+        "--num-workers",
+        type=integer(0),
+        metavar="N",
+        help="worker processes, which change no result (default: one per core); 0 steps in this process, "
+        "which is quicker where a step takes microseconds",
+    )
+    parser.add_argument("--seed", type=integer(0, 2**64 - 1), metavar="N", help="default: drawn and printed")
+    parser.add_argument("--max-steps", type=integer(1), metavar="N", help="default: until the episode ends")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="overwritten (default: a new one, runs/<env>-<planner>-seed<seed>)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.set_defaults(run=_run_plan)
+
+
+def _run_plan(arguments: argparse.Namespace) -> int:
+    import secrets
+
+    from planvec.making import make
+    from planvec.planners.episode import EpisodeRecorder
+
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    planner = _swarm(arguments)
+    directory = _out_dir(arguments, seed)
+    source, make_kwargs = environment(arguments)
+    with make(
+        source, num_workers=arguments.num_workers, info_keys=(), codec=arguments.codec, **make_kwargs
+    ) as env:
+        directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
+        recorder = EpisodeRecorder(env.action_space, env.observation_space)
+        interrupted = False
+        try:
+            _play(env, planner, seed, arguments, recorder)
+        except KeyboardInterrupt:
+            if not recorder.num_steps:
+                if not any(directory.iterdir()):
+                    directory.rmdir()
+                raise
+            interrupted = True
+        episode = recorder.episode()
+        summary = _summarise(arguments, planner, episode, env.num_workers, interrupted)
+        files = _write(directory, summary, episode, env)
+    if arguments.json:
+        print(json.dumps({**summary, "files": files}))
+    else:
+        _print_summary(summary, files)
+    if interrupted:
+        print("planvec: interrupted; what was played so far is written", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _swarm(arguments: argparse.Namespace) -> Swarm:
+    from planvec.planners.swarm import Swarm
+
+    given = {"num_walkers": arguments.walkers, "horizon": arguments.horizon}
+    return Swarm(**{name: value for name, value in given.items() if value is not None})
+
+
+def _play(
+    env: BatchEnv,
+    planner: Swarm,
+    seed: int,
+    arguments: argparse.Namespace,
+    recorder: EpisodeRecorder,
+) -> None:
+    """Play, with a progress bar on stderr."""
+    import time
+
+    from tqdm import tqdm
+
+    from planvec.planners.episode import run_episode
+
+    limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
+    total = min((limit for limit in limits if limit), default=None)
+    started = time.perf_counter()
+    with tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar:
+
+        def advance(num_steps: int, total_return: float, num_env_steps: int) -> None:
+            per_second = num_env_steps / (time.perf_counter() - started)
+            bar.set_postfix_str(f"return {total_return:.2f}, {per_second:,.0f} env steps/s", refresh=False)
+            bar.update(num_steps - bar.n)
+
+        run_episode(
+            env,
+            planner,
+            seed=seed,
+            max_steps=arguments.max_steps,
+            callback=advance,
+            recorder=recorder,
+        )
+
+
+def _out_dir(arguments: argparse.Namespace, seed: int) -> Path:
+    if arguments.out is not None:
+        return Path(arguments.out)
+    name = arguments.env_id.replace("/", "_").replace(":", "_")
+    first = Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
+    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], again) if not path.exists())
+
+
+def _summarise(
+    arguments: argparse.Namespace,
+    planner: Swarm,
+    episode: Episode,
+    num_workers: int,
+    interrupted: bool,
+) -> dict[str, Any]:
+    import dataclasses
+
+    import gymnasium
+    import numpy as np
+
+    return {
+        "env_id": arguments.env_id,
+        "planner": arguments.planner,
+        "planner_options": dataclasses.asdict(planner),
+        "seed": episode.seed,
+        "return": episode.total_return,
+        "num_steps": episode.num_steps,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+        "ended": _ended(episode, interrupted),
+        "num_env_steps": episode.num_env_steps,
+        "elapsed_seconds": episode.elapsed,
+        "env_steps_per_second": episode.num_env_steps / episode.elapsed,
+        "num_workers": num_workers,
+        "versions": {
+            "planvec": planvec.__version__,
+            "gymnasium": gymnasium.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
+    """Write the files of a run and return their paths."""
+    from planvec.planners.trajectory import save_trajectory
+
+    summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
+    summary_path.write_text(json.dumps(summary, indent=2) + "\n")
+    save_trajectory(trajectory_path, episode, env.action_space, env.observation_space)
+    return [str(summary_path), str(trajectory_path)]
+
+
+def _ended(episode: Episode, interrupted: bool) -> str:
+    """How the episode came to its end."""
+    if interrupted:
+        return "interrupted"
+    if episode.terminated:
+        return "terminated"
+    return "truncated (time limit)" if episode.truncated else "stopped at --max-steps"
+
+
+def _print_summary(summary: dict[str, Any], files: list[str]) -> None:
+    options = ", ".join(f"{name}={value}" for name, value in summary["planner_options"].items())
+    workers = summary["num_workers"] or "none, stepped in this process"
+    lines = {
+        "environment": summary["env_id"],
+        "planner": f"{summary['planner']} ({options})",
+        "seed": summary["seed"],
+        "return": f"{summary['return']:.2f}",
+        "steps": f"{summary['num_steps']}, {summary['ended']}",
+        "simulated": f"{summary['num_env_steps']:,} environment steps in "
+        f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
+        "workers": workers,
+        "written": ", ".join(files),
+    }
+    for name, value in lines.items():
+        print(f"{name + ':':<13}{value}")
