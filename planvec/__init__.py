@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "BatchEnv": "planvec.batch_env",
     "BatchStepper": "planvec.transitions",
+    "CheckReport": "planvec.check_report",
     "ClosedError": "planvec.errors",
     "Codec": "planvec.codecs",
     "Copied": "planvec.codecs",
@@ -34,6 +35,7 @@ _EXPORTS = {
     "WorkerCrashedError": "planvec.errors",
     "WorkerStartError": "planvec.errors",
     "WorkerTimeoutError": "planvec.errors",
+    "check_env": "planvec.check",
     "codec_for": "planvec.codecs",
     "make": "planvec.making",
     "register_codec": "planvec.codecs",

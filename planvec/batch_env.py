@@ -156,7 +156,7 @@ class BatchEnv:
         actions = one_action(self.action_space, action)
         out = self.step_batch(actions, None, dt, blocking=True)
         self._state = out.new_states[0]
-        first: tuple[Any, float, bool, bool, dict[str, Any]] = out.first(self.observation_space)
+        first: tuple[Any, float, bool, bool, dict[str, Any]] = out.row(self.observation_space, 0)
         return first
 
     # -- batches ------------------------------------------------------------------------------

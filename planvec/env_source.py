@@ -1,16 +1,96 @@
-"""From an id, a spec or a factory to a `gymnasium.Env`."""
+"""From an id, a spec or a factory to a `gymnasium.Env`; which package an id belongs to."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["EnvSource", "make_env"]
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["EnvSource", "find_spec", "make_env"]
 
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
+
+
+class _Package(NamedTuple):
+    """A package that registers environments when it is imported.
+
+    Attributes:
+        module: Its name.
+        extra: The extra of planvec that installs it.
+        prefixes: What its ids begin with.
+    """
+
+    module: str
+    extra: str
+    prefixes: tuple[str, ...]
+
+
+_PACKAGES = (
+    _Package("ale_py", "atari", ("ALE/",)),
+    _Package("minigrid", "minigrid", ("MiniGrid-", "BabyAI-")),
+    _Package(
+        "highway_env",
+        "highway",
+        (
+            "exit-v",
+            "highway-",
+            "intersection-",
+            "lane-keeping-",
+            "merge-",
+            "parking-",
+            "racetrack-",
+            "roundabout-",
+            "two-way-",
+            "u-turn-",
+        ),
+    ),
+)
+_EXTRAS = {
+    "ale_py": "atari",
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.classic_control": "classic-control",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.toy_text": "toy-text",
+    "highway_env": "highway",
+    "minigrid": "minigrid",
+}
+"""Package of an environment -> the extra of planvec that installs what it needs."""
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """The spec behind an id, whether or not its package was imported.
+
+    Args:
+        env_id: A Gymnasium id, `ALE/Pong-v5` and `MiniGrid-Empty-5x5-v0` among them, or `module:EnvId`.
+
+    Raises:
+        gymnasium.error.Error: No such id.
+        ModuleNotFoundError: No such module.
+        UnsupportedEnvError: Its package is missing; names the extra.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:  # importing it registers the environment
+        importlib.import_module(module)
+        return gymnasium.spec(name)
+    try:
+        return gymnasium.spec(env_id)
+    except gymnasium.error.UnregisteredEnv as error:
+        wanted = [package for package in _PACKAGES if env_id.startswith(package.prefixes)]
+        for package in wanted or _PACKAGES:
+            if importlib.util.find_spec(package.module) is not None:
+                importlib.import_module(package.module)
+            elif wanted:
+                raise UnsupportedEnvError(
+                    f"{env_id} needs the package {package.module}, which is not installed: "
+                    f'pip install "planvec[{package.extra}]"'
+                ) from error
+        return gymnasium.spec(env_id)
 
 
 def make_env(source: EnvSource, **make_kwargs: Any) -> gymnasium.Env[Any, Any]:
@@ -18,9 +98,14 @@ def make_env(source: EnvSource, **make_kwargs: Any) -> gymnasium.Env[Any, Any]:
 
     Raises:
         TypeError: `source` is none of these, or the factory returned something else.
+        UnsupportedEnvError: Something that it needs is not installed; names the extra.
     """
     if isinstance(source, (str, EnvSpec)):
-        return gymnasium.make(source, **make_kwargs)
+        spec = find_spec(source) if isinstance(source, str) else source
+        try:
+            return gymnasium.make(spec, **make_kwargs)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise UnsupportedEnvError(f"{spec.id}: {error}{_hint(spec)}") from error
     if make_kwargs:
         raise TypeError(
             f"{', '.join(sorted(make_kwargs))}: a factory takes no arguments (they are for ids); pass a "
@@ -33,3 +118,10 @@ def make_env(source: EnvSource, **make_kwargs: Any) -> gymnasium.Env[Any, Any]:
             f"one, got {type(env).__name__} from {source!r}"
         )
     return env
+
+
+def _hint(spec: EnvSpec) -> str:
+    """The extra of planvec that an environment needs, if it has one."""
+    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
+    extra = next((name for package, name in _EXTRAS.items() if entry_point.startswith(package)), None)
+    return "" if extra is None else f'. With planvec: pip install "planvec[{extra}]"'

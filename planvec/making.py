@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from planvec.batch_env import BatchEnv
 from planvec.codecs import register_codec, registered_codecs
 from planvec.codecs.registry import CodecChoice, check_codec
+from planvec.env_source import find_spec
 from planvec.infos import check_info_keys
 from planvec.plan_env import PlanEnv
 from planvec.workers.external_process import ExternalProcess, close_all
@@ -76,9 +77,9 @@ def make(
         raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
     check_codec(codec)
     check_info_keys(info_keys)
-    if isinstance(env, str) and ":" not in env:
+    if isinstance(env, str):
         # Resolved here, so that a worker needs no registration made in the user's script.
-        env = gymnasium.spec(env)
+        env = find_spec(env)
     factory = _Factory(env, {"codec": codec, "info_keys": info_keys, **make_kwargs})
     limits = {"blocking": blocking, "timeout": timeout, "max_restarts": max_restarts}
     if num_workers == 0:

@@ -55,9 +55,11 @@ class PlanEnv:
         env: A Gymnasium id, an `EnvSpec`, a factory, or a `gymnasium.Env` (which it then owns).
         codec: How states are saved; see `planvec.codecs.codec_for`.
         info_keys: The info keys to keep; None keeps all, `()` none.
+        trust: Whether to use a codec that was not proved, as `planvec.check_env` does.
         make_kwargs: For `gymnasium.make`, where `env` is an id or a spec.
 
     Attributes:
+        codec: Saves and restores the environment.
         rows: The stepping loop, for callers that have checked their arguments (workers).
 
     Raises:
@@ -70,6 +72,7 @@ class PlanEnv:
         *,
         codec: CodecChoice = None,
         info_keys: Sequence[str] | None = None,
+        trust: bool = False,
         **make_kwargs: Any,
     ) -> None:
         check_info_keys(info_keys)
@@ -77,10 +80,8 @@ class PlanEnv:
         self._env = make_env(env, **make_kwargs)
         self._closed = False
         try:
-            self._codec: StateCodec = codec_for(self._env, codec, info_keys=info_keys)
-            self.rows = RowStepper(
-                self._codec, self._env.action_space, self._env.observation_space, info_keys
-            )
+            self.codec: StateCodec = codec_for(self._env, codec, info_keys=info_keys, trust=trust)
+            self.rows = RowStepper(self.codec, self._env.action_space, self._env.observation_space, info_keys)
             self._state = self.reset(seed=0).state
         except BaseException:
             self._env.close()
@@ -104,12 +105,12 @@ class PlanEnv:
     @property
     def state_format(self) -> StateFormat:
         """The dtype of one state, and the environment and codec that it belongs to."""
-        return self._codec.format
+        return self.codec.format
 
     @property
     def state_dtype(self) -> np.dtype[Any]:
         """The dtype of one state: structured, or object for `SavedState`s."""
-        return self._codec.format.dtype
+        return self.codec.format.dtype
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -126,7 +127,7 @@ class PlanEnv:
             self._env.render_mode,
             dict(self._env.metadata),
             self._state,
-            self._codec.fingerprint,
+            self.codec.fingerprint,
         )
 
     # -- the base state -----------------------------------------------------------------------
@@ -145,12 +146,12 @@ class PlanEnv:
         seed = secrets.randbits(32) if seed is None else check_seed(seed)
         try:
             with self.rows.lock:
-                observation, info = self._codec.reset(seed, copy.deepcopy(options))
-                value = self._codec.get(own_copy(observation))
+                observation, info = self.codec.reset(seed, copy.deepcopy(options))
+                value = self.codec.get(own_copy(observation))
         except BaseException as error:
             raise self.rows.env_error(error, None) from error
         states = np.zeros(1, self.state_dtype)
-        self._codec.dump(Rows([value], [0], [False], [False]), states)
+        self.codec.dump(Rows([value], [0], [False], [False]), states)
         self._state = states[0]
         return Start(states[0], observation, info)
 
@@ -179,8 +180,8 @@ class PlanEnv:
         """
         out = self.step_batch(one_action(self.action_space, action), None, dt)
         self._state = out.new_states[0]
-        first: tuple[Any, float, bool, bool, dict[str, Any]] = out.first(self.observation_space)
-        return first
+        row: tuple[Any, float, bool, bool, dict[str, Any]] = out.row(self.observation_space, 0)
+        return row
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -291,10 +292,10 @@ class PlanEnv:
                 'render: the environment was made without a render_mode; pass render_mode="rgb_array"'
             )
         frames = []
-        for row, value in enumerate(self._codec.load(states).values):
+        for row, value in enumerate(self.codec.load(states).values):
             try:
                 with self.rows.lock:
-                    self._codec.set(value)
+                    self.codec.set(value)
                     frames.append(self._env.render())
             except BaseException as error:
                 raise self.rows.env_error(error, row) from error

@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_LARGE = 4096
+"""Bytes of an element above which elements are copied one by one: another copy of all of them costs more."""
 SIMPLE = frozenset(_LEAVES)
 """The types of space whose elements are one array: asked in every call, before anything slower."""
 
@@ -226,10 +228,12 @@ def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> No
     if is_alone and first.shape == out.shape[1:] and first.dtype == out.dtype:
         out[0] = first  # cheaper than through an array of one row
         return
-    try:
-        stacked = np.array(rows)
-    except ValueError:  # rows of different shapes
-        stacked = None
+    stacked = None
+    if out[0].nbytes <= _LARGE:
+        try:
+            stacked = np.array(rows)
+        except ValueError:  # rows of different shapes
+            stacked = None
     # Compared before it is assigned: NumPy would broadcast a (1,) observation into (3,). And each dtype
     # by itself: rows of several are promoted to one, which would depend on how the batch was cut.
     is_alike = not isinstance(space, spaces.Box) or _all_of(space.dtype, rows)

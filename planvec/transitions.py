@@ -34,26 +34,27 @@ class Transitions(NamedTuple):
     truncated: NDArray[np.bool_]
     infos: dict[str, Any]
 
-    def first(self, space: gymnasium.Space[Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """The first row as `gymnasium.Env.step` would return it.
+    def row(self, space: gymnasium.Space[Any], number: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One row as `gymnasium.Env.step` would return it.
 
         Args:
             space: The observation space.
+            number: From 0 to B - 1.
         """
         return (
-            take_row(space, self.observations, 0),
-            float(self.rewards[0]),
-            bool(self.terminated[0]),
-            bool(self.truncated[0]),
-            _first_info(self.infos),
+            take_row(space, self.observations, number),
+            float(self.rewards[number]),
+            bool(self.terminated[number]),
+            bool(self.truncated[number]),
+            _info_of(self.infos, number),
         )
 
 
-def _first_info(infos: dict[str, Any]) -> dict[str, Any]:
+def _info_of(infos: dict[str, Any], row: int) -> dict[str, Any]:
     info = {}
     for key, values in infos.items():
-        if infos.get(f"_{key}", (False,))[0]:
-            info[key] = _first_info(values) if isinstance(values, dict) else values[0]
+        if f"_{key}" in infos and infos[f"_{key}"][row]:
+            info[key] = _info_of(values, row) if isinstance(values, dict) else values[row]
     return info
 
 

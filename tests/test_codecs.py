@@ -319,7 +319,7 @@ def test_a_constant_that_is_replaced_is_saved_after_all() -> None:
 
 def test_replaying_a_child_of_the_last_state_costs_no_step() -> None:
     with PlanEnv(EzRocket, codec="replay") as env:
-        codec: Any = env._codec
+        codec: Any = env.codec
         state = env.reset(seed=0).state
         codec.num_replayed_steps = 0
         for _ in range(20):
@@ -348,7 +348,7 @@ def test_a_subclass_does_not_inherit_a_codec_by_accident() -> None:
             return observation, float(self.worn), terminated, truncated, info
 
     with PlanEnv(Heavy) as env:
-        assert isinstance(env._codec._codec, CopiedCodec)  # type: ignore[attr-defined]
+        assert isinstance(env.codec._codec, CopiedCodec)  # type: ignore[attr-defined]
         state = env.step_batch([1]).new_states[0]
         assert env.step_batch([1, 1], np.repeat(state, 2)).rewards.tolist() == [2.0, 2.0]
 
@@ -655,7 +655,7 @@ def test_wrappers_compose_with_each_other(env_id: str, names: list[str], seed: i
                 break
         for state, action, expected in passed[::-1]:
             out = env.step_batch(np.asarray(action)[None], np.repeat(state, 1))
-            got = out.first(env.observation_space)
+            got = out.row(env.observation_space, 0)
             assert_same(got[:4], (expected[0], float(expected[1]), *expected[2:4]))
             assert_same(env.observe(out.new_states)[0], expected[0])
 

@@ -111,7 +111,7 @@ def walk_through(env: planvec.BatchEnv, index: int) -> Iterator[tuple[Any, Step,
 
 def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, index: int) -> None:
     for number, (_, step, out) in enumerate(walk_through(env, index)):
-        observation, reward, terminated, truncated, info = out.first(env.observation_space)
+        observation, reward, terminated, truncated, info = out.row(env.observation_space, 0)
         assert_same(observation, step.observation, f"observation of step {number}")
         assert_same(reward, float(step.reward), f"reward of step {number}")
         assert (terminated, truncated) == (step.terminated, step.truncated)

@@ -35,7 +35,11 @@ LEVELS = {
     # 6: the front door, and what sees nothing but a BatchStepper
     "making": 6,
     "planners": 6,
+    # 7: what users look at
+    "check_report": 7,
+    "check": 7,
     # 8: the command line
+    "commands": 8,
     "cli": 8,
     "__main__": 9,
 }
@@ -49,6 +53,8 @@ PEERS = {
     ("rollouts", "random_actions"),
     ("plan_env", "stepping"),
     ("batch_env", "in_process"),
+    ("check", "check_report"),
+    ("cli", "commands"),
 }
 """Imports within a level."""
 

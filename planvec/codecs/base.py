@@ -68,6 +68,8 @@ class Codec(_Fields, ABC):
     Attributes:
         constants: Names of attributes that never change after the environment was made, but may differ
             from one to another (a map, a mass). Worker processes in which they differ are refused.
+        how: How states are saved, for reports.
+        note: What is changed in the environment, for reports; "" where it behaves as without planvec.
 
     For an environment of your own, state the fields and how to read and write them::
 
@@ -89,6 +91,8 @@ class Codec(_Fields, ABC):
     """
 
     constants: tuple[str, ...] = ()
+    how: str = "named fields"
+    note: str = ""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         """Look at the new environment once, for what is constant in it.
@@ -102,6 +106,10 @@ class Codec(_Fields, ABC):
 
         A reset would depend on what was stepped before otherwise, and so on which worker makes it.
         """
+
+    def identity(self, env: Any) -> list[Any]:
+        """What has to be equal in all worker processes: the values of `constants`."""
+        return [getattr(env, name) for name in self.constants]
 
     @abstractmethod
     def get(self, env: Any) -> Any:
@@ -176,6 +184,8 @@ class StateCodec(ABC):
         fresh_results: Whether every step returns new observations and infos, as Gymnasium asks;
             else they are copied before the next step.
         fingerprint: Equal for environments that behave alike, as far as was looked.
+        how: How states are saved, for reports.
+        note: What is changed in the environment, for reports.
         step: One step of the environment, as Gymnasium's.
         set: Put the environment into the state of a value.
         get: The value of the present state, given the observation that it was reached with.
@@ -185,6 +195,8 @@ class StateCodec(ABC):
     time_limit: int | None = None
     fresh_results: bool = False
     fingerprint: bytes = b""
+    how: str = ""
+    note: str = ""
     step: Callable[[Any], Outcome]
     set: Callable[[Any], None]
     get: Callable[[Any], Any]

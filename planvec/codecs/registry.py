@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import gymnasium
 
 from planvec.codecs import classic_control, toy_text
 from planvec.codecs import wrappers as wrapper_codecs
+from planvec.codecs.attributes import ADVICE
 from planvec.codecs.base import Codec, StateCodec
-from planvec.codecs.copied import ADVICE, Copied, CopiedCodec, CopiedWrapperCodec
+from planvec.codecs.copied import Copied, CopiedCodec, CopiedWrapperCodec
 from planvec.codecs.proof import digest, prove, walk_alone
 from planvec.codecs.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec, layers_of
@@ -26,7 +28,17 @@ _COPY_ADVICE = (
     "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
     f"C library). {ADVICE}. An info that differs by nature can be left out with info_keys="
 )
+_REPLAY_ADVICE = "It does not restart from its seed: register a codec for it."
 _BUILTIN: dict[type, CodecMaker] = {**classic_control.CODECS, **toy_text.CODECS}
+_FAMILIES = {
+    "ale_py": "planvec.codecs.atari",
+    "gymnasium.envs.box2d": "planvec.codecs.box2d",
+    "gymnasium.envs.mujoco": "planvec.codecs.mujoco",
+}
+"""Package of an environment class or one of its bases -> the module with `codec_maker` for it.
+
+It is imported when such an environment is opened: its simulator may be missing, or slow to import.
+"""
 _registered: dict[type, CodecMaker] = {}
 
 
@@ -70,6 +82,7 @@ def codec_for(
     codec: CodecChoice = None,
     *,
     info_keys: Sequence[str] | None = None,
+    trust: bool = False,
 ) -> StateCodec:
     """The codec of an environment; resets it.
 
@@ -80,6 +93,7 @@ def codec_for(
             them again; a `Codec` subclass, or `planvec.Copied([...])`, is used as given. Whatever
             nobody wrote for exactly these classes is proved by replay first.
         info_keys: The info keys that have to be restored exactly; None: all.
+        trust: Whether to leave the proof out.
 
     Raises:
         UnsupportedEnvError: It cannot be saved faithfully; says what to do.
@@ -89,14 +103,15 @@ def codec_for(
     for wrapper in layers:
         wrapper_codecs.refuse(wrapper)
     known = [wrapper_codecs.CODECS.get(type(wrapper)) for wrapper in layers]
-    if codec == "replay":
-        pairs = [(w, make(w)) for w, make in zip(layers, known, strict=True) if make is not None]
-        replay = ReplayCodec(env, pairs)
-        advice = "It does not restart from its seed: register a codec for it."
-        replay.fingerprint = prove(replay, env, walk_alone(env, info_keys), advice, info_keys)
-        return replay
     base = env.unwrapped
     maker, trusted, advice = _base_codec(base, codec, all(known))
+    if maker == "replay":
+        pairs = [(w, make(w)) for w, make in zip(layers, known, strict=True) if make is not None]
+        replay = ReplayCodec(env, pairs)
+        if not trust:
+            replay.fingerprint = prove(replay, env, walk_alone(env, info_keys), advice, info_keys)
+        return replay
+    assert callable(maker)
     base_codec = maker(base)
     if not isinstance(base_codec, Codec):
         raise UnsupportedEnvError(
@@ -104,7 +119,7 @@ def codec_for(
         )
     made = [(make or CopiedWrapperCodec)(wrapper) for make, wrapper in zip(known, layers, strict=True)]
     trusted = trusted and not any(isinstance(w, wrapper_codecs.FUNCTIONS) for w in layers)
-    alone = None if trusted else walk_alone(env, info_keys)
+    alone = None if trusted or trust else walk_alone(env, info_keys)
     observation, _ = env.reset(seed=0)
     stack = StackCodec(env, base_codec, made, observation)
     stack.fingerprint = _digest_of_constants(base_codec, base)
@@ -122,21 +137,26 @@ def _digest_of_constants(codec: Codec, base: Any) -> bytes:
         raise UnsupportedEnvError(
             f"{type(codec).__name__}.constants: {type(base).__name__} has no attributes {missing}"
         )
-    return digest([getattr(base, name) for name in codec.constants])
+    return digest(codec.identity(base))
 
 
-def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[CodecMaker, bool, str]:
-    """What makes the codec, whether planvec has it for this very class, and advice if it fails.
+def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[CodecMaker | str, bool, str]:
+    """What makes the codec (or "replay"), whether it needs no proof, and advice if it fails.
 
     A wrapper that planvec does not know may change any attribute of the environment, so that all of
     them have to be saved.
     """
     if codec == "copied":
         return CopiedCodec, False, _COPY_ADVICE
+    if codec == "replay":
+        return codec, False, _REPLAY_ADVICE
     given = _registered.get(type(base)) if codec is None else codec
     if given is None:
         builtin = _BUILTIN.get(type(base)) if knows_wrappers else None
-        return (builtin, True, _COPY_ADVICE) if builtin is not None else (CopiedCodec, False, _COPY_ADVICE)
+        found = _family_codec(base, knows_wrappers) if builtin is None else (builtin, True)
+        if found is None:
+            return CopiedCodec, False, _COPY_ADVICE
+        return (*found, _REPLAY_ADVICE if found[0] == "replay" else _COPY_ADVICE)
     chosen: Any = Copied() if given is Copied else given  # type: ignore[comparison-overlap]
     if isinstance(chosen, Copied):
         return chosen, False, _COPY_ADVICE
@@ -149,3 +169,14 @@ def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[Co
             "object that step() changes in place (copy it)?"
         ),
     )
+
+
+def _family_codec(base: Any, knows_wrappers: bool) -> tuple[CodecMaker | str, bool] | None:
+    """What makes the codec of an environment of one of the `_FAMILIES`, and whether it needs no proof."""
+    for env_class in type(base).__mro__:
+        for package, module in _FAMILIES.items():
+            if env_class.__module__ == package or env_class.__module__.startswith(f"{package}."):
+                found: tuple[CodecMaker | str, bool] | None
+                found = importlib.import_module(module).codec_maker(base, knows_wrappers)
+                return found
+    return None

@@ -52,6 +52,8 @@ class ReplayCodec(StateCodec):
         wrappers: Those that planvec knows, with their codecs, for what outlives a reset in them.
     """
 
+    how = "replay of the actions"
+
     def __init__(
         self, env: gymnasium.Env[Any, Any], wrappers: Sequence[tuple[Any, WrapperCodec]] = ()
     ) -> None:

@@ -102,6 +102,8 @@ class StackCodec(StateCodec):
         self._env = env
         self._base = env.unwrapped
         self._codec = codec
+        self.how = codec.how if type(codec).__module__.startswith("planvec.") else type(codec).__name__
+        self.note = codec.note
         self.time_limit, stepped = _peel(env)
         self.step: Callable[[Any], Outcome] = stepped.step
         inner = layers_of(stepped)
