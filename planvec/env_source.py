@@ -111,13 +111,24 @@ def make_env(source: EnvSource, **make_kwargs: Any) -> gymnasium.Env[Any, Any]:
             f"{', '.join(sorted(make_kwargs))}: a factory takes no arguments (they are for ids); pass a "
             "lambda or functools.partial that holds them"
         )
-    env = source() if callable(source) and not isinstance(source, gymnasium.Env) else source
+    env = _call(source) if callable(source) and not isinstance(source, gymnasium.Env) else source
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
             "env: expected a Gymnasium id, an EnvSpec, a gymnasium.Env, or a factory that returns "
             f"one, got {type(env).__name__} from {source!r}"
         )
     return env
+
+
+def _call(factory: Callable[[], Any]) -> Any:
+    """What a factory returns; it may use ids of packages that were only imported in another process."""
+    try:
+        return factory()
+    except gymnasium.error.UnregisteredEnv:
+        for package in _PACKAGES:
+            if importlib.util.find_spec(package.module) is not None:
+                importlib.import_module(package.module)
+        return factory()
 
 
 def _hint(spec: EnvSpec) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 from ale_py.env import AtariEnv
 from numpy.typing import NDArray
 
-from planvec.codecs.atari_emulator import Emulator, Mark, Saved, cartridge
+from planvec.codecs.atari_emulator import Emulator
+from planvec.codecs.atari_state import Mark, Saved, cartridge, serialize
 from planvec.codecs.base import Codec
 from planvec.errors import EnvError
 
@@ -25,10 +26,12 @@ _MAX_FRAMES = 64
 game that thinks; up to 7 were seen)."""
 
 
-def codec_maker(env: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec], bool] | None:
-    """The codec of an Atari environment, and whether it needs no proof."""
+def codec_maker(env: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec] | str, bool] | None:
+    """The codec of an Atari environment, or "replay", and whether it needs no proof."""
     if not isinstance(env, AtariEnv):
         return None
+    if env.sound_obs:
+        return "replay", False  # sound is made of what many frames left in its buffer
     return AtariCodec, type(env) is AtariEnv and knows_wrappers
 
 
@@ -38,12 +41,9 @@ class AtariCodec(Codec):
     how = "the emulator, now and a few frames ago"
 
     def __init__(self, env: Any) -> None:
+        state = serialize(env.ale)
+        self._size, self._cartridge = len(state), cartridge(state)
         self._emulator = env.ale = Emulator(env)
-        env.load_game()
-        self._emulator.reset_game()
-        saved = self._emulator.save()
-        self._size = len(saved.emulator)
-        self._cartridge = cartridge(saved.emulator)
         self._no_mark = Mark(bytes(self._size), -1, 0)
         self._frame_size = self._emulator.frame_size
         frameskip = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
@@ -60,6 +60,7 @@ class AtariCodec(Codec):
                 ("frames", f"V{_MAX_FRAMES * self._frame_size}"),
                 ("held_action", "u1"),
                 ("held_strength", "<f4"),
+                ("within_frame", "?"),
                 *([("mark", blob), ("mark_place", "<i2"), ("mark_whole", "<i2")] if self._has_mark else []),
             ]
         )
@@ -76,13 +77,14 @@ class AtariCodec(Codec):
         return env._get_obs()
 
     def pack(self, values: Sequence[Saved], records: NDArray[Any]) -> None:
-        emulators, earlier, frames, held, marks = zip(*values, strict=True)
+        emulators, earlier, frames, held, within, marks = zip(*values, strict=True)
         self._write(records, "emulator", emulators)
         self._write(records, "earlier", earlier)
         room = _MAX_FRAMES * self._frame_size
         self._write(records, "frames", [data.ljust(room, b"\0") for data in frames])
         records["num_frames"] = [len(data) // self._frame_size for data in frames]
         records["held_action"], records["held_strength"] = zip(*held, strict=True)
+        records["within_frame"] = within
         if self._has_mark:
             blobs, places, num_whole = zip(*[mark or self._no_mark for mark in marks], strict=True)
             self._write(records, "mark", blobs)
@@ -106,5 +108,8 @@ class AtariCodec(Codec):
             names = "mark", "mark_place", "mark_whole"
             triples = zip(*(records[name].tolist() for name in names), strict=True)
             marks = [None if place < 0 else Mark(blob, place, whole) for blob, place, whole in triples]
-        columns = records["emulator"].tolist(), records["earlier"].tolist(), frames, held, marks
+        emulators, earlier, within = (
+            records[name].tolist() for name in ("emulator", "earlier", "within_frame")
+        )
+        columns = emulators, earlier, frames, held, within, marks
         return [Saved(*row) for row in zip(*columns, strict=True)]

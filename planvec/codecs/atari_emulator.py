@@ -8,8 +8,8 @@
                                 runs another number of cycles and writes beyond the picture
     the picture                 is what earlier frames left of it, and not saved either
 
-So a state is saved with an earlier one and the frames acted since: `Saved`. The state itself is restored, or,
-where it lies within a frame, the way to it is acted again; and so it is when somebody looks at the picture
+So before a state within a frame is restored, the emulator is made to break off a frame; and a state is saved
+with an earlier one and the frames acted since, which are acted again when somebody looks at the picture
 before enough frames were acted to have repainted it.
 
 Source: Farama-Foundation/Arcade-Learning-Environment, pull requests 732 and 739.
@@ -18,17 +18,15 @@ Source: Farama-Foundation/Arcade-Learning-Environment, pull requests 732 and 739
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import ale_py
 
 from planvec.codecs.atari_golf import GolfScore
-from planvec.errors import UnsupportedEnvError
+from planvec.codecs.atari_state import Frame, Mark, Saved, Start, is_start, is_whole, looping, serialize
 
-__all__ = ["Emulator", "Frame", "Mark", "Saved"]
-
-Frame = tuple[int, float]
-"""The action of one frame, and how far the paddle is turned."""
+__all__ = ["Emulator"]
 
 _REPAINTED = 3
 """Whole frames after which nothing is left of a picture: there are two buffers, drawn in turn."""
@@ -41,45 +39,6 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "Bool": ("display_screen", "sound", "sound_obs", "color_averaging", "truncate_on_loss_of_life"),
     "Int": ("max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
 }
-_INT = struct.Struct("<i")
-# The head of a serialized state: six numbers (the fourth counts the frames of the episode), the length of
-# the rest, the checksum of the cartridge, "System", its cycles, and the length of a generator's text.
-_EPISODE_FRAMES, _LENGTH, _CARTRIDGE, _SYSTEM = slice(12, 16), 24, slice(32, 64), slice(68, 74)
-_CYCLES, _TEXT_LENGTH, _TEXT = slice(74, 78), 78, 82
-_CYCLES_OF_A_BREAK = 50_000
-"""A frame is broken off after 25,000 instructions, of two cycles at least. Most frames take 19,912 cycles."""
-
-
-class Mark(NamedTuple):
-    """A state on the way.
-
-    Attributes:
-        emulator: The emulator, not within a frame.
-        place: In the bytes of the frames.
-        num_whole: Whole frames acted since.
-    """
-
-    emulator: bytes
-    place: int
-    num_whole: int
-
-
-class Saved(NamedTuple):
-    """One state.
-
-    Attributes:
-        emulator: The emulator, in ale-py's own form without the text of its generator.
-        earlier: The emulator at an earlier time, not within a frame.
-        frames: What was acted from there to here, `Emulator.frame_size` bytes a frame.
-        held: What an action that sticks would repeat.
-        mark: A state on the way that will be the next `earlier`, if there is one.
-    """
-
-    emulator: bytes
-    earlier: bytes
-    frames: bytes
-    held: Frame
-    mark: Mark | None = None
 
 
 class Emulator(ale_py.ALEInterface):
@@ -106,6 +65,10 @@ class Emulator(ale_py.ALEInterface):
         self._turns_paddle = bool(env.continuous)
         self.frame_size = self._frame.size
         self._breaks_off = env._game in _BREAKS_OFF
+        self._loaded: list[Any] = []  # the game, its mode and its difficulty
+        self._starts: dict[tuple[Any, ...], Start] = {}
+        self._is_put_off = False  # whether the game is still to be loaded
+        self._is_new = False  # whether the next reset is the first one since the game was loaded
         self._start_repaints: bool | None = None
         self._begin()
 
@@ -117,17 +80,60 @@ class Emulator(ale_py.ALEInterface):
         self._num_whole = 0
         self._num_unpainted = 0  # whole frames to come until the picture is right
         self._now: bytes | None = None  # the state, where it is known
+        self._is_within: bool | None = None  # whether it lies within a frame, where that is known
         self._score: GolfScore | None = None
 
     # -- what the environment calls -------------------------------------------------------------------
 
+    def loadROM(self, path: Any) -> None:  # noqa: N802 - ale-py's name, as are the next ones
+        """Load a game. It takes 80 ms, and is put off where the next reset is known."""
+        self._loaded, self._is_new = [path], True
+        self._is_put_off = any(known[0] == path for known in self._starts)
+        if not self._is_put_off:
+            super().loadROM(path)
+
+    def setMode(self, mode: int) -> None:  # noqa: N802
+        """Choose a mode, from the next reset on."""
+        self._loaded.append(("mode", mode))
+        super().setMode(mode)
+
+    def setDifficulty(self, difficulty: int) -> None:  # noqa: N802
+        """Choose a difficulty, from the next reset on."""
+        self._loaded.append(("difficulty", difficulty))
+        super().setDifficulty(difficulty)
+
     def reset_game(self) -> None:
         """Start an episode."""
-        super().reset_game()
+        start = self._starts.get(tuple(self._loaded)) if self._is_new else None
+        if start is None:
+            if self._is_put_off:
+                self._load_anew()
+            super().reset_game()
+        else:
+            self._put(start.state, start.is_within)
         self._begin()
         if self._env._game == "miniature_golf":
             self._score = GolfScore(self.getRAM())
         self._earlier = self._state()
+        if start is not None:
+            self._num_unpainted, self._is_within = _REPAINTED, start.is_within
+        if self._is_new and start is None:
+            looks = {
+                "getScreen": super().getScreen(),
+                "getScreenRGB": super().getScreenRGB(),
+                "getScreenGrayscale": super().getScreenGrayscale(),
+            }
+            self._starts[tuple(self._loaded)] = Start(self._earlier, False, looks)
+            if self._stands_within():
+                self._starts[tuple(self._loaded)] = Start(self._earlier, True, looks)
+        self._is_new = self._is_put_off = False
+
+    def _load_anew(self) -> None:
+        """Load the game, whether or not this was put off."""
+        path, *choices = self._loaded
+        super().loadROM(path)
+        for name, value in choices:
+            (super().setMode if name == "mode" else super().setDifficulty)(value)
 
     def act(self, action: Any, strength: float = 1.0) -> int:
         """One frame; with the probability `stickiness` of the last action instead of this."""
@@ -140,7 +146,7 @@ class Emulator(ale_py.ALEInterface):
             self._frames += self._frame.pack(*frame)
         else:
             self._frames.append(frame[0])
-        self._now = None
+        self._now = self._is_within = None
         if not self._breaks_off or is_whole(self._state()):
             self._num_whole += 1
             self._num_unpainted -= self._num_unpainted > 0
@@ -154,25 +160,29 @@ class Emulator(ale_py.ALEInterface):
             self._score.see(self.getRAM())
         return reward
 
-    def getScreen(self, *buffer: Any) -> Any:  # noqa: N802 - ale-py's name, as are the next ones
+    def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
         """The picture as numbers of colours."""
-        self._paint()
-        return super().getScreen(*buffer)
+        return self._look("getScreen", super().getScreen, buffer)
 
     def getScreenRGB(self, *buffer: Any) -> Any:  # noqa: N802
         """The picture in colour."""
-        self._paint()
-        return super().getScreenRGB(*buffer)
+        return self._look("getScreenRGB", super().getScreenRGB, buffer)
 
     def getScreenGrayscale(self, *buffer: Any) -> Any:  # noqa: N802
         """The picture in grey."""
-        self._paint()
-        return super().getScreenGrayscale(*buffer)
+        return self._look("getScreenGrayscale", super().getScreenGrayscale, buffer)
 
-    def getAudio(self, *buffer: Any) -> Any:  # noqa: N802
-        """The sound of the last frame."""
-        self._paint()
-        return super().getAudio(*buffer)
+    def _look(self, name: str, look: Callable[..., Any], buffer: tuple[Any, ...]) -> Any:
+        """Look at the picture, made that of the state if it is not."""
+        if self._num_unpainted or not (self._breaks_off or is_whole(self._state())):
+            start = None if self._frames else self._start()
+            if start is not None:
+                return start.look(name, buffer)
+            self._repeat()
+        return look(*buffer)
+
+    def _start(self) -> Start | None:
+        return next((start for start in self._starts.values() if start.state == self._earlier), None)
 
     # -- states ---------------------------------------------------------------------------------------
 
@@ -180,66 +190,87 @@ class Emulator(ale_py.ALEInterface):
         """The state that the emulator is in."""
         self._forget()
         mark = None if self._mark is None else Mark(*self._mark, self._num_whole)
-        return Saved(self._state(), self._earlier, bytes(self._frames), self._held, mark)
+        is_within = self._stands_within()
+        return Saved(self._state(), self._earlier, bytes(self._frames), self._held, is_within, mark)
 
     def restore(self, saved: Saved) -> None:
         """Put the emulator into a state."""
-        self._finish_frame()
+        self._put(saved.emulator, saved.is_within)
         self._earlier, self._frames, self._held = saved.earlier, bytearray(saved.frames), saved.held
+        self._now, self._is_within = saved.emulator, saved.is_within
+        self._num_unpainted = _REPAINTED
         mark = saved.mark
-        if not is_whole(saved.emulator):
-            self._repeat()
-        else:
-            self._load(saved.emulator)
-            self._now, self._num_unpainted = saved.emulator, _REPAINTED
-            mark = mark or Mark(saved.emulator, len(self._frames), 0)
+        if mark is None and is_whole(saved.emulator):
+            mark = Mark(saved.emulator, len(self._frames), 0)
         self._mark, self._num_whole = (None, 0) if mark is None else (mark[:2], mark.num_whole)
+
+    def _put(self, state: bytes, is_within: bool) -> None:
+        """Restore a state, but not its picture."""
+        self._finish_frame()
+        if is_within:
+            # One instruction for ever: no picture is drawn, so that nothing is written beyond it later.
+            self._load(looping(next(iter(self._starts.values())).state))
+            super().act(0)
+        self._load(state)
+
+    def _stands_within(self) -> bool:
+        """Whether the emulator stands within a frame, which nothing tells but the frame that follows."""
+        state = self._state()
+        if self._is_within is None:
+            self._is_within = False
+            if not is_whole(state) and not self.game_over():
+                super().act(0)
+                following = serialize(self)
+                self._now = None
+                self._put(state, True)
+                super().act(0)
+                is_within = serialize(self) == following
+                self._now = None
+                self._put(state, is_within)
+                self._now, self._is_within, self._num_unpainted = state, is_within, _REPAINTED
+        return self._is_within
 
     def _state(self) -> bytes:
         if self._now is None:
-            self._now = self._serialize()
+            state = serialize(self)
+            self._now = state if self._score is None else self._score.write(state)
         return self._now
 
-    def _paint(self) -> None:
-        """Make the picture that of the state, if it is not."""
-        if self._num_unpainted or not (self._breaks_off or is_whole(self._state())):
-            self._finish_frame()
-            self._repeat()
-
     def _repeat(self) -> None:
-        """Act the frames since the earlier state again."""
-        self._paint_start()
-        self._load(self._earlier)
+        """Act the frames since the earlier state again, which draws the picture."""
+        num_frames = len(self._frames) // self.frame_size
+        is_near = is_start(self._earlier) and (self._breaks_off or num_frames < _REPAINTED)
+        if is_near and not self._repaints_start():
+            self._load_anew()
+            super().reset_game()
+            self._load(self._earlier)
+        else:
+            start = self._start()
+            self._put(self._earlier, start is not None and start.is_within)
         for frame in self._frame.iter_unpack(self._frames):
             self._frame_of(*frame)
         self._num_unpainted, self._now = 0, None
 
-    def _paint_start(self) -> None:
-        """Where too few frames follow a reset to repaint the picture, make that of the reset."""
-        num_frames = len(self._frames) // self.frame_size
-        if self._earlier[_EPISODE_FRAMES] != _INT.pack(0) or not (
-            self._breaks_off or num_frames < _REPAINTED
-        ):
-            return
+    def _repaints_start(self) -> bool:
+        """Whether the first frames after a reset draw all of the picture: nothing is left of that before."""
         if self._start_repaints is None:
-            # Loading a game takes 80 ms, so look once whether the first frames draw all of the picture.
             pictures = []
-            for make_ready in (self._reload, lambda: None):
-                make_ready()
-                self._load(self._earlier)
+            for is_new in (True, False):
+                if is_new:
+                    self._load_anew()
+                    super().reset_game()
+                    self._load(self._earlier)
+                else:
+                    start = self._start()
+                    self._now = None
+                    self._put(self._earlier, start is not None and start.is_within)
                 pictures.append([self._next_picture() for _ in range(_REPAINTED)])
             self._start_repaints = pictures[0] == pictures[1] and not self._breaks_off
-        if not (num_frames and self._start_repaints):
-            self._reload()
+        return self._start_repaints
 
     def _next_picture(self) -> bytes:
         super().act(0)
         return bytes(super().getScreen().tobytes())
-
-    def _reload(self) -> None:
-        """Load the game anew: every reset of a new console gives the same picture."""
-        self._env.load_game()
-        super().reset_game()
 
     def _move_on(self) -> None:
         """Mark this state, so that the way from the earlier one stays short."""
@@ -262,35 +293,9 @@ class Emulator(ale_py.ALEInterface):
                 super().reset_game()
             super().act(0)
             self._now = None
+        self._now = None
 
     def _load(self, data: bytes) -> None:
         self.restoreState(ale_py.ALEState(data))
         if self._score is not None:
             self._score.read(data)
-
-    def _serialize(self) -> bytes:
-        """The state in ale-py's form, less the text of a generator that nothing draws from.
-
-        That is seven eighths of the whole and takes most of the time of a restore; it is the same for
-        every seed. ale-py leaves the generator as it is where the text is empty.
-        """
-        data: bytes = self.cloneState().serialize()
-        if data[_SYSTEM] != b"System":
-            raise UnsupportedEnvError(
-                f"ale-py {ale_py.__version__} saves states in a form that planvec does not know; install "
-                'ale-py 0.12, or pass codec="replay"'
-            )
-        (length,), (text,) = _INT.unpack_from(data, _LENGTH), _INT.unpack_from(data, _TEXT_LENGTH)
-        head = data[:_LENGTH] + _INT.pack(length - text) + data[_LENGTH + 4 : _TEXT_LENGTH]
-        state = head + _INT.pack(0) + data[_TEXT + text :]
-        return state if self._score is None else self._score.write(state)
-
-
-def is_whole(emulator: bytes) -> bool:
-    """Whether a state is surely not within a frame."""
-    return int.from_bytes(emulator[_CYCLES], "little") < _CYCLES_OF_A_BREAK
-
-
-def cartridge(emulator: bytes) -> bytes:
-    """The checksum of the game."""
-    return emulator[_CARTRIDGE]

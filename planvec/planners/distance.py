@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Features", "observation_features", "space_leaves"]
 
+_MAX_PIXELS = 2048
+"""A picture of 100,000 bytes would cost more to compare than to step to."""
 _MEASURED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -68,8 +70,20 @@ def observation_features(space: Space[Any], observations: Any, num_rows: int) ->
         if isinstance(leaf_space, (spaces.Discrete, spaces.MultiDiscrete)):
             labels.append(flat.astype(np.int64))
         else:
-            numbers.append(flat.astype(np.float32 if flat.dtype.itemsize == 1 else np.float64))
+            numbers.append(_pooled(flat) if flat.dtype.itemsize == 1 else flat.astype(np.float64))
     return Features(np.concatenate(numbers, axis=1), np.concatenate(labels, axis=1))
+
+
+def _pooled(flat: NDArray[Any]) -> NDArray[np.float32]:
+    """Bytes `[B, D]` as numbers; those of a large picture in sums of neighbours, about `_MAX_PIXELS`."""
+    num_rows, size = flat.shape
+    if size <= 2 * _MAX_PIXELS:
+        return flat.astype(np.float32)
+    block = -(-size // _MAX_PIXELS)
+    whole = size // block * block
+    sums = flat[:, :whole].reshape(num_rows, -1, block).sum(axis=2, dtype=np.uint32)
+    rest = flat[:, whole:].sum(axis=1, dtype=np.uint32, keepdims=True)
+    return np.concatenate([sums, rest], axis=1).astype(np.float32)
 
 
 def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:

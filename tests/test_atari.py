@@ -1,0 +1,214 @@
+"""Atari: what ale-py leaves out of a saved state, and everything that can be asked of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_same, same_states
+from gymnasium import wrappers
+from numpy.typing import NDArray
+
+import planvec
+from planvec import PlanEnv
+from planvec.codecs.atari import AtariCodec
+from planvec.codecs.replay import ReplayCodec
+
+gymnasium.register_envs(ale_py)
+
+GAMES = (
+    *("AirRaid", "Amidar", "Breakout", "MiniatureGolf", "MontezumaRevenge", "MsPacman", "Pitfall2"),
+    *("Pong", "Qbert", "Tetris", "TicTacToe3D", "VideoCheckers", "YarsRevenge"),
+)
+PLAIN: dict[str, Any] = {"repeat_action_probability": 0.0}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ram": ("MsPacman", {"obs_type": "ram"}),
+    "grayscale, frame by frame": ("YarsRevenge", {**PLAIN, "obs_type": "grayscale", "frameskip": 1}),
+    "colour, frame by frame": ("Amidar", {**PLAIN, "frameskip": 1}),
+    "frameskip by chance": ("Breakout", {"frameskip": (2, 5)}),
+    "mode and difficulty": ("Breakout", {**PLAIN, "mode": 4, "difficulty": 1, "obs_type": "ram"}),
+    "continuous actions": ("Breakout", {"continuous": True, "obs_type": "ram"}),
+    "a limit of frames": ("Pong", {**PLAIN, "max_num_frames_per_episode": 200, "obs_type": "ram"}),
+    "all actions": ("Freeway", {**PLAIN, "full_action_space": True, "obs_type": "ram"}),
+}
+
+
+def check(env: Any, **kwargs: Any) -> planvec.CheckReport:
+    return planvec.check_env(env, num_steps=80, num_restores=4, num_children=8, replay_seconds=0.2, **kwargs)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_game_is_exact(game: str) -> None:
+    report = check(f"ALE/{game}-v5")
+    assert report.exact, report
+    assert "sticky actions" in report.note
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_way_to_make_a_game_is_exact(name: str) -> None:
+    game, kwargs = VARIANTS[name]
+    report = check(f"ALE/{game}-v5", **kwargs)
+    assert report.exact, report
+
+
+@pytest.mark.parametrize("skip", [4, 2])
+def test_the_usual_preprocessing_is_exact(skip: int) -> None:
+    def make() -> Any:
+        env = gymnasium.make("ALE/Breakout-v5", frameskip=1, **PLAIN)
+        env = wrappers.AtariPreprocessing(env, frame_skip=skip, terminal_on_life_loss=True)
+        return wrappers.FrameStackObservation(env, 4)
+
+    report = check(make)
+    assert report.exact, report
+
+
+def test_sound_is_replayed() -> None:
+    with PlanEnv("ALE/Pong-v5", sound_obs=True, trust=True) as env:
+        assert isinstance(env.codec, ReplayCodec)
+
+
+# -- stickiness -------------------------------------------------------------------------------------
+
+
+def sticky_twin(env: Any, action: int, held: Any, probability: float) -> tuple[Any, float]:
+    """One step of four frames, each of which repeats the last action by chance: a naive twin."""
+    reward = 0.0
+    for _ in range(4):
+        if env.np_random.random() >= probability:
+            held = env._action_set[action]
+        reward += env.ale.act(held)
+    return held, reward
+
+
+def test_actions_stick_frame_by_frame_as_in_the_emulator() -> None:
+    with PlanEnv("ALE/MsPacman-v5", obs_type="ram") as env:
+        twin: Any = gymnasium.make("ALE/MsPacman-v5", obs_type="ram", **PLAIN).unwrapped
+        env.reset(seed=3)
+        twin.reset(seed=3)
+        held = ale_py.Action.NOOP
+        for action in np.random.default_rng(0).integers(9, size=150).tolist():
+            observation, reward, *_ = env.step(action)
+            held, expected = sticky_twin(twin, action, held, 0.25)
+            assert_same(observation, twin.ale.getRAM())
+            assert reward == expected
+        twin.close()
+
+
+def test_seeds_resample_stickiness_and_without_them_it_is_in_the_state() -> None:
+    with PlanEnv("ALE/Breakout-v5", obs_type="ram") as env:
+        env.reset(seed=0)
+        for action in (1, 2, 3) * 4:
+            env.step(action)
+        states, actions = np.repeat(env.get_state(), 32), np.full(32, 2)
+        foreseen = env.step_batch(actions, states)
+        assert len(np.unique(foreseen.observations, axis=0)) == 1
+        sampled = env.step_batch(actions, states, seeds=np.arange(32))
+        assert len(np.unique(sampled.observations, axis=0)) > 2
+        again = env.step_batch(actions, states, seeds=np.arange(32))
+        assert_same(again.observations, sampled.observations)
+
+
+# -- pictures ---------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_that_of_the_state_whatever_the_emulator_drew_last() -> None:
+    alone = gymnasium.make("ALE/Breakout-v5", render_mode="rgb_array", **PLAIN)
+    with PlanEnv("ALE/Breakout-v5", obs_type="ram", render_mode="rgb_array", **PLAIN) as env:
+        alone.reset(seed=0)
+        states, pictures = [env.reset(seed=0).state], [alone.render()]
+        for action in (1, 2, 2, 0, 3, 3, 3, 1, 2, 0):
+            env.step(action)
+            alone.step(action)
+            states.append(env.get_state())
+            pictures.append(alone.render())
+        order = [7, 0, 3, 10, 1]
+        for row, picture in zip(order, env.render(np.array(states)[order]), strict=True):
+            assert_same(picture, pictures[row])
+    alone.close()
+
+
+# -- what the emulator does not save -------------------------------------------------------------------
+
+
+def walk(env: PlanEnv, num_steps: int, seed: int = 0) -> Iterator[tuple[Any, int, Any]]:
+    """States, actions and outcomes of a random walk."""
+    rng = np.random.default_rng(seed)
+    state, action = env.reset(seed=seed).state, 0
+    for number in range(num_steps):
+        if rng.random() < 0.3:
+            action = int(rng.integers(env.action_space.n))  # type: ignore[attr-defined]
+        out = env.step_batch([action], state)
+        yield state, action, out
+        ended = out.terminated[0] or out.truncated[0]
+        state = env.reset(seed=number).state if ended else out.new_states[0]
+
+
+def test_a_state_within_a_frame_comes_back_thousands_of_times() -> None:
+    with PlanEnv("ALE/Qbert-v5", obs_type="ram", frameskip=1, **PLAIN) as env:
+        steps = [(state, action, out) for state, action, out in walk(env, 1500)]
+        broken = [step for step in steps if step[0]["within_frame"]]
+        assert broken
+        for state, action, expected in broken[:3]:
+            out = env.step_batch(np.full(1000, action), np.repeat(state, 1000))
+            assert (out.observations == expected.observations).all()
+            assert same_states(out.new_states, np.repeat(expected.new_states, 1000))
+
+
+def test_miniature_golf_counts_strokes_after_a_restore() -> None:
+    kwargs = {"obs_type": "ram", "frameskip": 1, **PLAIN}
+    alone = gymnasium.make("ALE/MiniatureGolf-v5", **kwargs)
+    alone.reset(seed=0)
+    rng, actions, rewards, action = np.random.default_rng(0), [], [], 0
+    for _ in range(5790):
+        if rng.random() < 0.05:
+            action = int(rng.integers(18))
+        actions.append(action)
+        rewards.append(alone.step(action)[1])
+    alone.close()
+    (hole,) = np.flatnonzero(rewards)
+    assert rewards[hole] == -28
+    with PlanEnv("ALE/MiniatureGolf-v5", **kwargs) as env, PlanEnv("ALE/MiniatureGolf-v5", **kwargs) as other:
+        start = env.reset(seed=0).state
+        before = env.rollout_batch(start, actions=np.array([actions[: hole - 1]])).final_states
+        other.reset(seed=0)
+        after = other.step_batch([actions[hole - 1]], before).new_states
+        assert env.step_batch([actions[hole]], after).rewards[0] == -28
+
+
+# -- the states themselves ----------------------------------------------------------------------------
+
+
+def test_states_are_compact_records() -> None:
+    with PlanEnv("ALE/MsPacman-v5") as env:
+        assert isinstance(env.codec._codec, AtariCodec)  # type: ignore[attr-defined]
+        assert env.state_dtype.itemsize < 2200
+        assert {"emulator", "earlier", "frames", "generator"} <= set(env.state_dtype.names or ())
+
+
+def test_a_long_rollout_leaves_a_state_of_the_same_size_and_worth() -> None:
+    with PlanEnv("ALE/Pong-v5", **PLAIN) as env, PlanEnv("ALE/Pong-v5", **PLAIN) as other:
+        start = env.reset(seed=0).state
+        actions: NDArray[Any] = np.random.default_rng(0).integers(6, size=(1, 60))
+        final = env.rollout_batch(start, actions=actions).final_states
+        state = start
+        for action in actions[0]:
+            out = other.step_batch([action], state)
+            state = out.new_states[0]
+        assert_same(env.observe(final), out.observations)
+        one, two = env.step_batch([2], final), other.step_batch([2], state)
+        assert_same(one.observations, two.observations)
+
+
+def test_a_state_of_another_game_is_refused() -> None:
+    with PlanEnv("ALE/MsPacman-v5", **PLAIN) as pacman, PlanEnv("ALE/Hero-v5", **PLAIN) as hero:
+        state = pacman.reset(seed=0).state
+        if pacman.state_dtype == hero.state_dtype:
+            with pytest.raises(planvec.EnvError, match="expected states of hero, got one of another game"):
+                hero.step_batch([0], state)
+        else:
+            with pytest.raises(planvec.InvalidBatchError):
+                hero.step_batch([0], state)
