@@ -16,6 +16,8 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from gymnasium.utils import EzPickle
 
+from planvec.env_source import find_spec
+
 
 class Case(NamedTuple):
     """An environment to hold against Gymnasium's own stepping."""
@@ -23,11 +25,12 @@ class Case(NamedTuple):
     name: str
     make: Callable[[], Any]
     codec: Any = None
+    num_steps: int = 220
 
 
 def _of(env_id: str, wrap: Callable[[Any], Any] | None = None, **kwargs: Any) -> Callable[[], Any]:
     def make() -> Any:
-        env = gymnasium.make(env_id, **kwargs)
+        env = gymnasium.make(find_spec(env_id), **kwargs)
         return env if wrap is None else wrap(env)
 
     return make
@@ -213,7 +216,30 @@ OTHER: list[Case] = [
     Case("EzRocket-replay", EzRocket, "replay"),
 ]
 
-CASES: list[Case] = [*PLAIN, *WRAPPED, *OTHER]
+NOT_STICKY = {"frameskip": 4, "repeat_action_probability": 0.0}
+
+
+def _preprocessed(env: Any) -> Any:
+    return wrappers.FrameStackObservation(wrappers.AtariPreprocessing(env, frame_skip=2), 3)
+
+
+_SIMULATED = [
+    Case("HalfCheetah", _of("HalfCheetah-v5")),
+    Case("Ant", _of("Ant-v5")),
+    Case("Humanoid", _of("Humanoid-v5")),
+    Case("Reacher-NormalizeObservation", _of("Reacher-v5", wrappers.NormalizeObservation)),
+    Case("Hopper-unknown-wrapper", _of("Hopper-v5", Momentum)),
+    Case("LunarLander", _of("LunarLander-v3")),
+    Case("BipedalWalker-hardcore", _of("BipedalWalkerHardcore-v3")),
+    Case("MsPacman-ram", _of("ALE/MsPacman-v5", obs_type="ram", **NOT_STICKY)),
+    Case("Qbert-rgb", _of("ALE/Qbert-v5", **NOT_STICKY)),
+    Case("Breakout-preprocessed", _of("ALE/Breakout-v5", _preprocessed, **{**NOT_STICKY, "frameskip": 1})),
+    Case("MiniGrid-DoorKey", _of("MiniGrid-DoorKey-6x6-v0")),
+    Case("BabyAI-PutNext", _of("BabyAI-PutNextLocal-v0")),
+]
+SIMULATED: list[Case] = [case._replace(num_steps=70) for case in _SIMULATED]
+
+CASES: list[Case] = [*PLAIN, *WRAPPED, *OTHER, *SIMULATED]
 
 
 # -- environments that go wrong -------------------------------------------------------------------

@@ -11,11 +11,14 @@ import pytest
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+FILES = {match[1]: block for block in BLOCKS if (match := re.match(r"# (\w+\.py)\n", block))}
 COMMANDS = re.findall(r"^\$ (planvec .*)$", README.read_text(), re.MULTILINE)
 
 
 def run(arguments: list[str], folder: Path) -> str:
-    """What a new Python prints to stderr; it has to succeed."""
+    """What a new Python prints to stderr, in a folder with the README's files; it has to succeed."""
+    for name, block in FILES.items():
+        (folder / name).write_text(block)
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -41,6 +44,9 @@ def test_there_are_blocks_to_run() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_runs_as_printed(command: str, tmp_path: Path) -> None:
-    arguments = [*command.split()[1:], "--max-steps", "3", "--num-workers", "1"]
-    run(["-m", "planvec", *arguments], tmp_path)
-    assert list(tmp_path.glob("runs/*/trajectory.npz"))
+    verb, *arguments = command.split()[1:]
+    if verb == "plan":
+        run(["-m", "planvec", verb, *arguments, "--max-steps", "2", "--num-workers", "1"], tmp_path)
+        assert list(tmp_path.glob("runs/*/trajectory.npz"))
+    else:
+        run(["-m", "planvec", verb, *arguments], tmp_path)

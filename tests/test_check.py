@@ -1,0 +1,184 @@
+"""`planvec check` and `planvec.check_env`: what is exact is called so, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from environments import EzRocket, Momentum, Warehouse
+from gymnasium import spaces, wrappers
+
+import planvec
+from planvec.cli import main
+from planvec.families import FAMILIES, markdown_table, measured
+
+FEW: dict[str, Any] = {"num_steps": 60, "num_restores": 5, "num_children": 8, "replay_seconds": 0.5}
+FEW_ARGUMENTS = ["--steps", "60", "--restores", "5"]
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Drifting(gymnasium.Env):
+    """Remembers, outside of its attributes, how often it was stepped."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+    steps = [0]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.x = 0.0
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps[0] += 1
+        self.x += float(action)
+        return np.array([self.x, 1e-3 * self.steps[0]]), self.x, False, self.x > 20, {}
+
+
+class Noisy(gymnasium.Wrapper):
+    """Adds noise to rewards, from the module `random`."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, float(reward) + random.random(), *rest
+
+
+@pytest.mark.parametrize("source", [Warehouse, lambda: Momentum(gymnasium.make("Pendulum-v1"))])
+def test_an_exact_environment_is_called_exact(source: Any) -> None:
+    report = planvec.check_env(source, **FEW)
+    assert report.exact, report
+    assert report.num_steps == 60
+    assert (report.num_restores, report.num_children) == (5, 8)
+    assert report.num_replayed >= 1
+    assert set(report.gaps) == {"stepped on", "other instance", "other process", "branches", "replayed"}
+    assert set(report.microseconds) == {"get", "set", "step", "observe"}
+    assert str(report).endswith("\nexact")
+
+
+def test_a_hidden_counter_is_found_and_measured() -> None:
+    report = planvec.check_env(Drifting, **FEW)
+    assert not report.exact
+    gap = report.gaps["other instance"]["observation"]
+    assert gap.num_wrong > 30
+    assert 1e-3 <= gap.largest < 10
+    assert gap.first.startswith("step ")
+    assert not report.gaps["other instance"]["reward"].num_wrong
+    text = " ".join(str(report).split())
+    assert "NOT exact: observation" in text
+    assert "write a codec for it" in text
+
+
+def test_noise_in_a_wrapper_is_found() -> None:
+    report = planvec.check_env(lambda: Noisy(gymnasium.make("CartPole-v1")), **FEW)
+    assert report.gaps["stepped on"]["reward"].num_wrong > 50
+    assert not report.gaps["stepped on"]["observation"].num_wrong
+
+
+def test_what_cannot_be_opened_is_not_exact_and_says_what_to_do() -> None:
+    report = planvec.check_env(EzRocket, **FEW)
+    assert not report.exact
+    assert 'codec="replay"' in report.error
+    assert planvec.check_env(EzRocket, codec="replay", **FEW).exact
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda env: wrappers.RecordEpisodeStatistics(env),
+        lambda env: wrappers.NormalizeReward(wrappers.FrameStackObservation(env, 3)),
+    ],
+)
+def test_wrappers_are_checked_with_their_environment(wrap: Any) -> None:
+    report = planvec.check_env(lambda: wrap(gymnasium.make("FrozenLake-v1")), **FEW)
+    assert report.exact, report
+
+
+# -- the command line -----------------------------------------------------------------------------------
+
+
+def test_the_exit_status_says_whether_all_is_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_envs.py").write_text(
+        "import gymnasium, random\n"
+        "class Mine(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Discrete(1000)\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        self.x = int(self.np_random.integers(9))\n"
+        "        return self.x, {}\n"
+        "    def step(self, action):\n"
+        "        self.x += int(action)\n"
+        "        return self.x, 1.0, self.x > 30, False, {}\n"
+        "class Bad(Mine):\n"
+        "    def step(self, action):\n"
+        "        return super().step(action * (random.random() < 0.5))\n"
+        "def make_bad():\n"
+        "    return Bad()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "my_envs:Mine", *FEW_ARGUMENTS]) == 0
+    assert capsys.readouterr().out.startswith("my_envs:Mine\n")
+    assert main(["check", "my_envs:make_bad", *FEW_ARGUMENTS]) == 1
+    assert "NOT exact" in capsys.readouterr().out
+
+
+def test_json_is_all_that_a_check_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--wrappers", "TimeLimit=9", "FrameStackObservation=2", "--make", "is_slippery=False"]
+    assert main(["check", "FrozenLake-v1", "--json", *FEW_ARGUMENTS, *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["exact"] is True
+    assert report["name"] == "FrozenLake-v1"
+    assert report["gaps"]["branches"]["observation"]["num_wrong"] == 0
+    assert report["num_episodes"] >= 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Nope-v1"], "Environment `Nope` doesn't exist"),
+        (["no_such_module:Nope-v1"], "No module named 'no_such_module'"),
+        (["CartPole-v1", "--make", "gravty=3"], "unexpected keyword argument 'gravty'"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--wrappers", "Nope"], "gymnasium.wrappers has no wrapper 'Nope'"),
+        (["--make", "gravity"], "expected KEY=VALUE, got 'gravity'"),
+        (["--steps", "0"], "expected an integer of at least 1"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "CartPole-v1", *arguments])
+    assert message in capsys.readouterr().err
+
+
+# -- the table ------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_families_is_measured_and_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(measured()) == {family.name for family in FAMILIES}
+    assert markdown_table() in (ROOT / "README.md").read_text()
+    assert main(["envs"]) == 0
+    said = capsys.readouterr().out
+    for family in FAMILIES:
+        assert family.name in said
+    assert main(["envs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == measured()
