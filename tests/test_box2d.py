@@ -266,6 +266,32 @@ def test_colours_of_a_car_are_part_of_its_episode() -> None:
             assert_same(other.observe(start.state)[0], start.observation)
 
 
+def test_a_tree_costs_one_environment_step_per_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, step = [0], LunarLander.step
+
+    def counted(self: Any, action: Any) -> Any:
+        counts[0] += 1
+        return step(self, action)
+
+    monkeypatch.setattr(LunarLander, "step", counted)
+    rng, num_transitions = np.random.default_rng(0), 0
+    with PlanEnv("LunarLander-v3") as one, PlanEnv("LunarLander-v3") as other:
+        leaves = np.repeat(np.array([one.reset(seed=0).state], object), 64)
+        counts[0] = 0
+        for _ in range(50):  # each level holds children of random leaves of the level before
+            parents = leaves[rng.integers(64, size=64)]
+            actions = rng.integers(4, size=64)
+            halves = [env.step_batch(actions[rows], parents[rows]) for env, rows in _halves(one, other)]
+            leaves = np.concatenate([out.new_states for out in halves])
+            num_transitions += sum(int(out.infos["num_steps"].sum()) for out in halves)
+    assert num_transitions > 2000
+    assert counts[0] <= 1.05 * num_transitions
+
+
+def _halves(one: PlanEnv, other: PlanEnv) -> list[tuple[PlanEnv, slice]]:
+    return [(one, slice(0, 32)), (other, slice(32, 64))]
+
+
 # -- what is refused -----------------------------------------------------------------------------------
 
 
