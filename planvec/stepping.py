@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planvec import space_arrays
 from planvec.arrays import Batch
-from planvec.codecs.base import Rows, StateCodec
+from planvec.codecs.base import Outcome, Rows, StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.infos import Columns, stack_columns, vector_infos
 from planvec.rollouts import RolloutOutputs, RolloutPlan
@@ -153,9 +153,9 @@ class RowStepper:
     ) -> None:
         """The stepping loop. Columns of Python lists go in and come out: see `_Found`."""
         codec, fresh, keys = self._codec, self._codec.fresh_results, self._info_keys
-        set_state, step = codec.set, codec.step
+        limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
+        set_state, step = codec.set, codec.step if want_infos else _without_info(codec.step)
         get_state = codec.get if found.want_values else None
-        limit = codec.time_limit or _UNLIMITED
         values, elapsed, was_terminated, was_truncated = found.before
         for row, value in enumerate(values):
             found.row = row
@@ -183,7 +183,8 @@ class RowStepper:
             found.terminated.append(terminated)
             found.truncated.append(truncated or count >= left)
             found.num_steps.append(count)
-            found.infos.append(info)
+            if want_infos:
+                found.infos.append(info)
 
     def rollout(self, plan: RolloutPlan, out: RolloutOutputs) -> None:
         """Roll out checked rows and write what comes out into `out`.
@@ -204,7 +205,7 @@ class RowStepper:
     def _roll_each(self, found: _Found, plan: RolloutPlan, returns: list[float]) -> None:
         """The rollout loop: as `_step_each`, with the states in between left where they are."""
         codec, fresh = self._codec, self._codec.fresh_results
-        set_state, step, discount = codec.set, codec.step, plan.discount
+        set_state, step, discount = codec.set, _without_info(codec.step), plan.discount
         limit = codec.time_limit or _UNLIMITED
         sequences = plan.sequences(self._action_space)
         values, elapsed, was_terminated, was_truncated = found.before
@@ -264,6 +265,12 @@ class RowStepper:
         if isinstance(error, EnvError):
             detail, row = error.detail, row if error.row is None else error.row
         return EnvError(where + detail, row=row, action=action)
+
+
+def _without_info(step: Callable[[Any], Outcome]) -> Callable[[Any], Outcome]:
+    """The same step, for those who do not look at its info; see `StateCodec.step`."""
+    found: Callable[[Any], Outcome] = getattr(step, "without_info", step)
+    return found
 
 
 class _Found:

@@ -18,6 +18,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 import planvec
 
+
 class Backend(NamedTuple):
     num_workers: int
     start_method: str | None

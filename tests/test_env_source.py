@@ -60,7 +60,8 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 @pytest.mark.parametrize(
-    ("env_id", "extra"), [("LunarLander-v3", "box2d"), ("Ant-v5", "mujoco"), ("CartPole-v1", "classic-control")]
+    ("env_id", "extra"),
+    [("LunarLander-v3", "box2d"), ("Ant-v5", "mujoco"), ("CartPole-v1", "classic-control")],
 )
 def test_what_gymnasium_misses_is_named_with_the_extra(
     env_id: str, extra: str, monkeypatch: pytest.MonkeyPatch

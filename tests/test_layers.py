@@ -38,6 +38,7 @@ LEVELS = {
     # 7: what users look at
     "check_report": 7,
     "check": 7,
+    "families": 7,
     # 8: the command line
     "commands": 8,
     "cli": 8,

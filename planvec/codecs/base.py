@@ -131,7 +131,13 @@ class Codec(_Fields, ABC):
 
 
 class WrapperCodec(_Fields, ABC):
-    """Saves and restores what one wrapper remembers. The counterpart of `Codec`."""
+    """Saves and restores what one wrapper remembers. The counterpart of `Codec`.
+
+    Attributes:
+        remembers_observation: Whether `observe` needs no inner observation.
+    """
+
+    remembers_observation = False
 
     def __init__(self, wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
         """Look at the new wrapper once, before any reset."""
@@ -186,7 +192,8 @@ class StateCodec(ABC):
         fingerprint: Equal for environments that behave alike, as far as was looked.
         how: How states are saved, for reports.
         note: What is changed in the environment, for reports.
-        step: One step of the environment, as Gymnasium's.
+        step: One step of the environment, as Gymnasium's. Where making the info takes time, its attribute
+            `without_info` is the same step with an empty one.
         set: Put the environment into the state of a value.
         get: The value of the present state, given the observation that it was reached with.
     """

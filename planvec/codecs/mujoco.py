@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs.attributes import ADVICE, Attributes, reseed_generators
 from planvec.codecs.base import Codec
+from planvec.codecs.mujoco_step import quicken
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["PhysicsAndAttributesCodec", "PhysicsCodec", "codec_maker"]
@@ -73,8 +74,15 @@ def codec_maker(base: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec]
     if not isinstance(base, MujocoEnv):
         return None
     if knows_wrappers and _family(base) is not None and not (base.model.nplugin or _num_flexes(base.model)):
-        return PhysicsCodec, True
+        return _quick_codec, True
     return PhysicsAndAttributesCodec, False
+
+
+def _quick_codec(env: Any) -> Codec:
+    """For environments that nobody changes from outside, so that their weights can be looked up once."""
+    codec = PhysicsCodec(env)
+    quicken(env)
+    return codec
 
 
 def _family(env: Any) -> str | None:
@@ -118,6 +126,8 @@ class PhysicsCodec(Codec):
             if array is not None and array.size:
                 start, self._size = self._size, self._size + array.size
                 self._views.append((array.reshape(-1), start, self._size))
+        self._state = np.empty(self._num_state)
+        self._parts = (self._state, *(view for view, _, _ in self._views))
         self.dtype = np.dtype([("physics", "<f8", self._size)])
         if env.render_mode is not None:
             _fix_camera(env)
@@ -135,13 +145,11 @@ class PhysicsCodec(Codec):
         return [*super().identity(env), type(env).__module__, model]
 
     def get(self, env: Any) -> Any:
-        value = np.empty(self._size)
         if self._views:
-            mujoco.mj_getState(self._model, self._data, value[: self._num_state], _STATE)
-            for view, start, stop in self._views:
-                value[start:stop] = view
-        else:
-            mujoco.mj_getState(self._model, self._data, value, _STATE)
+            mujoco.mj_getState(self._model, self._data, self._state, _STATE)
+            return np.concatenate(self._parts)
+        value = np.empty(self._size)
+        mujoco.mj_getState(self._model, self._data, value, _STATE)
         return value
 
     def set(self, env: Any, value: Any) -> None:

@@ -83,7 +83,7 @@ class _ObservationPart:
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
         column = records["observation"]
-        return list(column.tolist() if self._discrete else column.copy())
+        return list(column.tolist() if self._discrete else column)  # views: who shows one copies it
 
 
 class StackCodec(StateCodec):
@@ -135,24 +135,29 @@ class StackCodec(StateCodec):
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Make `set` and `get`: for one part without a tuple around its value."""
         self._single = len(self._parts) == 1
-        if self._single:
-            (only,) = getters
-            self.set = setters[0]
-            self.get = lambda observation: only()
-            return
+        set_first, get_first = setters[0], getters[0]
 
         def set_all(value: Any) -> None:
             for setter, part in zip(setters, value, strict=True):
                 setter(part)
 
+        def set_and_carry(value: Any) -> None:
+            part, self._carried = value
+            set_first(part)
+
         def get_all(observation: Any) -> Any:
-            return tuple(getter() for getter in getters)
+            return tuple([getter() for getter in getters])
 
         def get_all_and_observation(observation: Any) -> Any:
-            return (*(getter() for getter in getters), observation)
+            return (*[getter() for getter in getters], observation)
 
-        self.set = set_all
-        self.get = get_all_and_observation if self._carries else get_all
+        # Most environments have one part, or one and the observation: loops would cost them as much again.
+        if self._single:
+            self.set, self.get = set_first, lambda observation: get_first()
+        elif len(getters) == 1:
+            self.set, self.get = set_and_carry, lambda observation: (get_first(), observation)
+        else:
+            self.set, self.get = set_all, get_all_and_observation if self._carries else get_all
 
     def _dtype(self) -> np.dtype[Any]:
         if any(part.dtype is None for part in self._parts):
@@ -175,8 +180,11 @@ class StackCodec(StateCodec):
         self._carried = observation
 
     def _observe_layers(self) -> Any:
-        observation = self._codec.observe(self._base)
-        for wrapper, wrapper_codec in self._wrappers:
+        layers = self._wrappers
+        remembers = [number for number, (_, codec) in enumerate(layers) if codec.remembers_observation]
+        first = remembers[-1] if remembers else 0
+        observation = () if remembers else self._codec.observe(self._base)
+        for wrapper, wrapper_codec in layers[first:]:
             if observation is None:
                 return None
             observation = wrapper_codec.observe(wrapper, observation)

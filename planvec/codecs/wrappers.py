@@ -170,6 +170,7 @@ class FrameStackObservationCodec(WrapperCodec):
     """The frames."""
 
     draws = False
+    remembers_observation = True
 
     def __init__(self, wrapper: Any) -> None:
         self._space = wrapper.env.observation_space
@@ -220,6 +221,7 @@ class AtariPreprocessingCodec(WrapperCodec):
     """
 
     draws = False
+    remembers_observation = True
 
     def __init__(self, wrapper: Any) -> None:
         buffer = wrapper.obs_buffer[0]
