@@ -7,9 +7,12 @@ Each contest has several contenders for the same work: `NUM_ROWS` rows per call,
 walk. They run in one process tree and in turn (A, B, A, B, ...), since the speed of a machine drifts; each
 round gives one ratio, and medians are quoted.
 
-`mujoco.rollout` is MuJoCo's own thread pool, from the same states, with the same warm starts and the same
-controls. It returns the physics alone; planvec also gives the rewards, observations and flags of the
-environment, and states that can be stepped on from.
+    mujoco.rollout   MuJoCo's own thread pool, from the same states, with the same warm starts and controls.
+                     It returns the physics alone; planvec gives rewards, observations, flags and new states
+    naive loop       restore, step and save by hand in one process, times the number of workers: what workers
+                     could reach if crossing a process boundary cost nothing
+    plangym          its parallel environments, with the same number of emulated frames per row (its
+                     `frameskip=2` emulates 4); measured where it is installed: pip install plangym
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib.util
 import os
+import pickle
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -31,8 +36,23 @@ NUM_ROWS = 256
 NUM_CORES = 2
 SECONDS_PER_TURN = 0.25
 
-Contenders = dict[str, Callable[[], Any]]
-"""Name -> one call, which steps `NUM_ROWS` rows. Planvec comes first; each other one is a rival."""
+
+class Contender(NamedTuple):
+    """One way to step the rows.
+
+    Attributes:
+        run: One call, which steps all rows.
+        wanted: The share of this rival's speed that planvec is to reach.
+        times: What the rival's speed is multiplied by: the workers that a loop in one process could have.
+    """
+
+    run: Callable[[], Any]
+    wanted: float = 0.0
+    times: int = 1
+
+
+Contenders = dict[str, Contender]
+"""Planvec comes first; each other one is a rival."""
 
 
 class Contest(NamedTuple):
@@ -41,17 +61,17 @@ class Contest(NamedTuple):
     Attributes:
         env_id: The environment.
         enter: Makes the contenders; ends their processes and threads.
-        wanted: The share of the rival's speed that planvec is to reach.
+        num_rows: Per call.
     """
 
     env_id: str
-    enter: Callable[[str], contextlib.AbstractContextManager[Contenders]]
-    wanted: float
+    enter: Callable[[str, int], contextlib.AbstractContextManager[Contenders]]
+    num_rows: int = NUM_ROWS
 
 
-def random_walk(env_id: str, num_rows: int) -> tuple[Any, Any]:
+def random_walk(env_id: str, num_rows: int, **kwargs: Any) -> tuple[Any, Any]:
     """States of a random walk and the actions taken there, in random order, as a planner's batches are."""
-    with planvec.PlanEnv(env_id) as env:
+    with planvec.PlanEnv(env_id, **kwargs) as env:
         env.action_space.seed(0)
         states = np.empty(num_rows, env.state_dtype)
         actions = np.stack([env.action_space.sample() for _ in range(num_rows)])
@@ -66,41 +86,128 @@ def random_walk(env_id: str, num_rows: int) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def mujoco_contenders(env_id: str) -> Iterator[Contenders]:
+def mujoco_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
     """Two workers of planvec against two threads of `mujoco.rollout`."""
     import gymnasium
     import mujoco
     from mujoco import rollout
 
-    states, actions = random_walk(env_id, NUM_ROWS)
+    states, actions = random_walk(env_id, num_rows)
     base: Any = gymnasium.make(env_id).unwrapped
     model, data = base.model, [mujoco.MjData(base.model) for _ in range(NUM_CORES)]
     saved, full = (int(getattr(mujoco.mjtState, f"mjSTATE_{n}")) for n in ("INTEGRATION", "FULLPHYSICS"))
-    physics = np.empty((NUM_ROWS, mujoco.mj_stateSize(model, full)))
-    warm = np.empty((NUM_ROWS, model.nv))
+    physics = np.empty((num_rows, mujoco.mj_stateSize(model, full)))
+    warm = np.empty((num_rows, model.nv))
     for row, record in enumerate(states):
         vector = record["physics"][: mujoco.mj_stateSize(model, saved)].copy()
         mujoco.mj_setState(model, data[0], vector, saved)
         mujoco.mj_getState(model, data[0], physics[row], full)
         warm[row] = data[0].qacc_warmstart
     controls = np.repeat(actions.astype(float)[:, None], base.frame_skip, axis=1)
-    models = [model] * NUM_ROWS
+    models = [model] * num_rows
     with (
         planvec.make(env_id, num_workers=NUM_CORES, info_keys=()) as env,
         rollout.Rollout(nthread=NUM_CORES) as threads,
     ):
         yield {
-            f"planvec, {NUM_CORES} workers": lambda: env.step_batch(actions, states),
-            f"mujoco.rollout, {NUM_CORES} threads": lambda: threads.rollout(
-                models, data, physics, controls, initial_warmstart=warm
+            f"planvec, {NUM_CORES} workers": Contender(lambda: env.step_batch(actions, states)),
+            f"mujoco.rollout, {NUM_CORES} threads": Contender(
+                lambda: threads.rollout(models, data, physics, controls, initial_warmstart=warm),
+                wanted=0.75 if env_id == "HalfCheetah-v5" else 0.85,
             ),
         }
 
 
+@contextlib.contextmanager
+def atari_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
+    """Two workers against clone, restore and act by hand, and against plangym. Four frames a row, RAM."""
+    import gymnasium
+
+    states, actions = random_walk(env_id, num_rows, obs_type="ram")
+    base: Any = gymnasium.make(env_id, obs_type="ram").unwrapped
+    base.reset(seed=0)
+    saved = []
+    for action in np.random.default_rng(0).integers(base.action_space.n, size=num_rows):
+        saved.append(base.ale.cloneState(include_rng=True))
+        base.step(action)
+    chosen = actions.tolist()
+
+    def naive() -> Any:
+        news, observations = [], np.empty((num_rows, 128), np.uint8)
+        for row, state in enumerate(saved):
+            base.ale.restoreState(state)
+            observations[row] = base.step(chosen[row])[0]
+            news.append(base.ale.cloneState(include_rng=True))
+        return news, observations
+
+    with contextlib.ExitStack() as stack:
+        env = stack.enter_context(planvec.make(env_id, num_workers=NUM_CORES, info_keys=(), obs_type="ram"))
+        contenders = {
+            f"planvec, {NUM_CORES} workers": Contender(lambda: env.step_batch(actions, states)),
+            f"naive loop, times {NUM_CORES}": Contender(naive, 0.94, NUM_CORES),
+        }
+        if importlib.util.find_spec("plangym") is not None:
+            import plangym
+
+            options = {"obs_type": "ram", "frameskip": 2, "repeat_action_probability": 0.25}
+            rival = plangym.make(env_id, n_workers=NUM_CORES, **options)
+            stack.callback(rival.close)
+            walker = plangym.make(env_id, **options)
+            starts = [walker.reset(return_state=True)[0]]
+            while len(starts) < num_rows:
+                starts.append(walker.step(chosen[len(starts)], state=starts[-1], return_state=True)[0])
+            contenders[f"plangym, {NUM_CORES} workers"] = Contender(
+                lambda: rival.step_batch(actions, states=starts, return_state=True), 1.3
+            )
+        yield contenders
+
+
+@contextlib.contextmanager
+def python_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
+    """Two workers against a pickle of the attributes, less what never changes, by hand."""
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
+
+    from planvec.env_source import find_spec
+
+    states, actions = random_walk(env_id, num_rows)
+    base: Any = gymnasium.make(find_spec(env_id)).unwrapped
+    base.reset(seed=0)
+    attributes = vars(base)
+    kinds = (gymnasium.Space, EnvSpec, type)
+    constants = {name for name, value in attributes.items() if isinstance(value, kinds) or callable(value)}
+
+    def save() -> bytes:
+        return pickle.dumps({name: attributes[name] for name in attributes if name not in constants}, 5)
+
+    saved = []
+    for action in actions:
+        saved.append(save())
+        if base.step(action)[2]:
+            base.reset()
+
+    def naive() -> Any:
+        found = []
+        for state, action in zip(saved, actions, strict=True):
+            attributes.update(pickle.loads(state))
+            found.append((base.step(action), save()))
+        return found
+
+    with planvec.make(env_id, num_workers=NUM_CORES, info_keys=()) as env:
+        yield {
+            f"planvec, {NUM_CORES} workers": Contender(lambda: env.step_batch(actions, states)),
+            f"naive loop, times {NUM_CORES}": Contender(naive, 0.94, NUM_CORES),
+        }
+
+
 CONTESTS = (
-    Contest("HalfCheetah-v5", mujoco_contenders, 0.75),
-    Contest("Ant-v5", mujoco_contenders, 0.85),
-    Contest("Humanoid-v5", mujoco_contenders, 0.85),
+    Contest("HalfCheetah-v5", mujoco_contenders),
+    Contest("Ant-v5", mujoco_contenders),
+    Contest("Humanoid-v5", mujoco_contenders),
+    Contest("ALE/MsPacman-v5", atari_contenders),
+    Contest("MiniGrid-DoorKey-8x8-v0", python_contenders),
+    Contest("BabyAI-GoToLocal-v0", python_contenders),
+    Contest("highway-fast-v0", python_contenders, 32),
 )
 
 
@@ -118,32 +225,34 @@ def run_for(run: Callable[[], Any], seconds: float) -> float:
 def compete(contenders: Contenders, seconds: float) -> dict[str, list[float]]:
     """Seconds per call of each contender, one entry per round."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in contenders.values():
-        run_for(run, SECONDS_PER_TURN)
+    for contender in contenders.values():
+        run_for(contender.run, SECONDS_PER_TURN)
     gc.collect()
     gc.disable()
     try:
         num_rounds = max(3, round(seconds / (SECONDS_PER_TURN * len(contenders))))
         for _ in range(num_rounds):
-            for name, run in contenders.items():
-                times[name].append(run_for(run, SECONDS_PER_TURN))
+            for name, contender in contenders.items():
+                times[name].append(run_for(contender.run, SECONDS_PER_TURN))
     finally:
         gc.enable()
     return times
 
 
-def report(contest: Contest, times: dict[str, list[float]]) -> None:
+def report(contest: Contest, contenders: Contenders, times: dict[str, list[float]]) -> None:
     """One line per contender, and one per rival."""
     ours, *rivals = times
     for name, seconds in times.items():
-        median = statistics.median(seconds) / NUM_ROWS
-        print(f"{contest.env_id:20s} {name:28s} {1 / median:10.0f} rows/s {median * 1e6:8.2f} us/row")
+        median = statistics.median(seconds) / contest.num_rows / contenders[name].times
+        print(f"{contest.env_id:24s} {name:28s} {1 / median:10.0f} rows/s {median * 1e6:9.2f} us/row")
     for rival in rivals:
-        ratios = sorted(other / own for own, other in zip(times[ours], times[rival], strict=True))
+        scale = contenders[rival].times
+        pairs = zip(times[ours], times[rival], strict=True)
+        ratios = sorted(other / scale / own for own, other in pairs)
         low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
         print(
-            f"{contest.env_id:20s} {statistics.median(ratios):.1%} of {rival} "
-            f"(rounds {low:.0%} to {high:.0%}; wanted {contest.wanted:.0%})",
+            f"{contest.env_id:24s} {statistics.median(ratios):.1%} of {rival} "
+            f"(rounds {low:.0%} to {high:.0%}; wanted {contenders[rival].wanted:.0%})",
             flush=True,
         )
 
@@ -155,11 +264,11 @@ def main() -> None:
     parser.add_argument("--env", action="append", choices=known, help="only this one; may be repeated")
     parser.add_argument("--seconds", type=float, default=15.0, help="per contest (default: %(default)s)")
     arguments = parser.parse_args()
-    print(f"{NUM_ROWS} rows per call; {len(os.sched_getaffinity(0))} cores")
+    print(f"{len(os.sched_getaffinity(0))} cores")
     for contest in CONTESTS:
         if contest.env_id in (arguments.env or known):
-            with contest.enter(contest.env_id) as contenders:
-                report(contest, compete(contenders, arguments.seconds))
+            with contest.enter(contest.env_id, contest.num_rows) as contenders:
+                report(contest, contenders, compete(contenders, arguments.seconds))
 
 
 if __name__ == "__main__":
