@@ -356,3 +356,15 @@ def test_a_plan_finds_the_flag_of_the_mountain_car() -> None:
     found = plan("MountainCar-v0", planvec.Swarm())
     assert found.best_num_steps.sum() < 200
     assert found.best_return == -found.best_num_steps.sum()
+
+
+def test_large_pictures_are_compared_in_sums_of_neighbours() -> None:
+    pictures = np.random.default_rng(0).integers(256, size=(3, 70, 80, 3)).astype(np.uint8)
+    found = observation_features(spaces.Box(0, 255, (70, 80, 3), np.uint8), pictures, 3)
+    flat, block = pictures.reshape(3, -1), 9  # 16,800 numbers in at most 2048
+    naive = [
+        [row[start : start + block].sum() for start in range(0, 16_800, block)] for row in flat.astype(int)
+    ]
+    assert np.array_equal(found.numbers, naive)
+    small = observation_features(spaces.Box(0, 255, (4,), np.uint8), flat[:, :4], 3)
+    assert np.array_equal(small.numbers, flat[:, :4])
