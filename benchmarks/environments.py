@@ -88,7 +88,7 @@ def jobs_of_wrappers() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 def check(job: tuple[str, Any, dict[str, Any]], steps: int) -> CheckReport:
     """Run one check."""
     name, source, kwargs = job
-    report = check_env(source, num_steps=steps, replay_seconds=2.0, **kwargs)
+    report = check_env(source, num_steps=steps, replay_seconds=1.0, **kwargs)
     state = "exact" if report.exact else f"NOT EXACT\n{report}"
     times = " ".join(f"{key} {value:.0f}" for key, value in report.microseconds.items())
     print(f"{name:<50} {state}  {report.state_bytes:.0f} bytes  us: {times}", flush=True)

@@ -158,6 +158,16 @@ def test_a_state_within_a_frame_comes_back_thousands_of_times() -> None:
             assert same_states(out.new_states, np.repeat(expected.new_states, 1000))
 
 
+def test_objects_are_where_they_were_whatever_was_drawn_before() -> None:
+    with PlanEnv("ALE/YarsRevenge-v5") as env:
+        states, actions, outs = zip(*walk(env, 700), strict=True)
+        order = np.random.default_rng(1).permutation(700)
+        for rows in (order, order[::-1]):
+            again = env.step_batch(np.array(actions)[rows], np.array(states)[rows], return_state=True)
+            expected = np.array([outs[row].new_states[0] for row in rows])
+            assert same_states(again.new_states, expected)
+
+
 def test_miniature_golf_counts_strokes_after_a_restore() -> None:
     kwargs = {"obs_type": "ram", "frameskip": 1, **PLAIN}
     alone = gymnasium.make("ALE/MiniatureGolf-v5", **kwargs)

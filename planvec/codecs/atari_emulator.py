@@ -1,16 +1,18 @@
 """An Atari emulator that can be put into any of its states, exactly.
 
-`cloneState` of ale-py 0.12 leaves out three things that the future depends on:
+`cloneState` of ale-py 0.12 leaves out four things that the future depends on:
 
     the action that sticks      (`repeat_action_probability`) is not saved: `Emulator` draws stickiness itself
     a frame broken off          the emulator stops after 25,000 instructions even within a frame, and does
                                 not save that it did. Restoring such a state, or restoring while in one,
                                 runs another number of cycles and writes beyond the picture
+    where objects are drawn     follows from saved numbers, but is worked out when these change, not when a
+                                state is restored: objects may then be drawn, and collide, elsewhere
     the picture                 is what earlier frames left of it, and not saved either
 
-So before a state within a frame is restored, the emulator is made to break off a frame; and a state is saved
-with an earlier one and the frames acted since, which are acted again when somebody looks at the picture
-before enough frames were acted to have repainted it.
+So before a state is restored, the emulator works out where its objects are, in a frame that is left behind;
+before one within a frame, it breaks off a frame. And a state is saved with an earlier one and the frames acted
+since, which are acted again when somebody looks at the picture before enough frames have repainted it.
 
 Source: Farama-Foundation/Arcade-Learning-Environment, pull requests 732 and 739.
 """
@@ -24,7 +26,18 @@ from typing import Any
 import ale_py
 
 from planvec.codecs.atari_golf import GolfScore
-from planvec.codecs.atari_state import Frame, Mark, Saved, Start, is_start, is_whole, looping, serialize
+from planvec.codecs.atari_state import (
+    Frame,
+    Mark,
+    Saved,
+    Start,
+    drawing_objects,
+    is_start,
+    is_whole,
+    looping,
+    serialize,
+    with_short_text,
+)
 
 __all__ = ["Emulator"]
 
@@ -123,6 +136,7 @@ class Emulator(ale_py.ALEInterface):
                 "getScreenRGB": super().getScreenRGB(),
                 "getScreenGrayscale": super().getScreenGrayscale(),
             }
+            self._load(with_short_text(self._earlier))
             self._starts[tuple(self._loaded)] = Start(self._earlier, False, looks)
             if self._stands_within():
                 self._starts[tuple(self._loaded)] = Start(self._earlier, True, looks)
@@ -210,6 +224,9 @@ class Emulator(ale_py.ALEInterface):
         if is_within:
             # One instruction for ever: no picture is drawn, so that nothing is written beyond it later.
             self._load(looping(next(iter(self._starts.values())).state))
+            super().act(0)
+        else:
+            self._load(drawing_objects(state))
             super().act(0)
         self._load(state)
 

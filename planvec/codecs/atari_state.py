@@ -9,7 +9,19 @@ import ale_py
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Frame", "Mark", "Saved", "Start", "cartridge", "is_start", "is_whole", "looping", "serialize"]
+__all__ = [
+    "Frame",
+    "Mark",
+    "Saved",
+    "Start",
+    "cartridge",
+    "drawing_objects",
+    "is_start",
+    "is_whole",
+    "looping",
+    "serialize",
+    "with_short_text",
+]
 
 Frame = tuple[int, float]
 """The action of one frame, and how far the paddle is turned."""
@@ -19,8 +31,22 @@ _INT = struct.Struct("<i")
 # the rest, the checksum of the cartridge, "System", its cycles, and the length of a generator's text.
 _EPISODE_FRAMES, _LENGTH, _CARTRIDGE, _SYSTEM = slice(12, 16), 24, slice(32, 64), slice(68, 74)
 _CYCLES, _TEXT_LENGTH, _TEXT = slice(74, 78), 78, 82
-_MEMORY, _JUMP = 0x80, 0x4C
-"""Address of the console's memory; an instruction of the 6502."""
+_MEMORY = 0x80
+"""Address of the console's memory."""
+_JUMP, _LOAD, _STORE = 0x4C, 0xA9, 0x85
+"""Instructions of the 6502: JMP, LDA #, STA."""
+_VSYNC, _WSYNC, _CTRLPF, _HMOVE, _HMCLR = 0x00, 0x02, 0x0A, 0x2A, 0x2B
+"""Registers of the graphics chip."""
+_CONTROL = 17
+"""Place of CTRLPF among its saved numbers."""
+_ANY = b"\xff"
+_DRAW = bytes(
+    (
+        *(_STORE, _WSYNC, _STORE, _HMCLR, _STORE, _HMOVE, _LOAD, _ANY[0], _STORE, _CTRLPF),
+        *(_LOAD, 2, _STORE, _VSYNC, _STORE, _WSYNC, _STORE, _WSYNC, _LOAD, 0, _STORE, _VSYNC),
+    )
+)
+"""Wait for a line to begin, move all objects by nothing, write the control (`_ANY`), end the frame."""
 _CYCLES_OF_A_BREAK = 50_000
 """A frame is broken off after 25,000 instructions, of two cycles at least. Most frames take 19,912 cycles."""
 
@@ -118,12 +144,36 @@ def is_start(emulator: bytes) -> bool:
 
 
 def looping(emulator: bytes) -> bytes:
-    """The state with its processor caught in a loop of one instruction, in the console's memory."""
+    """The state with its processor caught in a loop of one instruction."""
+    return _running(emulator, bytes((_JUMP, _MEMORY, 0)))
+
+
+def drawing_objects(emulator: bytes) -> bytes:
+    """The state with its processor about to tell the graphics chip where its objects are, in a short frame.
+
+    Where the five objects are drawn follows from saved numbers, but ale-py works it out when they change and
+    does not save what it found. Moving all by nothing (HMCLR, HMOVE) makes it work that out, and so does
+    writing the control of the playfield once more.
+    """
+    control = emulator[emulator.index(b"TIA") + len(b"TIA") + _CONTROL * _INT.size]
+    return _running(emulator, _DRAW.replace(_ANY, bytes((control,))))
+
+
+def _running(emulator: bytes, program: bytes) -> bytes:
+    """The state with a program in the console's memory, which its processor is to run."""
+    name = emulator.index(b"M6502")
+    (length,) = _INT.unpack_from(emulator, name - _INT.size)
+    counter = name + length + 5 * _INT.size  # after A, X, Y, SP and the instruction
+    cells = emulator.index(b"M6532") + len(b"M6532") + _INT.size
     data = bytearray(emulator)
-    name = data.index(b"M6502")
-    (length,) = _INT.unpack_from(data, name - 4)
-    _INT.pack_into(data, name + length + 5 * _INT.size, _MEMORY)  # after A, X, Y, SP and the instruction
-    cells = data.index(b"M6532") + len(b"M6532") + _INT.size
-    for number, byte in enumerate((_JUMP, _MEMORY, 0)):
-        _INT.pack_into(data, cells + number * _INT.size, byte)
+    data[counter : counter + _INT.size] = _INT.pack(_MEMORY)
+    data[cells : cells + len(program) * _INT.size : _INT.size] = program  # one byte in every number
     return bytes(data)
+
+
+def with_short_text(emulator: bytes) -> bytes:
+    """The state with a text for the generator that is quickly written again, in every state saved later."""
+    text = b"1 " * 624 + b"624"
+    (length,) = _INT.unpack_from(emulator, _LENGTH)
+    head = emulator[:_LENGTH] + _INT.pack(length + len(text)) + emulator[_LENGTH + 4 : _TEXT_LENGTH]
+    return head + _INT.pack(len(text)) + text + emulator[_TEXT:]
