@@ -11,7 +11,7 @@
     the picture                 is what earlier frames left of it, and not saved either
 
 So before a state is restored, the emulator works out where its objects are, in a frame that is left behind;
-before one within a frame, it breaks off a frame. And a state is saved with an earlier one and the frames acted
+before one within a frame, it breaks off a frame. A state is saved with an earlier one and the frames acted
 since, which are acted again when somebody looks at the picture before enough frames have repainted it.
 
 Source: Farama-Foundation/Arcade-Learning-Environment, pull requests 732 and 739.
