@@ -15,6 +15,7 @@ from gymnasium import spaces, wrappers
 
 import planvec
 from planvec.cli import main
+from planvec.codecs.proof import same
 from planvec.families import FAMILIES, markdown_table, measured
 
 FEW: dict[str, Any] = {"num_steps": 60, "num_restores": 5, "num_children": 8, "replay_seconds": 0.5}
@@ -96,6 +97,12 @@ def test_what_cannot_be_opened_is_not_exact_and_says_what_to_do() -> None:
 def test_wrappers_are_checked_with_their_environment(wrap: Any) -> None:
     report = planvec.check_env(lambda: wrap(gymnasium.make("FrozenLake-v1")), **FEW)
     assert report.exact, report
+
+
+def test_a_zero_of_the_other_sign_is_not_the_same() -> None:
+    assert same(np.array([0.0, np.nan]), np.array([0.0, np.nan]))
+    assert not same(np.array([0.0, 1.0]), np.array([-0.0, 1.0]))
+    assert not same(0.0, -0.0)
 
 
 # -- the command line -----------------------------------------------------------------------------------
