@@ -278,7 +278,7 @@ class _Check:
             ("observation", "reward", "terminated", "truncated", "info"), expected, got, strict=True
         ):
             if name == "info":
-                one, other = self._counted(one), self._counted(other)
+                one, other = _numbers(self._counted(one)), _numbers(self._counted(other))
             if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() and one:
                 for key in one:
                     self._gap(route, name).compare(one[key], other[key], f"{where}, {name}[{key!r}]")
@@ -356,6 +356,17 @@ class _Alone:
         if self._env is not None:
             self._env.close()
             self._env = None
+
+
+def _numbers(info: Any) -> Any:
+    """An info with all its numbers as floats: a column of a batch has one type, for ints and bools too."""
+    if isinstance(info, dict):
+        return {key: _numbers(value) for key, value in info.items()}
+    if isinstance(info, (list, tuple)):
+        return [_numbers(value) for value in info]
+    if isinstance(info, (bool, int, float, np.ndarray, np.generic)) and np.asarray(info).dtype.kind in "biuf":
+        return np.asarray(info, np.float64)
+    return info
 
 
 def _split(rows: NDArray[Any]) -> list[NDArray[Any]]:
