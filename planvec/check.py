@@ -25,18 +25,20 @@ from numpy.typing import NDArray
 
 from planvec.batch_env import BatchEnv
 from planvec.check_report import ROUTES, CheckReport, Gap
+from planvec.codecs.proof import same
 from planvec.codecs.registry import CodecChoice
 from planvec.env_source import find_spec, make_env
 from planvec.errors import PlanvecError
 from planvec.making import make
 from planvec.plan_env import PlanEnv
-from planvec.space_arrays import own_copy, take_row
+from planvec.space_arrays import empty_rows, finish_rows, own_copy, stack_rows, take_row
 from planvec.transitions import BatchStepper
 
 __all__ = ["CheckReport", "check_env"]
 
 _DEPTH = 4
 """Steps that a child is followed for."""
+_MIN_EPISODES = 4
 _MAX_ROWS = 64
 _NUM_TIMED = 40
 
@@ -107,7 +109,12 @@ def check_env(
     options = {"codec": codec, "info_keys": info_keys, "trust": True, **make_kwargs}
     try:
         with _Check(source, options, make_kwargs, seed) as check:
-            return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
+            try:
+                return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
+            except Exception as error:  # the environment's own
+                if isinstance(error, PlanvecError):
+                    raise
+                return CheckReport(str(name), error=f"it raised {type(error).__name__}: {error}")
     except PlanvecError as error:
         return CheckReport(str(name), error=str(error))
 
@@ -152,6 +159,7 @@ class _Check:
         self, name: str, num_steps: int, num_restores: int, num_children: int, replay_seconds: float
     ) -> CheckReport:
         """Take all routes."""
+        self._repeats_infos = self._alone.repeats_infos(self._seed)
         walk = list(self._walk(num_steps))
         states, news = self._step_on(walk)
         self._restore("other instance", self._there, walk, states, news)
@@ -181,14 +189,14 @@ class _Check:
     # -- the routes -----------------------------------------------------------------------------------
 
     def _walk(self, num_steps: int) -> Iterator[_Step]:
-        """Step the environment by itself."""
+        """Step the environment by itself, in several episodes: one reset might be right by accident."""
         seed, actions = self._seed, tuple[Any, ...]()
         self._alone.reset(seed)
         for _ in range(num_steps):
             actions = (*actions, self._space.sample())
             outcome = self._alone.step(actions[-1])
             yield _Step(seed, actions, outcome)
-            if outcome[2] or outcome[3]:
+            if outcome[2] or outcome[3] or len(actions) * _MIN_EPISODES >= num_steps:
                 seed, actions = seed + 1, ()
                 self._alone.reset(seed)
 
@@ -202,7 +210,10 @@ class _Check:
                 start = env.reset(seed=step.episode)
                 first = self._alone.starts[step.episode]
                 where = f"the reset with seed {step.episode}"
-                self._gap("stepped on", "reset").compare(first, start.observation, where)
+                self._gap("stepped on", "reset").compare(first[0], start.observation, where)
+                if self._repeats_infos:
+                    one, other = _numbers(self._counted(first[1])), _numbers(self._counted(start.info))
+                    self._gap("stepped on", "reset").compare(one, other, f"{where}, info")
                 state = start.state
             out = env.step_batch(self._batch([step.actions[-1]]), state)
             self._compare("stepped on", step.outcome, out.row(space, 0), f"step {number}")
@@ -213,8 +224,11 @@ class _Check:
     def _restore(
         self, route: str, env: BatchStepper, walk: list[_Step], states: NDArray[Any], news: NDArray[Any]
     ) -> None:
-        """Take every step once more, in another order, in batches."""
+        """Take every step once more, in another order, in batches, from another episode."""
         space = env.observation_space
+        first = env.reset(seed=walk[0].episode).state
+        self._gap(route, "reset").compare(_bytes(states[0]), _bytes(first), "the state of a reset")
+        env.reset(seed=self._seed + len(walk))
         for rows in _split(self._rng.permutation(len(walk))):
             out = env.step_batch(self._batch([walk[row].actions[-1] for row in rows]), states[rows])
             observed = env.observe(out.new_states)
@@ -287,9 +301,14 @@ class _Check:
 
     def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
         """The infos that count: not the time of day, which planvec leaves out."""
-        if "episode" in info:
-            info = {**info, "episode": {key: value for key, value in info["episode"].items() if key != "t"}}
-        info.pop("num_steps", None)
+        statistics_of = {"r", "l", "t"}
+        info = {
+            key: {k: v for k, v in value.items() if k != "t"}
+            if isinstance(value, dict) and statistics_of <= value.keys()
+            else value
+            for key, value in info.items()
+            if key != "num_steps"
+        }
         return info if self._info_keys is None else {k: v for k, v in info.items() if k in self._info_keys}
 
     def _batch(self, actions: list[Any]) -> Any:
@@ -332,7 +351,7 @@ class _Alone:
         self._make = make
         self._changed = changed
         self._env: gymnasium.Env[Any, Any] | None = None
-        self.starts: dict[int, Any] = {}  # seed -> first observation
+        self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}  # by seed: first observation and info
 
     def reset(self, seed: int) -> None:
         """Start an episode."""
@@ -343,13 +362,30 @@ class _Alone:
             self.close()
             self._env = self._make()
             start = self._env.reset(seed=seed)
-        self.starts.setdefault(seed, own_copy(start[0]))
+        self.starts.setdefault(seed, (self._stacked(start[0]), own_copy(start[1])))
+
+    def repeats_infos(self, seed: int) -> bool:
+        """Whether two resets with a seed give the same info: some environments put chance into it."""
+        infos = []
+        for _ in range(2):
+            self.starts.clear()
+            self.reset(seed)
+            infos.append(self.starts[seed][1])
+        return same(*infos)
+
+    def _stacked(self, observation: Any) -> Any:
+        """An observation in the form that a batch gives it: some return lists for arrays."""
+        assert self._env is not None
+        space = self._env.observation_space
+        rows = empty_rows(space, 1)
+        stack_rows(space, [own_copy(observation)], rows)
+        return take_row(space, finish_rows(space, rows), 0)
 
     def step(self, action: Any) -> Outcome:
         """One step, and a copy of what came out."""
         assert self._env is not None
         observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
-        return own_copy(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
+        return self._stacked(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
 
     def close(self) -> None:
         """Close it."""

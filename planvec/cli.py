@@ -39,10 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError, ValueError) as error:
             print(f"planvec: error: {_one_line(error)}", file=sys.stderr)
             return USAGE_ERROR
-        except TypeError as error:
-            if not getattr(arguments, "make", None):
-                raise
-            print(f"planvec: error: --make: {_one_line(error)}", file=sys.stderr)
+        except (TypeError, RuntimeError) as error:  # of the environment's or a wrapper's own arguments
+            print(f"planvec: error: {type(error).__name__}: {_one_line(error)}", file=sys.stderr)
             return USAGE_ERROR
         return status
     except KeyboardInterrupt:

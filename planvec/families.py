@@ -62,7 +62,7 @@ FAMILIES = (
             *("LunarLander-v3", "LunarLanderContinuous-v3"),
             *("BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3"),
         ),
-        "on Linux, x86-64; elsewhere, and for classes of your own, by replay of the actions",
+        "on Linux, x86-64; elsewhere, and for classes and wrappers of your own, by replay of the actions",
     ),
     Family(
         "Atari",

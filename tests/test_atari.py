@@ -112,6 +112,15 @@ def test_seeds_resample_stickiness_and_without_them_it_is_in_the_state() -> None
         assert_same(again.observations, sampled.observations)
 
 
+def test_an_environment_opened_again_is_as_sticky_as_before() -> None:
+    game = gymnasium.make("ALE/Breakout-v5", obs_type="ram")
+    for _ in range(2):
+        env = PlanEnv(game)
+        assert "generator" in (env.state_dtype.names or ())
+        assert "sticky" in env.codec.note
+    game.close()
+
+
 # -- pictures ---------------------------------------------------------------------------------------
 
 

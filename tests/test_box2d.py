@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
+from gymnasium import wrappers
 from gymnasium.envs.box2d.lunar_lander import LunarLander, heuristic
 
 import planvec
@@ -309,6 +310,34 @@ def test_subclasses_are_replayed() -> None:
             assert_same(
                 out.observations, known.step_batch([0, 1, 2, 3] * 2, expected.state, dt=9).observations
             )
+
+
+class Damped(gymnasium.Wrapper):
+    """Changes the world after its reset, by chance."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        result = super().reset(**kwargs)
+        base: Any = self.unwrapped
+        base.lander.linearDamping = float(base.np_random.uniform(0, 3))
+        return result
+
+
+def test_what_a_wrapper_of_ones_own_does_to_the_world_comes_back() -> None:
+    report = planvec.check_env(
+        lambda: Damped(gymnasium.make("LunarLander-v3")), num_steps=40, num_restores=4, replay_seconds=0.3
+    )
+    assert report.exact, report
+    assert "replay" in report.codec
+
+
+def test_statistics_of_single_precision_rewards_stay_so() -> None:
+    report = planvec.check_env(
+        lambda: wrappers.RecordEpisodeStatistics(gymnasium.make("BipedalWalker-v3")),
+        num_steps=250,
+        num_restores=4,
+        replay_seconds=0.3,
+    )
+    assert report.exact, report
 
 
 @pytest.mark.parametrize(

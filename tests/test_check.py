@@ -74,6 +74,33 @@ def test_a_hidden_counter_is_found_and_measured() -> None:
     assert "write a codec for it" in text
 
 
+class Slippery(gymnasium.Wrapper):
+    """Every reset draws what the state does not hold; a second reset with its seed draws it again."""
+
+    drawn: ClassVar[list[float]] = [0.0]
+
+    def reset(self, **kwargs: Any) -> Any:
+        result = super().reset(**kwargs)
+        self.drawn[0] = float(self.unwrapped.np_random.uniform())
+        return result
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, float(reward) + self.drawn[0], *rest
+
+
+def test_what_only_resets_draw_is_found_though_episodes_are_long() -> None:
+    report = planvec.check_env(lambda: Slippery(gymnasium.make("Pendulum-v1")), **FEW)
+    assert report.gaps["other process"]["reward"].num_wrong
+    assert report.gaps["other instance"]["reward"].num_wrong
+
+
+def test_states_of_another_size_of_the_same_world_are_refused() -> None:
+    small, large = (planvec.PlanEnv(f"MiniGrid-Empty-{size}-v0") for size in ("5x5", "8x8"))
+    with small, large, pytest.raises(planvec.InvalidBatchError, match="EmptyEnv"):
+        large.step_batch([2], small.reset(seed=0).state)
+
+
 def test_noise_in_a_wrapper_is_found() -> None:
     report = planvec.check_env(lambda: Noisy(gymnasium.make("CartPole-v1")), **FEW)
     assert report.gaps["stepped on"]["reward"].num_wrong > 50

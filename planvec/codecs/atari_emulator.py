@@ -69,7 +69,9 @@ class Emulator(ale_py.ALEInterface):
     def __init__(self, env: Any) -> None:
         super().__init__()
         self._env = env
-        self.stickiness = float(env.ale.getFloat("repeat_action_probability"))
+        before = env.ale  # one of these, where the environment is opened a second time
+        probability = before.getFloat("repeat_action_probability")
+        self.stickiness: float = before.stickiness if isinstance(before, Emulator) else probability
         for kind, names in _SETTINGS.items():
             for name in names:
                 getattr(self, f"set{kind}")(name, getattr(env.ale, f"get{kind}")(name))

@@ -7,6 +7,7 @@ time: an attribute that merely has not changed yet is no constant.
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import io
 import pickle
@@ -141,6 +142,18 @@ class _Named(threading.local):
 _named = _Named()
 
 
+def _unseeded(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+    """A space that a reset has made anew, without its generator: that is seeded by the time of day."""
+    bare = copy.copy(space)
+    bare._np_random = None  # type: ignore[assignment]
+    if isinstance(space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple)):
+        children: Any = space.spaces
+        items = children.items() if isinstance(children, dict) else enumerate(children)
+        inner = {key: _unseeded(child) for key, child in items}
+        bare.spaces = inner if isinstance(children, dict) else tuple(inner.values())  # type: ignore[attr-defined]
+    return bare
+
+
 class _Sorted:
     """A set with its elements in an order that does not depend on the process (its hash seed)."""
 
@@ -263,6 +276,8 @@ class Attributes:
                 continue
             if type(value) in (set, frozenset):
                 value = ordered.setdefault(id(value), _Sorted(value))
+            elif isinstance(value, gymnasium.Space):
+                value = _unseeded(value)
             changing[name] = value
         return changing
 

@@ -113,10 +113,11 @@ def codec_maker(base: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec]
         knows_wrappers: Whether all its wrappers are known; another may change any attribute of it.
 
     Returns:
-        "replay" where planvec has none for exactly this class, or where the Box2D installed here lies in
-        memory in a way that planvec does not know: its environments neither copy nor pickle.
+        "replay" where planvec has none for exactly this class, where a wrapper may have changed the world
+        after its reset (which is made again by the environment alone), or where the Box2D that is
+        installed lies in memory in a way that planvec does not know: these neither copy nor pickle.
     """
     maker = CODECS.get(type(base))
-    if maker is None or unknown_layout() is not None:
+    if maker is None or not knows_wrappers or unknown_layout() is not None:
         return "replay", False
-    return maker, knows_wrappers
+    return maker, True

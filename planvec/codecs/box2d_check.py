@@ -39,7 +39,7 @@ def unknown_layout() -> str | None:
             if found != expected:
                 return f"{name}: {found} in memory instead of {expected}"
         return None if _restores() else "another way after a state was put back"
-    except (AttributeError, OSError, UnsupportedEnvError) as error:
+    except (IndexError, AttributeError, OSError, UnsupportedEnvError) as error:
         return str(error)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from planvec.codecs.base import Outcome, Rows, StateCodec
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["difference", "digest", "prove", "same", "walk_alone"]
+__all__ = ["difference", "digest", "origin_of", "prove", "same", "walk_alone"]
 
 _NUM_STEPS = 64
 _MIN_STEPS = 12
@@ -95,6 +95,15 @@ def digest(value: Any) -> bytes:
     else:
         parts = []  # an object may show its address, or the order of its making
     return hashlib.sha256(type(value).__name__.encode() + b"".join(parts)).digest()
+
+
+def origin_of(env: gymnasium.Env[Any, Any]) -> str:
+    """A name for the environments that can take each other's states, as far as their spec tells."""
+    name, spec = type(env.unwrapped).__name__, env.spec
+    if spec is None:
+        return name
+    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    return f"{name} {digest((spec.id, kwargs)).hex()[:8]}"
 
 
 class _Mark(NamedTuple):

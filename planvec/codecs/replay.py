@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from planvec.arrays import StateFormat
 from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.generator import reseed_generator
+from planvec.codecs.proof import origin_of
 from planvec.saved_state import SavedState
 from planvec.space_arrays import own_copy
 
@@ -62,7 +63,7 @@ class ReplayCodec(StateCodec):
         self._here: _Way | None = None
         self._observation: Any = None
         self.num_replayed_steps = 0
-        self.format = StateFormat(np.dtype(object), f"{type(env.unwrapped).__name__} by replay")
+        self.format = StateFormat(np.dtype(object), f"{origin_of(env)} by replay")
         self.step = self._step
         self.set = self._set
         self.get = self._get

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from planvec.arrays import StateFormat
 from planvec.codecs import generator
 from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, WrapperCodec
-from planvec.codecs.proof import same
+from planvec.codecs.proof import origin_of, same
 from planvec.codecs.wrappers import TRANSPARENT
 from planvec.errors import UnsupportedEnvError
 from planvec.saved_state import SavedState
@@ -129,7 +129,7 @@ class StackCodec(StateCodec):
             self._parts.append(_ObservationPart(env.observation_space))
             setters.append(self._set_carried)
         self._bind(setters, getters)
-        self.format = StateFormat(self._dtype(), f"{type(self._base).__name__}")
+        self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:

@@ -113,16 +113,19 @@ class RecordEpisodeStatisticsCodec(StatelessCodec):
     is made NaN.
     """
 
-    dtype = np.dtype([("episode_return", "<f8"), ("length", "<i8")])
+    dtype = np.dtype([("episode_return", "<f8"), ("is_single", "?"), ("length", "<i8")])
 
     def settle(self, wrapper: Any) -> None:
         wrapper.episode_start_time = np.nan
 
     def get(self, wrapper: Any) -> Any:
-        return float(wrapper.episode_returns), wrapper.episode_lengths
+        # A sum of float32 rewards goes on in that precision.
+        is_single = isinstance(wrapper.episode_returns, np.float32)
+        return float(wrapper.episode_returns), is_single, wrapper.episode_lengths
 
     def set(self, wrapper: Any, value: Any) -> None:
-        wrapper.episode_returns, wrapper.episode_lengths = value
+        episode_return, is_single, wrapper.episode_lengths = value
+        wrapper.episode_returns = np.float32(episode_return) if is_single else episode_return
         self.settle(wrapper)
 
 

@@ -78,7 +78,7 @@ def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     source: Any = arguments.env_id
     make_kwargs = dict(arguments.make)
     module, _, name = source.rpartition(":")
-    function = getattr(importlib.import_module(module), name, None) if module else None
+    function = _attribute(module, name) if module else None
     if callable(function):
         if make_kwargs:
             raise ValueError(f"--make: {source} is a function of your own, which takes no arguments")
@@ -86,6 +86,27 @@ def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     if arguments.wrappers:
         return _Wrapped(source, make_kwargs, arguments.wrappers), {}
     return source, make_kwargs
+
+
+def _attribute(module: str, name: str) -> Any:
+    """What a module calls by a (dotted) name; None where that is an id that the module registers.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        import gymnasium
+
+        try:
+            gymnasium.spec(name)
+        except gymnasium.error.Error as error:
+            raise ValueError(
+                f"{module} has no function {name!r} that makes an environment, and registers no such id"
+            ) from error
+    return found
 
 
 class _Wrapped:
