@@ -71,6 +71,30 @@ def test_sound_is_replayed() -> None:
         assert isinstance(env.codec, ReplayCodec)
 
 
+class Lives(gymnasium.Wrapper):
+    """Keeps the emulator, as many wrappers do, and loses reward with every life."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.ale: Any = env.unwrapped.ale
+        self.lives = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        result = super().reset(**kwargs)
+        self.lives = self.ale.lives()
+        return result
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        lost, self.lives = self.lives - self.ale.lives(), self.ale.lives()
+        return observation, float(reward) - lost + self.ale.getRAM()[70], *rest
+
+
+def test_a_wrapper_may_hold_the_emulator() -> None:
+    report = check(lambda: Lives(gymnasium.make("ALE/Breakout-v5", obs_type="ram", **PLAIN)))
+    assert report.exact, report
+
+
 # -- stickiness -------------------------------------------------------------------------------------
 
 

@@ -19,9 +19,10 @@ __all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec"]
 
 
 def _simulation(base: Any) -> dict[str, Any]:
-    """MuJoCo's model and data of an environment, which wrappers often hold too; by name."""
-    named = {f".base.{name}": getattr(base, name, None) for name in ("model", "data")}
-    return {name: value for name, value in named.items() if type(value).__module__.startswith("mujoco.")}
+    """MuJoCo's model and data, or Atari's emulator, by name: wrappers often hold them too."""
+    named = {f".base.{name}": getattr(base, name, None) for name in ("model", "data", "ale")}
+    modules = ("mujoco.", "ale_py", "planvec.")
+    return {name: value for name, value in named.items() if type(value).__module__.startswith(modules)}
 
 
 class CopiedCodec(Codec):
@@ -78,6 +79,9 @@ class CopiedWrapperCodec(WrapperCodec):
 
     def __init__(self, wrapper: Any) -> None:
         base = wrapper.unwrapped
+        for name, value in vars(wrapper).items():
+            if type(value).__name__ == "ALEInterface":  # which planvec has replaced by an emulator of its own
+                setattr(wrapper, name, base.ale)
         self._attributes = Attributes(
             wrapper,
             ["env"],
