@@ -98,7 +98,7 @@ def _rows() -> list[list[str]]:
     rows = []
     for family in FAMILIES:
         found = results[family.name]
-        times = (f"{found['microseconds'][name]:,.0f}" for name in ("get", "set", "step"))
+        times = (_short(found["microseconds"][name]) for name in ("get", "set", "step"))
         rows.append(
             [
                 family.name,
@@ -110,6 +110,10 @@ def _rows() -> list[list[str]]:
             ]
         )
     return rows
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}" if number < 10 else f"{number:,.0f}"
 
 
 def _exceptions(found: dict[str, Any]) -> str:
