@@ -228,14 +228,17 @@ def _agreed(
                 f"workers: expected each to host a planvec.PlanEnv, which {process.name} does not; "
                 "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
             )
-        for name in ("observation_space", "action_space", "state_format"):
-            one, other = getattr(first, name), getattr(description, name)
+        for name, one, other in (
+            ("observation_space", first.observation_space, description.observation_space),
+            ("action_space", first.action_space, description.action_space),
+            ("state_dtype", first.state_format.dtype, description.state_format.dtype),
+        ):
             if one != other:
                 raise WorkerStartError(
                     f"workers: {process.name} made another environment than the first: its {name} is "
                     f"{other}, not {one}"
                 )
-        if description.fingerprint != first.fingerprint:
+        if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
             raise WorkerStartError(
                 f"workers: {process.name} made another environment than the first: {DIFFERENT}"
             )
