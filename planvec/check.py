@@ -20,18 +20,17 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from planvec.batch_env import BatchEnv
+from planvec.check_alone import Alone, Outcome
 from planvec.check_report import ROUTES, CheckReport, Gap
-from planvec.codecs.proof import same
 from planvec.codecs.registry import CodecChoice
 from planvec.env_source import find_spec, make_env
 from planvec.errors import PlanvecError
 from planvec.making import make
 from planvec.plan_env import PlanEnv
-from planvec.space_arrays import empty_rows, finish_rows, own_copy, stack_rows, take_row
+from planvec.space_arrays import finish_rows, take_row
 from planvec.transitions import BatchStepper
 
 __all__ = ["CheckReport", "check_env"]
@@ -41,8 +40,6 @@ _DEPTH = 4
 _MIN_EPISODES = 4
 _MAX_ROWS = 64
 _NUM_TIMED = 40
-
-Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class _Step(NamedTuple):
@@ -132,13 +129,13 @@ class _Check:
             self._here = self._open(PlanEnv(source, **options))
             self._there = self._open(PlanEnv(source, **options))
             self._worker: BatchEnv = self._open(make(source, num_workers=1, **options))
+            changed = PlanEnv(source, **options) if self._here.codec.note else None
+            self._alone = self._open(Alone(lambda: make_env(source, **make_kwargs), changed))
         except BaseException:
             self.close()
             raise
         self._space = self._here.action_space
         self._space.seed(seed)
-        changed = PlanEnv(source, **options) if self._here.codec.note else None
-        self._alone = self._open(_Alone(lambda: make_env(source, **make_kwargs), changed))
 
     def _open(self, thing: Any) -> Any:
         self._opened.append(thing)
@@ -312,8 +309,7 @@ class _Check:
         return info if self._info_keys is None else {k: v for k, v in info.items() if k in self._info_keys}
 
     def _batch(self, actions: list[Any]) -> Any:
-        empty: Any = create_empty_array(self._space, n=len(actions))
-        return concatenate(self._space, actions, empty)
+        return finish_rows(self._space, actions)
 
     def _time(self, walk: list[_Step], states: NDArray[Any]) -> dict[str, float]:
         """Medians in microseconds, over states spread over the walk."""
@@ -336,62 +332,6 @@ class _Check:
             for name, part in (("set", 0), ("step", 1), ("get", 2), ("observe", 4)):
                 found[name].append(1e6 * (times[part + 1] - times[part]))
         return {name: statistics.median(values) for name, values in found.items()}
-
-
-class _Alone:
-    """The environment by itself, new for every episode.
-
-    Args:
-        make: Makes one.
-        changed: The environment as planvec changes it (Atari's stickiness), to be stepped on by itself; None
-            where planvec changes nothing.
-    """
-
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], changed: PlanEnv | None) -> None:
-        self._make = make
-        self._changed = changed
-        self._env: gymnasium.Env[Any, Any] | None = None
-        self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}  # by seed: first observation and info
-
-    def reset(self, seed: int) -> None:
-        """Start an episode."""
-        if self._changed is not None:
-            self._env = self._changed.env
-            start = self._changed.codec.reset(seed, None)
-        else:
-            self.close()
-            self._env = self._make()
-            start = self._env.reset(seed=seed)
-        self.starts.setdefault(seed, (self._stacked(start[0]), own_copy(start[1])))
-
-    def repeats_infos(self, seed: int) -> bool:
-        """Whether two resets with a seed give the same info: some environments put chance into it."""
-        infos = []
-        for _ in range(2):
-            self.starts.clear()
-            self.reset(seed)
-            infos.append(self.starts[seed][1])
-        return same(*infos)
-
-    def _stacked(self, observation: Any) -> Any:
-        """An observation in the form that a batch gives it: some return lists for arrays."""
-        assert self._env is not None
-        space = self._env.observation_space
-        rows = empty_rows(space, 1)
-        stack_rows(space, [own_copy(observation)], rows)
-        return take_row(space, finish_rows(space, rows), 0)
-
-    def step(self, action: Any) -> Outcome:
-        """One step, and a copy of what came out."""
-        assert self._env is not None
-        observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
-        return self._stacked(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
-
-    def close(self) -> None:
-        """Close it."""
-        if self._env is not None:
-            self._env.close()
-            self._env = None
 
 
 def _numbers(info: Any) -> Any:

@@ -37,6 +37,7 @@ LEVELS = {
     "planners": 6,
     # 7: what users look at
     "check_report": 7,
+    "check_alone": 7,
     "check": 7,
     "families": 7,
     # 8: the command line
@@ -54,6 +55,7 @@ PEERS = {
     ("rollouts", "random_actions"),
     ("plan_env", "stepping"),
     ("batch_env", "in_process"),
+    ("check", "check_alone"),
     ("check", "check_report"),
     ("cli", "commands"),
 }

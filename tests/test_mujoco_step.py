@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 from compare import assert_same
+from gymnasium.envs.mujoco.ant_v5 import AntEnv
+from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
 from planvec import PlanEnv
-
-mujoco = pytest.importorskip("mujoco")
-pytest.importorskip("imageio")  # Gymnasium's MuJoCo environments import it
-from gymnasium.envs.mujoco.ant_v5 import AntEnv  # noqa: E402
-from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv  # noqa: E402
-
-from planvec.codecs.mujoco_step import quicken  # noqa: E402
+from planvec.codecs.mujoco_step import quicken
 
 NUM_STEPS = 240
 EPISODE = 80

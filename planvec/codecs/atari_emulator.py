@@ -223,13 +223,10 @@ class Emulator(ale_py.ALEInterface):
     def _put(self, state: bytes, is_within: bool) -> None:
         """Restore a state, but not its picture."""
         self._finish_frame()
-        if is_within:
-            # One instruction for ever: no picture is drawn, so that nothing is written beyond it later.
-            self._load(looping(next(iter(self._starts.values())).state))
-            super().act(0)
-        else:
-            self._load(drawing_objects(state))
-            super().act(0)
+        # One instruction for ever draws no picture, so that nothing is written beyond it later.
+        start = next(iter(self._starts.values())) if is_within else None
+        self._load(drawing_objects(state) if start is None else looping(start.state))
+        super().act(0)
         self._load(state)
 
     def _stands_within(self) -> bool:
@@ -259,30 +256,28 @@ class Emulator(ale_py.ALEInterface):
         """Act the frames since the earlier state again, which draws the picture."""
         num_frames = len(self._frames) // self.frame_size
         is_near = is_start(self._earlier) and (self._breaks_off or num_frames < _REPAINTED)
-        if is_near and not self._repaints_start():
-            self._load_anew()
-            super().reset_game()
-            self._load(self._earlier)
-        else:
-            start = self._start()
-            self._put(self._earlier, start is not None and start.is_within)
+        self._go_back(anew=is_near and not self._repaints_start())
         for frame in self._frame.iter_unpack(self._frames):
             self._frame_of(*frame)
         self._num_unpainted, self._now = 0, None
+
+    def _go_back(self, anew: bool) -> None:
+        """To the earlier state; `anew` from a game just loaded, whose reset draws the picture too."""
+        if anew:
+            self._load_anew()
+            super().reset_game()
+            self._load(self._earlier)
+            self._now = None
+        else:
+            start = self._start()
+            self._put(self._earlier, start is not None and start.is_within)
 
     def _repaints_start(self) -> bool:
         """Whether the first frames after a reset draw all of the picture: nothing is left of that before."""
         if self._start_repaints is None:
             pictures = []
-            for is_new in (True, False):
-                if is_new:
-                    self._load_anew()
-                    super().reset_game()
-                    self._load(self._earlier)
-                else:
-                    start = self._start()
-                    self._now = None
-                    self._put(self._earlier, start is not None and start.is_within)
+            for anew in (True, False):
+                self._go_back(anew)
                 pictures.append([self._next_picture() for _ in range(_REPAINTED)])
             self._start_repaints = pictures[0] == pictures[1] and not self._breaks_off
         return self._start_repaints

@@ -71,6 +71,19 @@ def _is_constant(value: Any, target: Any) -> bool:
     return value is None or isinstance(value, _CONSTANT_TYPES)
 
 
+def _by_name(obj: Any, names: dict[int, str], generators: list[Any]) -> Any:
+    """How an object is pickled that is referred to by name; `NotImplemented` for any other.
+
+    Generators among the others are put on a list.
+    """
+    name = names.get(id(obj))
+    if name is not None:
+        return _Named.resolve, (name,)
+    if isinstance(obj, _RESEEDABLE):
+        generators.append(obj)
+    return NotImplemented
+
+
 class _Pickler(pickle.Pickler):
     """Pickles references to the environment and its parts by name instead of copying them.
 
@@ -86,12 +99,7 @@ class _Pickler(pickle.Pickler):
         self.generators: list[Any] = []
 
     def reducer_override(self, obj: Any) -> Any:
-        name = self._names.get(id(obj))
-        if name is not None:
-            return _Named.resolve, (name,)
-        if isinstance(obj, _RESEEDABLE):
-            self.generators.append(obj)
-        return NotImplemented
+        return _by_name(obj, self._names, self.generators)
 
 
 class _QuickPickler:
@@ -121,12 +129,8 @@ class _QuickPickler:
         return self._file.getvalue()
 
     def _reduce(self, part: Any) -> Any:
-        name = self._names.get(id(part))
-        if name is not None:
-            return _Named.resolve, (name,)
-        if isinstance(part, _RESEEDABLE):
-            self.generators.append(part)
-        return part.__reduce_ex__(5)
+        found = _by_name(part, self._names, self.generators)
+        return part.__reduce_ex__(5) if found is NotImplemented else found
 
 
 class _Named(threading.local):

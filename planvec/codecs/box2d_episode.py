@@ -7,6 +7,7 @@ last few episodes, one world each, and made again by the same reset where it is 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -64,12 +65,13 @@ class Box2DCodec(Codec):
         here.memory.set(SavedWorld(*saved))
         self._set_rest(env, rest)
 
+    @abstractmethod
     def _get_rest(self, env: Any) -> Any:
         """What Python keeps beside the world, as plain data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _set_rest(self, env: Any, rest: Any) -> None:
-        raise NotImplementedError
+        """Put it back."""
 
     def _key(self, env: Any) -> tuple[Any, ...]:
         """What to ask a reset for, in order to come to this episode."""
