@@ -15,6 +15,7 @@ import pytest
 from compare import assert_same, same_states, without_clock
 from environments import CASES, Case
 from gymnasium.vector.utils import concatenate, create_empty_array
+from walks import Step, gymnasium_walk
 
 import planvec
 
@@ -34,40 +35,12 @@ BACKENDS = [
 ]
 
 
-class Step(NamedTuple):
-    """One step of Gymnasium's own loop; `seed` is set where a new episode begins with it."""
-
-    seed: int | None
-    first_observation: Any
-    action: Any
-    observation: Any
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: dict[str, Any]
-
-
 @functools.cache
-def gymnasium_walk(index: int) -> tuple[Any, Any, list[Step]]:
+def walk_of(index: int) -> tuple[Any, Any, list[Step]]:
     """Spaces and the steps of a case, by nothing but `gymnasium.Env`."""
-    env = CASES[index].make()
-    action_space = env.action_space
-    action_space.seed(7)
-    walk: list[Step] = []
-    seed: int | None = 11
-    first = None
-    while len(walk) < CASES[index].num_steps:
-        if seed is not None:
-            env.close()
-            env = CASES[index].make()  # a new one: some wrappers remember earlier episodes
-            first, _ = env.reset(seed=seed)
-        action = action_space.sample()
-        step = Step(seed, first, action, *env.step(action))
-        walk.append(step._replace(info=without_clock(step.info)))
-        ended = step.terminated or step.truncated
-        seed = 11 + len(walk) if ended else None
-    env.close()
-    return env.observation_space, action_space, walk
+    case = CASES[index]
+    observation_space, action_space, walk = gymnasium_walk(case.make, case.num_steps, seed=11, action_seed=7)
+    return observation_space, action_space, [step._replace(info=without_clock(step.info)) for step in walk]
 
 
 def batch_of(space: Any, elements: list[Any]) -> Any:
@@ -95,7 +68,7 @@ def env(request: pytest.FixtureRequest, index: int) -> Iterator[planvec.BatchEnv
 
 def walk_through(env: planvec.BatchEnv, index: int) -> Iterator[tuple[Any, Step, Any]]:
     """Take Gymnasium's walk with planvec: yields the state before, Gymnasium's step and ours."""
-    _, action_space, walk = gymnasium_walk(index)
+    _, action_space, walk = walk_of(index)
     state: Any = None
     for step in walk:
         if step.seed is not None:
@@ -117,7 +90,7 @@ def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, index: int
 
 
 def test_restored_rows_equal_gymnasium_in_any_order_and_cut(env: planvec.BatchEnv, index: int) -> None:
-    observation_space, action_space, walk = gymnasium_walk(index)
+    observation_space, action_space, walk = walk_of(index)
     states = np.empty(len(walk), env.state_dtype)
     news = np.empty(len(walk), env.state_dtype)
     for row, (state, _, out) in enumerate(walk_through(env, index)):
@@ -145,7 +118,7 @@ def _cut(tree: Any, start: int, stop: int) -> Any:
 
 
 def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int) -> None:
-    _, action_space, _ = gymnasium_walk(index)
+    _, action_space, _ = walk_of(index)
     ended = [
         (out.new_states[0], step)
         for _, step, out in walk_through(env, index)
@@ -169,7 +142,7 @@ def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int) -> 
 
 
 def test_rollouts_equal_gymnasium(env: planvec.BatchEnv, index: int) -> None:
-    _, action_space, walk = gymnasium_walk(index)
+    _, action_space, walk = walk_of(index)
     starts = [row for row, step in enumerate(walk) if step.seed is not None][:3]
     for start in starts:
         stop = next(

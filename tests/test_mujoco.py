@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import mujoco
@@ -20,6 +19,7 @@ from environments import Momentum
 from gymnasium import spaces, wrappers
 from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.utils import EzPickle
+from walks import Step, gymnasium_walk
 
 import planvec
 from planvec import PlanEnv, UnsupportedEnvError
@@ -79,38 +79,9 @@ def model_file(directory: Path, mass: float = 1.0, sleep: bool = False) -> str:
     return str(path)
 
 
-class Step(NamedTuple):
-    """One step of Gymnasium's own loop; `seed` is set where a new episode begins with it."""
-
-    seed: int | None
-    first: Any
-    action: Any
-    observation: Any
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: dict[str, Any]
-
-
-def gymnasium_walk(make: Callable[[], Any], num_steps: int = NUM_STEPS) -> list[Step]:
-    """Steps by nothing but `gymnasium.Env`, in a new environment for every episode."""
-    env = make()
-    env.action_space.seed(3)
-    space = env.action_space
-    walk: list[Step] = []
-    seed: int | None = 5
-    first = None
-    for number in range(num_steps):
-        if seed is not None:
-            env.close()
-            env = make()
-            first, _ = env.reset(seed=seed)
-        action = space.sample()
-        # Copied: an info may hold a view into the simulation, as those of `Cart` do.
-        walk.append(copy.deepcopy(Step(seed, first, action, *env.step(action))))
-        seed = 6 + number if walk[-1].terminated or walk[-1].truncated else None
-    env.close()
-    return walk
+def walk_of(make: Callable[[], Any], num_steps: int = NUM_STEPS) -> list[Step]:
+    """Steps by nothing but `gymnasium.Env`."""
+    return gymnasium_walk(make, num_steps, seed=5, action_seed=3)[2]
 
 
 def states_of(env: Any, walk: list[Step]) -> tuple[Any, Any]:
@@ -121,7 +92,7 @@ def states_of(env: Any, walk: list[Step]) -> tuple[Any, Any]:
     for row, step in enumerate(walk):
         if step.seed is not None:
             start = env.reset(seed=step.seed)
-            assert_same(start.observation, step.first, "first observation")
+            assert_same(start.observation, step.first_observation, "first observation")
             state = start.state
         before[row] = state
         state = env.step_batch(step.action[None], state).new_states[0]
@@ -147,7 +118,7 @@ def assert_steps(env: Any, walk: list[Step], before: Any, after: Any, num_steps:
 
 
 def assert_exact(make: Callable[[], Any], num_steps: int = NUM_STEPS) -> None:
-    walk = gymnasium_walk(make, num_steps)
+    walk = walk_of(make, num_steps)
     with PlanEnv(make) as one, PlanEnv(make) as other:
         before, after = states_of(one, walk)
         assert_steps(other, walk, before, after, num_steps)
@@ -184,7 +155,7 @@ def test_options_of_the_environments_keep_it_exact(env_id: str, kwargs: dict[str
 
 @pytest.mark.parametrize("env_id", ["Ant-v5", "Humanoid-v5"])
 def test_the_first_reward_after_a_restore_is_gymnasiums(env_id: str) -> None:
-    walk = gymnasium_walk(lambda: gymnasium.make(env_id), 8)
+    walk = walk_of(lambda: gymnasium.make(env_id), 8)
     with PlanEnv(env_id) as env:
         before, _ = states_of(env, walk)
         for step, state in list(zip(walk, before, strict=True))[::-1]:
@@ -234,7 +205,7 @@ def test_wrappers_around_it_are_restored(env_id: str, wrap: Callable[[Any], Any]
 
 
 def test_workers_step_it_as_gymnasium_does() -> None:
-    walk = gymnasium_walk(lambda: gymnasium.make("Ant-v5"))
+    walk = walk_of(lambda: gymnasium.make("Ant-v5"))
     with planvec.make("Ant-v5", num_workers=2) as env:
         assert_steps(env, walk, *states_of(env, walk))
 
@@ -404,7 +375,7 @@ def test_a_class_of_ones_own_is_exact(env_class: type[Cart], tmp_path: Path) -> 
 
 def test_a_class_of_ones_own_is_exact_in_workers(tmp_path: Path) -> None:
     path = model_file(tmp_path)
-    walk = gymnasium_walk(lambda: EzCart(path))
+    walk = walk_of(lambda: EzCart(path))
     with planvec.make(lambda: EzCart(path), num_workers=2) as env:
         assert_steps(env, walk, *states_of(env, walk))
 
@@ -438,7 +409,7 @@ def test_a_copy_by_constructor_arguments_is_refused_still() -> None:
 
 
 def test_replay_of_it_is_exact() -> None:
-    walk = gymnasium_walk(lambda: gymnasium.make("Hopper-v5"), 12)
+    walk = walk_of(lambda: gymnasium.make("Hopper-v5"), 12)
     with PlanEnv("Hopper-v5", codec="replay") as env:
         assert_steps(env, walk, *states_of(env, walk), 12)
 
