@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.promise import Promise
 from planvec.saved_state import SavedState
-from planvec.space_arrays import SIMPLE, is_fixed, leaves, take_rows
+from planvec.space_arrays import SIMPLE, is_fixed, leaves, map_leaves, take_rows
 from planvec.transitions import Rollouts, Start, Transitions
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "StateFormat",
     "check_actions",
     "check_batch",
+    "check_mask",
     "check_seed",
     "check_seeds",
     "check_state",
@@ -81,6 +82,15 @@ class Batch:
             None if self.seeds is None else self.seeds[rows],
         )
 
+    def copy(self) -> Batch:
+        """The same, in arrays of its own."""
+        return Batch(
+            self.states.copy(),
+            map_leaves(lambda leaf: leaf.copy(), self.actions),
+            self.dt.copy(),
+            None if self.seeds is None else self.seeds.copy(),
+        )
+
 
 def check_batch(
     action_space: Space[Any],
@@ -106,6 +116,17 @@ def check_batch(
     actions, num_rows = check_actions(action_space, actions)
     states = check_states(state_format, states, num_rows)
     return Batch(states, actions, _check_dt(dt, num_rows), check_seeds(seeds, num_rows))
+
+
+def check_mask(on_error: Any) -> bool:
+    """Whether errors are masked.
+
+    Raises:
+        InvalidBatchError: Neither "raise" nor "mask".
+    """
+    if on_error not in ("raise", "mask"):
+        raise InvalidBatchError(f"on_error: expected 'raise' or 'mask', got {on_error!r}")
+    return bool(on_error == "mask")
 
 
 def check_states(state_format: StateFormat, states: Any, num_rows: int | None = None) -> NDArray[Any]:

@@ -10,14 +10,16 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.arrays import check_batch, check_seed, check_state, check_states, one_action
-from planvec.errors import ClosedError, InvalidBatchError
+from planvec.arrays import check_batch, check_mask, check_seed, check_state, check_states, one_action
+from planvec.errors import ClosedError, InvalidBatchError, PlanvecError
 from planvec.in_process import InProcess
 from planvec.plan_env import PlanEnv
+from planvec.promise import Promise
 from planvec.rollouts import check_rollouts
-from planvec.transitions import Start
+from planvec.transitions import OnError, Start
 from planvec.workers.external_process import ExternalProcess
-from planvec.workers.pool import Pool, Stats
+from planvec.workers.pool import Pool
+from planvec.workers.stats import Stats
 
 __all__ = ["BatchEnv"]
 
@@ -32,8 +34,10 @@ class BatchEnv:
             and closes; or one `PlanEnv`, to step in this process.
         blocking: Whether batch calls wait for their result by default, or return a `Promise`.
         timeout: Seconds that one chunk of a batch may take before its worker is killed; None: for ever.
-        max_restarts: How often the same chunk is sent again after its worker died; with 0 the first
-            death raises `WorkerCrashedError`. The worker is replaced in any case.
+        max_restarts: How often a row is tried again after a worker died over it; then
+            `WorkerCrashedError` names it. Workers are replaced in any case.
+        max_worker_rss: Bytes of memory (resident) above which a worker is replaced between two chunks,
+            for environments that leak; None: no limit.
 
     Raises:
         WorkerStartError: A worker did not come up; none is left.
@@ -46,15 +50,18 @@ class BatchEnv:
         *,
         blocking: bool = True,
         timeout: float | None = None,
-        max_restarts: int = 0,
+        max_restarts: int = 3,
+        max_worker_rss: int | None = None,
     ) -> None:
         if not isinstance(workers, PlanEnv) and not len(workers):
             raise InvalidBatchError("workers: expected at least one ExternalProcess, or a PlanEnv, got none")
-        _check_limits(blocking, timeout, max_restarts)
+        _check_limits(blocking, timeout, max_restarts, max_worker_rss)
         self._blocking = blocking
         self._closed = False
         self._backend: Pool | InProcess = (
-            InProcess(workers) if isinstance(workers, PlanEnv) else Pool(workers, timeout, max_restarts)
+            InProcess(workers)
+            if isinstance(workers, PlanEnv)
+            else Pool(workers, timeout, max_restarts, max_worker_rss)
         )
         self._description = self._backend.description
         self._state = self._description.base_state
@@ -96,7 +103,7 @@ class BatchEnv:
 
     @property
     def stats(self) -> Stats:
-        """Rows stepped, chunks, restarts and retries since it was opened."""
+        """Rows stepped, chunks, workers replaced (and why) and retries since it was opened."""
         return self._backend.stats
 
     # -- the base state -----------------------------------------------------------------------
@@ -169,6 +176,7 @@ class BatchEnv:
         *,
         seeds: Any = None,
         return_state: bool = True,
+        on_error: OnError = "raise",
         blocking: bool | None = None,
     ) -> Any:
         """Step B rows, each from its own state.
@@ -182,6 +190,11 @@ class BatchEnv:
                 `np_random`. Without it the generator in the state decides, and a planner foresees
                 chance.
             return_state: Whether new states are saved and sent.
+            on_error: "raise", or "mask": rows in which the environment raised, or over which its worker
+                died or ran out of `timeout`, come back flagged, and the others complete. A flagged row
+                has `infos["_error"]` True and the error in `infos["error"]`, reward NaN, `terminated`
+                True, `num_steps` 0, an observation of zeros, and the state that it began at, ended. (A
+                state that its codec cannot read raises still.)
             blocking: False returns a `Promise`; None takes the default of this object.
 
         Returns:
@@ -191,15 +204,18 @@ class BatchEnv:
         Raises:
             InvalidBatchError: A wrong argument; nothing was sent.
             EnvError: The environment raised; `row` and `action` say where.
-            WorkerCrashedError: A worker died.
-            WorkerTimeoutError: A chunk took longer than `timeout`.
+            WorkerCrashedError: Workers died over a row, more often than `max_restarts`; `row` and
+                `action` say which, the text how (signal or exit code).
+            WorkerTimeoutError: A chunk took longer than `timeout`; `row` and `action` say where it was.
+            WorkerStartError: A worker that had died could not be replaced.
         """
         self._check_open()
+        mask_errors = check_mask(on_error)
         states = self._state if states is None else states
         batch = check_batch(self.action_space, self._description.state_format, actions, states, dt, seeds)
         blocking = self._blocking if blocking is None else blocking
-        promise = self._backend.step(batch, return_state, keep=not blocking)
-        return promise.result() if blocking else promise
+        promise = self._backend.step(batch, return_state, mask_errors, keep=not blocking)
+        return _wait_for(promise) if blocking else promise
 
     def rollout_batch(
         self,
@@ -210,6 +226,7 @@ class BatchEnv:
         seed: int | None = None,
         seeds: Any = None,
         discount: float = 1.0,
+        on_error: OnError = "raise",
         blocking: bool | None = None,
     ) -> Any:
         """Roll out B rows inside the workers, each for `horizon` steps or to the end of its episode.
@@ -222,6 +239,7 @@ class BatchEnv:
             seed: Of the random actions, in [0, 2**64); None takes a fresh one.
             seeds: `[B]` uint64: reseeds the randomness of the environment, as in `step_batch`.
             discount: Factor per step, in [0, 1].
+            on_error: As in `step_batch`; a flagged row's return is NaN.
             blocking: False returns a `Promise`; None takes the default of this object.
 
         Returns:
@@ -231,6 +249,7 @@ class BatchEnv:
             The errors of `step_batch`.
         """
         self._check_open()
+        mask_errors = check_mask(on_error)
         plan = check_rollouts(
             self.action_space,
             self._description.state_format,
@@ -242,8 +261,8 @@ class BatchEnv:
             discount,
         )
         blocking = self._blocking if blocking is None else blocking
-        promise = self._backend.rollout(plan, keep=not blocking)
-        return promise.result() if blocking else promise
+        promise = self._backend.rollout(plan, mask_errors, keep=not blocking)
+        return _wait_for(promise) if blocking else promise
 
     def observe(self, states: Any) -> Any:
         """The observations of states, without stepping.
@@ -273,9 +292,8 @@ class BatchEnv:
 
     def close(self) -> None:
         """End the workers. Closing again does nothing; promises still open raise `ClosedError`."""
-        if not self._closed:
-            self._closed = True
-            self._backend.close()
+        self._closed = True
+        self._backend.close()  # again, too: the first time may have been interrupted
 
     def _check_open(self) -> None:
         if self._closed:
@@ -293,10 +311,23 @@ class BatchEnv:
         return f"<BatchEnv of {name}, {workers}>"
 
 
-def _check_limits(blocking: Any, timeout: Any, max_restarts: Any) -> None:
+def _wait_for(promise: Promise[Any]) -> Any:
+    try:
+        return promise.result()
+    except PlanvecError:
+        raise
+    except BaseException:  # Ctrl-C, or a signal handler of the user's
+        promise.abandon()
+        raise
+
+
+def _check_limits(blocking: Any, timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
     if not isinstance(blocking, bool):
         raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
         raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
     if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:
         raise InvalidBatchError(f"max_restarts: expected an integer of at least 0, got {max_restarts!r}")
+    is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
+    if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
+        raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")

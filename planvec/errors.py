@@ -30,8 +30,8 @@ class UnsupportedEnvError(PlanvecError):
     """The environment cannot be saved and restored faithfully; the message names what to do."""
 
 
-class EnvError(PlanvecError):
-    """The environment itself raised, or returned something that its spaces do not allow.
+class _RowError(PlanvecError):
+    """An error that may belong to one row of a batch.
 
     Attributes:
         detail: What went wrong.
@@ -52,16 +52,38 @@ class EnvError(PlanvecError):
         return f"row {self.row}{action}: {self.detail}"
 
 
+class EnvError(_RowError):
+    """The environment itself raised, or returned something that its spaces do not allow.
+
+    Attributes:
+        detail: What went wrong.
+        row: Index in the batch of the row that failed, or None where the call had no rows.
+        action: The action of that row, or None.
+    """
+
+
 class WorkerStartError(PlanvecError):
     """A worker process did not come up: its factory raised, hung, or could not be sent."""
 
 
-class WorkerCrashedError(PlanvecError):
-    """A worker process died (a signal, or an exit) while it had work to do."""
+class WorkerCrashedError(_RowError):
+    """A worker process died (a signal, or an exit) over its work, more often than `max_restarts`.
+
+    Attributes:
+        detail: Which worker, how it ended (the signal or the exit code), and over what.
+        row: Index in the batch of the row that it died over, or None where the call had no rows.
+        action: The action of that row, or None.
+    """
 
 
-class WorkerTimeoutError(PlanvecError, TimeoutError):
-    """An answer did not come in time."""
+class WorkerTimeoutError(_RowError, TimeoutError):
+    """An answer did not come in time: a chunk took longer than `timeout`, or a promise was not kept yet.
+
+    Attributes:
+        detail: What was waited for.
+        row: Index in the batch of the row at which a chunk was given up, or None.
+        action: The action of that row, or None.
+    """
 
 
 class ClosedError(PlanvecError):

@@ -12,7 +12,7 @@ from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.promise import Broken, Completed, Promise
 from planvec.rollouts import RolloutPlan
 from planvec.transitions import Rollouts, Transitions
-from planvec.workers.pool import Stats
+from planvec.workers.stats import Stats
 
 __all__ = ["InProcess"]
 
@@ -31,26 +31,27 @@ class InProcess:
         self.description: EnvDescription = plan_env.describe()
         self.stats = Stats()
 
-    def step(self, batch: Batch, return_state: bool, keep: bool) -> Promise[Transitions]:
+    def step(self, batch: Batch, return_state: bool, mask_errors: bool, keep: bool) -> Promise[Transitions]:
         """Step checked rows."""
         try:
-            transitions = self._plan_env.rows.transitions(batch, return_state)
+            transitions = self._plan_env.rows.transitions(batch, return_state, mask_errors)
         except EnvError as error:
             return Broken(error)
-        self._count(len(batch))
+        self._count(len(batch), transitions.infos)
         return Completed(transitions)
 
-    def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
+    def rollout(self, plan: RolloutPlan, mask_errors: bool, keep: bool) -> Promise[Rollouts]:
         """Roll out checked rows."""
         try:
-            rollouts = self._plan_env.rows.rollouts(plan)
+            rollouts = self._plan_env.rows.rollouts(plan, mask_errors)
         except EnvError as error:
             return Broken(error)
-        self._count(len(plan))
+        self._count(len(plan), rollouts.infos)
         return Completed(rollouts)
 
-    def _count(self, num_rows: int) -> None:
+    def _count(self, num_rows: int, infos: dict[str, Any]) -> None:
         self.stats.num_rows += num_rows
+        self.stats.masked_rows += int(np.sum(infos.get("_error", 0)))
         self.stats.num_chunks += 1
 
     def observe(self, states: np.ndarray[Any, Any]) -> Any:

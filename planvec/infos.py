@@ -24,11 +24,12 @@ __all__ = [
     "Column",
     "Columns",
     "check_info_keys",
-    "check_picklable",
     "decode_columns",
     "encode_columns",
+    "forget_row",
     "merge_columns",
     "stack_columns",
+    "unpicklable_rows",
     "vector_infos",
 ]
 
@@ -172,6 +173,20 @@ def _row_values(column: Column | None, size: int) -> list[Any]:
     return list(column.values)
 
 
+def forget_row(columns: Columns, row: int) -> None:
+    """Take the infos of a row away."""
+    for name, column in list(columns.items()):
+        column.present[row] = False
+        if not column.present.any():
+            del columns[name]
+        elif column.kind is dict:
+            forget_row(column.values, row)
+        elif isinstance(column.values, list):
+            column.kind, column.values[row] = None, None  # nor is its type to be sent
+        else:
+            column.values[row] = 0
+
+
 def vector_infos(columns: Columns) -> dict[str, Any]:
     """Gymnasium's vector form: for each key an array `[B, ...]`, and its mask under `_key`."""
     infos: dict[str, Any] = {}
@@ -238,22 +253,19 @@ def decode_columns(data: bytes) -> Columns:
     return columns
 
 
-def check_picklable(columns: Columns, path: str = "") -> None:
-    """Find the key whose value cannot be sent to another process.
-
-    Raises:
-        EnvError: Naming the key and the row.
-    """
+def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
+    """The rows with a value that cannot be sent to another process, and errors that name its key."""
+    found: dict[int, EnvError] = {}
     for name, column in columns.items():
         if column.kind is dict:
-            check_picklable(column.values, f"{path}[{name!r}]")
+            found = {**unpicklable_rows(column.values, f"{path}[{name!r}]"), **found}
         elif isinstance(column.values, list):
             for row, value in enumerate(column.values):
                 try:
                     pickle.dumps(value)
                 except Exception as error:
-                    raise EnvError(
-                        f"info{path}[{name!r}]: {type(value).__name__} cannot be pickled ({error}); "
-                        "leave it out with info_keys=",
-                        row=row,
-                    ) from error
+                    text = f"info{path}[{name!r}]: {type(value).__name__} cannot be pickled ({error})"
+                    named = EnvError(f"{text}; leave it out with info_keys=", row=row)
+                    named.__cause__ = error
+                    found.setdefault(row, named)
+    return dict(sorted(found.items()))

@@ -41,7 +41,8 @@ def make(
     blocking: bool = True,
     start_method: str | None = None,
     timeout: float | None = None,
-    max_restarts: int = 0,
+    max_restarts: int = 3,
+    max_worker_rss: int | None = None,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
     **make_kwargs: Any,
@@ -55,7 +56,8 @@ def make(
         blocking: Whether batch calls wait by default, or return promises.
         start_method: "spawn" (default), "forkserver" or "fork". No `__main__` guard is needed.
         timeout: Seconds that one chunk may take before its worker is killed; None: for ever.
-        max_restarts: How often the same chunk is sent again after its worker died.
+        max_restarts: How often a row is tried again after a worker died over it.
+        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks.
         info_keys: The info keys to keep; None keeps all, `()` none.
         codec: How states are saved: None picks; "copied", "replay", a `planvec.Codec` subclass or
             `planvec.Copied([...])` insist. See `planvec.codec_for`.
@@ -81,7 +83,12 @@ def make(
         # Resolved here, so that a worker needs no registration made in the user's script.
         env = find_spec(env)
     factory = _Factory(env, {"codec": codec, "info_keys": info_keys, **make_kwargs})
-    limits = {"blocking": blocking, "timeout": timeout, "max_restarts": max_restarts}
+    limits = {
+        "blocking": blocking,
+        "timeout": timeout,
+        "max_restarts": max_restarts,
+        "max_worker_rss": max_worker_rss,
+    }
     if num_workers == 0:
         return BatchEnv(factory(), **limits)  # type: ignore[arg-type]
     workers: list[ExternalProcess] = []

@@ -16,7 +16,15 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from planvec import space_arrays
-from planvec.arrays import StateFormat, check_batch, check_seed, check_state, check_states, one_action
+from planvec.arrays import (
+    StateFormat,
+    check_batch,
+    check_mask,
+    check_seed,
+    check_state,
+    check_states,
+    one_action,
+)
 from planvec.codecs import codec_for
 from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.registry import CodecChoice, check_codec
@@ -27,7 +35,7 @@ from planvec.promise import Completed
 from planvec.rollouts import check_rollouts
 from planvec.space_arrays import own_copy
 from planvec.stepping import RowStepper
-from planvec.transitions import Start
+from planvec.transitions import OnError, Start
 
 __all__ = ["EnvDescription", "PlanEnv"]
 
@@ -193,6 +201,7 @@ class PlanEnv:
         *,
         seeds: Any = None,
         return_state: bool = True,
+        on_error: OnError = "raise",
         blocking: bool | None = None,
     ) -> Any:
         """Step B rows, each from its own state.
@@ -204,6 +213,8 @@ class PlanEnv:
             seeds: `[B]` uint64: reseeds a row's randomness first, as `reset(seed=)` seeds
                 `np_random`. Without it the generator in the state decides.
             return_state: Whether to save the new states.
+            on_error: "raise", or "mask" to flag the rows in which the environment raised; see
+                `BatchEnv.step_batch`.
             blocking: False returns a (kept) promise.
 
         Returns:
@@ -214,9 +225,10 @@ class PlanEnv:
             EnvError: The environment raised; `row` and `action` say where.
         """
         self._check_open()
+        mask_errors = check_mask(on_error)
         states = self._state if states is None else states
         batch = check_batch(self.action_space, self.state_format, actions, states, dt, seeds)
-        return _answer(self.rows.transitions(batch, return_state), blocking)
+        return _answer(self.rows.transitions(batch, return_state, mask_errors), blocking)
 
     def rollout_batch(
         self,
@@ -227,6 +239,7 @@ class PlanEnv:
         seed: int | None = None,
         seeds: Any = None,
         discount: float = 1.0,
+        on_error: OnError = "raise",
         blocking: bool | None = None,
     ) -> Any:
         """Roll out B rows, each for `horizon` steps or until its episode ends.
@@ -239,6 +252,7 @@ class PlanEnv:
             seed: Of the random actions; None takes a fresh one.
             seeds: `[B]` uint64: reseeds the randomness of the environment, as in `step_batch`.
             discount: Factor per step.
+            on_error: As in `step_batch`.
             blocking: False returns a (kept) promise.
 
         Returns:
@@ -249,6 +263,7 @@ class PlanEnv:
             EnvError: The environment raised.
         """
         self._check_open()
+        mask_errors = check_mask(on_error)
         plan = check_rollouts(
             self.action_space,
             self.state_format,
@@ -259,7 +274,7 @@ class PlanEnv:
             seeds,
             discount,
         )
-        return _answer(self.rows.rollouts(plan), blocking)
+        return _answer(self.rows.rollouts(plan, mask_errors), blocking)
 
     def observe(self, states: Any) -> Any:
         """The observations of states, without stepping.

@@ -20,7 +20,7 @@ class Promise(ABC, Generic[T]):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether `result()` would return (or raise) at once. Never blocks."""
+        """Whether `result()` would return (or raise) at once. Does not wait for an answer."""
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> T:
@@ -33,6 +33,10 @@ class Promise(ABC, Generic[T]):
             WorkerTimeoutError: Not ready in time; the promise stays valid and may be asked again.
             PlanvecError: The error of the call itself.
         """
+
+    def abandon(self) -> None:
+        """Give up on the answer, which nobody will ask for any more. What was not begun is not done."""
+        return
 
     def __call__(self) -> T:
         """The same as `result()`."""

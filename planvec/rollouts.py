@@ -1,4 +1,4 @@
-"""The arguments and the results of `rollout_batch`. Letters: B rows, H horizon."""
+"""The arguments of `rollout_batch`. Letters: B rows, H horizon."""
 
 from __future__ import annotations
 
@@ -15,35 +15,8 @@ from planvec import space_arrays
 from planvec.arrays import MAX_STEPS, StateFormat, check_actions, check_seed, check_seeds, check_states
 from planvec.errors import InvalidBatchError
 from planvec.random_actions import ActionStreams
-from planvec.transitions import Rollouts
 
-__all__ = ["RolloutOutputs", "RolloutPlan", "check_rollouts"]
-
-
-@dataclass(slots=True)
-class RolloutOutputs:
-    """Where the rows of a batch of rollouts go; the fields of `Rollouts`."""
-
-    final_states: NDArray[Any]
-    returns: NDArray[np.float64]
-    num_steps: NDArray[np.int64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-
-    @classmethod
-    def empty(cls, num_rows: int, state_dtype: np.dtype[Any]) -> RolloutOutputs:
-        """Fresh arrays for `num_rows` rows."""
-        return cls(
-            np.empty(num_rows, state_dtype),
-            np.empty(num_rows),
-            np.empty(num_rows, np.int64),
-            np.empty(num_rows, bool),
-            np.empty(num_rows, bool),
-        )
-
-    def rollouts(self) -> Rollouts:
-        """The user's form."""
-        return Rollouts(self.final_states, self.returns, self.num_steps, self.terminated, self.truncated)
+__all__ = ["RolloutPlan", "check_rollouts"]
 
 
 @dataclass(slots=True)
@@ -80,6 +53,16 @@ class RolloutPlan:
             actions=None if self.actions is None else space_arrays.take_rows(self.actions, steps),
             first_row=self.first_row + rows.start,
             seeds=None if self.seeds is None else self.seeds[rows],
+        )
+
+    def copy(self) -> RolloutPlan:
+        """The same, in arrays of its own."""
+        actions = self.actions
+        return replace(
+            self,
+            states=self.states.copy(),
+            actions=None if actions is None else space_arrays.map_leaves(lambda leaf: leaf.copy(), actions),
+            seeds=None if self.seeds is None else self.seeds.copy(),
         )
 
     def sequences(self, space: Space[Any]) -> Callable[[int], Iterable[Any]]:

@@ -21,6 +21,7 @@ from planvec.errors import EnvError
 
 __all__ = [
     "SIMPLE",
+    "blank",
     "copy_rows",
     "empty_rows",
     "finish_rows",
@@ -29,6 +30,7 @@ __all__ = [
     "list_rows",
     "map_leaves",
     "own_copy",
+    "put_row",
     "raw",
     "stack_rows",
     "take_row",
@@ -67,6 +69,20 @@ def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = 
     if is_fixed(space):
         return create_empty_array(space, n=num_rows, fn=allocate)
     return [None] * num_rows
+
+
+def blank(space: Space[Any]) -> Any:
+    """An element of zeros, or the empty one (a text, a sequence), as Gymnasium makes it."""
+    rows: Any = create_empty_array(space, n=1, fn=np.zeros)
+    return None if rows is None else take_row(space, rows, 0)  # None: a space that only the user knows
+
+
+def put_row(space: Space[Any], element: Any, rows: Any, row: int) -> None:
+    """Write one element into what `empty_rows` gave."""
+    if isinstance(rows, list):
+        rows[row] = element
+    else:
+        stack_rows(space, [element], take_rows(rows, slice(row, row + 1)))
 
 
 def leaves(tree: Any) -> Iterator[NDArray[Any]]:

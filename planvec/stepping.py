@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import gymnasium
@@ -19,70 +19,22 @@ from planvec import space_arrays
 from planvec.arrays import Batch
 from planvec.codecs.base import Outcome, Rows, StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
-from planvec.infos import Columns, stack_columns, vector_infos
-from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.infos import Columns, stack_columns
+from planvec.outputs import Errors, Outputs
+from planvec.rollouts import RolloutPlan
 from planvec.space_arrays import own_copy
 from planvec.transitions import Rollouts, Transitions
 
-__all__ = ["Outputs", "RowStepper"]
+__all__ = ["ROW", "STEP", "TICKET", "RowStepper", "new_progress"]
 
 _UNLIMITED = 2**62
+TICKET, ROW, STEP = range(3)
+"""Places in `RowStepper.progress`."""
 
 
-@dataclass(slots=True)
-class Outputs:
-    """Where the rows of a batch go: arrays `[B, ...]`, perhaps in shared memory.
-
-    Attributes:
-        new_states: Of the state dtype, or None where they are not wanted.
-        observations: What `space_arrays.empty_rows` gives.
-        rewards: float64.
-        terminated: bool.
-        truncated: bool.
-        num_steps: int64.
-    """
-
-    new_states: NDArray[Any] | None
-    observations: Any
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    num_steps: NDArray[np.int64]
-
-    @classmethod
-    def empty(
-        cls,
-        num_rows: int,
-        state_dtype: np.dtype[Any],
-        observation_space: gymnasium.Space[Any],
-        return_state: bool = True,
-    ) -> Outputs:
-        """Fresh arrays for `num_rows` rows."""
-        return cls(
-            new_states=np.empty(num_rows, state_dtype) if return_state else None,
-            observations=space_arrays.empty_rows(observation_space, num_rows),
-            rewards=np.empty(num_rows),
-            terminated=np.empty(num_rows, bool),
-            truncated=np.empty(num_rows, bool),
-            num_steps=np.empty(num_rows, np.int64),
-        )
-
-    def transitions(self, space: gymnasium.Space[Any], columns: Columns) -> Transitions:
-        """The user's form."""
-        return Transitions(
-            self.new_states,
-            space_arrays.finish_rows(space, self.observations),
-            self.rewards,
-            self.terminated,
-            self.truncated,
-            {**_without_mask(vector_infos(columns)), "num_steps": self.num_steps},
-        )
-
-
-def _without_mask(infos: dict[str, Any]) -> dict[str, Any]:
-    """An environment's own "num_steps" gives way to planvec's, which every row has."""
-    infos.pop("_num_steps", None)
-    return infos
+def new_progress() -> memoryview:
+    """Cells for `RowStepper.progress`. A view: writing to one costs 20 ns, to an array's element 30."""
+    return memoryview(np.full(3, -1, np.int64))  # type: ignore[arg-type]
 
 
 class RowStepper:
@@ -96,6 +48,9 @@ class RowStepper:
 
     Attributes:
         lock: Held while rows are stepped: there is one environment, and perhaps several threads.
+        progress: `[3]` int64 (`TICKET`, `ROW`, `STEP`), which row of a batch is at work and which step
+            of its rollout; -1 before the first row and after the last. A worker's lies in shared
+            memory, and tells the parent where the worker was when it died.
     """
 
     def __init__(
@@ -110,22 +65,30 @@ class RowStepper:
         self._observation_space = observation_space
         self._info_keys = None if info_keys is None else tuple(info_keys)
         self.lock = threading.RLock()
+        self.progress = new_progress()
 
-    def transitions(self, batch: Batch, return_state: bool) -> Transitions:
+    def transitions(self, batch: Batch, return_state: bool, mask_errors: bool) -> Transitions:
         """Step checked rows into fresh arrays; the user's form of `step`."""
         dtype, space = self._codec.format.dtype, self._observation_space
         out = Outputs.empty(len(batch), dtype, space, return_state)
-        columns = self.step(batch, out)
-        return out.transitions(space, columns)
+        errors: Errors | None = {} if mask_errors else None
+        columns = self.step(batch, out, errors)
+        return out.transitions(space, columns, errors)
 
-    def rollouts(self, plan: RolloutPlan) -> Rollouts:
+    def rollouts(self, plan: RolloutPlan, mask_errors: bool) -> Rollouts:
         """Roll out checked rows into fresh arrays; the user's form of `rollout`."""
-        out = RolloutOutputs.empty(len(plan), self._codec.format.dtype)
-        self.rollout(plan, out)
-        return out.rollouts()
+        out = Outputs.empty(len(plan), self._codec.format.dtype, None)
+        errors: Errors | None = {} if mask_errors else None
+        self.rollout(plan, out, errors)
+        return out.rollouts(errors)
 
-    def step(self, batch: Batch, out: Outputs) -> Columns:
+    def step(self, batch: Batch, out: Outputs, errors: Errors | None = None) -> Columns:
         """Step checked rows and write what comes out into `out`.
+
+        Args:
+            batch: The rows.
+            out: Filled.
+            errors: Takes the errors of rows that fail, which are flagged in `out`; None raises them.
 
         Returns:
             The infos, as columns.
@@ -136,32 +99,78 @@ class RowStepper:
         if not len(batch):
             return {}
         actions = space_arrays.list_rows(self._action_space, batch.actions)
-        seeds = None if batch.seeds is None else batch.seeds.tolist()
-        found = _Found(self._codec.load(batch.states), want_values=out.new_states is not None)
+        repeats, seeds = batch.dt.tolist(), None if batch.seeds is None else batch.seeds.tolist()
+
+        def step_from(start: int) -> None:
+            try:
+                self._step_each(found, start, actions, repeats, seeds)
+            except BaseException as error:
+                row = self.progress[ROW]
+                raise self.env_error(error, row, actions[row]) from error
+
+        with self.lock:
+            self.progress[ROW] = -1
+            found = _Found(self._codec.load(batch.states), want_values=out.new_states is not None)
+            self._run(found, step_from, errors)
+            self.progress[ROW] = -1
         try:
-            with self.lock:
-                self._step_each(found, actions, batch.dt.tolist(), seeds)
-            found.write(self._codec, self._observation_space, out)
-            return stack_columns(found.infos, self._info_keys)
+            self._write(found, out, errors)
+            infos = stack_columns(found.infos, self._info_keys)
         except BaseException as error:
-            row = getattr(error, "row", None)  # set where a row came out wrong
-            row = found.row if row is None else row
-            raise self.env_error(error, row, actions[row]) from error
+            named = self.env_error(error, None)
+            if isinstance(named, EnvError) and named.row is not None:
+                named.action = actions[named.row]
+            raise named from error
+        if errors:
+            for row, masked in errors.items():
+                if isinstance(masked, EnvError):
+                    masked.action = actions[row]
+            self.write_off(batch.states, out, list(errors))
+        return infos
+
+    def _run(self, found: _Found, run_from: Callable[[int], None], errors: Errors | None) -> None:
+        """Run over all rows; where errors are masked, go on behind each row that raised."""
+        start = 0
+        while True:
+            try:
+                run_from(start)
+                return
+            except EnvError as error:
+                if errors is None or error.row is None:
+                    raise
+                errors[error.row] = error
+                found.skip(error.row, space_arrays.blank(self._observation_space))
+                start = error.row + 1
+
+    def _write(self, found: _Found, out: Outputs, errors: Errors | None) -> None:
+        """Fill `out`; where errors are masked, leave out what does not fit."""
+        try:
+            found.write(self._codec, self._observation_space, out)
+        except EnvError:
+            if errors is None:
+                raise
+            blank = space_arrays.blank(self._observation_space)
+            for row, error in found.unfit(self._observation_space):
+                errors[row] = error
+                found.observations[row], found.rewards[row] = blank, 0.0
+                if self._info_keys != ():
+                    found.infos[row] = None
+            found.write(self._codec, self._observation_space, out)
 
     def _step_each(
-        self, found: _Found, actions: list[Any], repeats: list[int], seeds: list[int] | None
+        self, found: _Found, start: int, actions: list[Any], repeats: list[int], seeds: list[int] | None
     ) -> None:
         """The stepping loop. Columns of Python lists go in and come out: see `_Found`."""
-        codec, fresh, keys = self._codec, self._codec.fresh_results, self._info_keys
+        codec, fresh, keys, progress = self._codec, self._codec.fresh_results, self._info_keys, self.progress
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else _without_info(codec.step)
         get_state = codec.get if found.want_values else None
         values, elapsed, was_terminated, was_truncated = found.before
-        for row, value in enumerate(values):
-            found.row = row
+        for row, value in enumerate(islice(values, start, None), start):
+            progress[ROW] = row
             set_state(value)
             if was_terminated[row] or was_truncated[row]:
-                found.stay(value, codec.observe(), row)
+                found.stay(row, codec.observe())
                 continue
             if seeds is not None:
                 codec.reseed(seeds[row])
@@ -186,36 +195,44 @@ class RowStepper:
             if want_infos:
                 found.infos.append(info)
 
-    def rollout(self, plan: RolloutPlan, out: RolloutOutputs) -> None:
+    def rollout(self, plan: RolloutPlan, out: Outputs, errors: Errors | None = None) -> None:
         """Roll out checked rows and write what comes out into `out`.
+
+        Args:
+            plan: The rows.
+            out: Filled.
+            errors: As in `step`.
 
         Raises:
             EnvError: The environment raised.
         """
         if not len(plan.states):
             return
-        found = _Found(self._codec.load(plan.states), want_values=True)
-        returns: list[float] = []
         with self.lock:
-            self._roll_each(found, plan, returns)
-        self._codec.dump(found.after(), out.final_states)
-        out.returns[:], out.num_steps[:] = returns, found.num_steps
-        out.terminated[:], out.truncated[:] = found.terminated, found.truncated
+            self.progress[ROW] = -1
+            found = _Found(self._codec.load(plan.states), want_values=True)
+            sequences = plan.sequences(self._action_space)
+            self._run(found, lambda start: self._roll_each(found, start, plan, sequences), errors)
+            self.progress[ROW] = -1
+        found.write(self._codec, self._observation_space, out)
+        if errors:
+            self.write_off(plan.states, out, list(errors))
 
-    def _roll_each(self, found: _Found, plan: RolloutPlan, returns: list[float]) -> None:
+    def _roll_each(
+        self, found: _Found, start: int, plan: RolloutPlan, sequences: Callable[[int], Iterable[Any]]
+    ) -> None:
         """The rollout loop: as `_step_each`, with the states in between left where they are."""
-        codec, fresh = self._codec, self._codec.fresh_results
+        codec, fresh, progress = self._codec, self._codec.fresh_results, self.progress
         set_state, step, discount = codec.set, _without_info(codec.step), plan.discount
         limit = codec.time_limit or _UNLIMITED
-        sequences = plan.sequences(self._action_space)
         values, elapsed, was_terminated, was_truncated = found.before
-        row, count, action = 0, 0, None
+        row, count, action = start, 0, None
         try:
-            for row, value in enumerate(values):
+            for row, value in enumerate(islice(values, start, None), start):
+                progress[ROW], progress[STEP] = row, 0
                 set_state(value)
                 if was_terminated[row] or was_truncated[row]:
-                    found.stay(value, None, row)
-                    returns.append(0.0)
+                    found.stay(row, None)
                     continue
                 if plan.seeds is not None:
                     codec.reseed(int(plan.seeds[row]))
@@ -227,15 +244,37 @@ class RowStepper:
                     total += weight * float(reward)
                     weight *= discount
                     count += 1
+                    progress[STEP] = count
                     if terminated or truncated or count >= wanted:
                         break
                 found.values.append(codec.get(observation if fresh else own_copy(observation)))
                 found.terminated.append(terminated)
                 found.truncated.append(truncated or count >= left)
                 found.num_steps.append(count)
-                returns.append(total)
+                found.rewards.append(total)
         except BaseException as error:
             raise self.env_error(error, row, action, f"step {count} of the rollout: ") from error
+
+    def write_off(self, states: NDArray[Any], out: Outputs, rows: Sequence[int]) -> None:
+        """Fill in rows that failed: they stay where they are, but terminated, with NaN for a reward.
+
+        Args:
+            states: `[B]`, where the rows began.
+            out: Of all B rows.
+            rows: Which of them.
+        """
+        space, num_rows = self._observation_space, len(rows)
+        if out.new_states is not None:
+            values, elapsed, *_ = self._codec.load(states[rows])
+            flagged = np.zeros(num_rows, self._codec.format.dtype)
+            self._codec.dump(Rows(values, elapsed, [True] * num_rows, [False] * num_rows), flagged)
+            out.new_states[rows] = flagged
+        if out.observations is not None:
+            blank = space_arrays.blank(space)
+            for row in rows:
+                space_arrays.put_row(space, blank, out.observations, row)
+        out.rewards[rows] = np.nan
+        out.terminated[rows], out.truncated[rows], out.num_steps[rows] = True, False, 0
 
     def observe(self, states: NDArray[Any], out: Any) -> None:
         """Write the observations of checked states into `out`.
@@ -261,10 +300,17 @@ class RowStepper:
             return error  # the user's Ctrl-C
         if isinstance(error, UnsupportedEnvError):
             return error
-        detail = f"{type(error).__name__}: {error}"
+        detail = f"{type(error).__name__}: {_text_of(error)}"
         if isinstance(error, EnvError):
             detail, row = error.detail, row if error.row is None else error.row
         return EnvError(where + detail, row=row, action=action)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be had: {type(another).__name__})"
 
 
 def _without_info(step: Callable[[Any], Outcome]) -> Callable[[Any], Outcome]:
@@ -283,7 +329,6 @@ class _Found:
     def __init__(self, before: Rows, want_values: bool) -> None:
         self.before = before
         self.want_values = want_values
-        self.row = 0
         self.values: list[Any] = []
         self.observations: list[Any] = []
         self.rewards: list[Any] = []
@@ -292,7 +337,7 @@ class _Found:
         self.num_steps: list[int] = []
         self.infos: list[dict[str, Any] | None] = []
 
-    def stay(self, value: Any, observation: Any, row: int) -> None:
+    def stay(self, row: int, observation: Any) -> None:
         """An ended row stays where it is."""
         self.values.append(self.before.values[row])
         self.observations.append(own_copy(observation))
@@ -302,6 +347,31 @@ class _Found:
         self.num_steps.append(0)
         self.infos.append(None)
 
+    def skip(self, row: int, blank: Any) -> None:
+        """Hold the place of a row that raised, perhaps in the midst of its columns."""
+        columns: tuple[list[Any], ...] = (
+            self.values,
+            self.observations,
+            self.rewards,
+            self.terminated,
+            self.truncated,
+            self.num_steps,
+            self.infos,
+        )
+        for column in columns:
+            del column[row:]
+        self.stay(row, blank)
+
+    def unfit(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
+        """The rows that cannot be written, and why."""
+        scratch = space_arrays.empty_rows(space, 1)
+        for row, (observation, reward) in enumerate(zip(self.observations, self.rewards, strict=True)):
+            try:
+                space_arrays.stack_rows(space, [observation], scratch)
+                _check_rewards([reward])
+            except EnvError as error:
+                yield row, EnvError(error.detail, row=row)
+
     def after(self) -> Rows:
         """The states that were reached."""
         elapsed = [before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)]
@@ -309,7 +379,8 @@ class _Found:
 
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
         """Fill `out`."""
-        space_arrays.stack_rows(space, self.observations, out.observations)
+        if out.observations is not None:
+            space_arrays.stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
             codec.dump(self.after(), out.new_states)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from planvec.space_arrays import take_row
 
-__all__ = ["BatchStepper", "Rollouts", "Start", "Transitions"]
+__all__ = ["BatchStepper", "OnError", "Rollouts", "Start", "Transitions"]
+
+OnError = Literal["raise", "mask"]
+"""Whether a row that fails ends its batch, or comes back flagged."""
 
 
 class Transitions(NamedTuple):
@@ -24,7 +27,8 @@ class Transitions(NamedTuple):
         terminated: `[B]` bool.
         truncated: `[B]` bool.
         infos: Gymnasium's vector form (arrays with `_key` masks), and `num_steps` `[B]` int64,
-            the number of environment steps that each row took.
+            the number of environment steps that each row took. With `on_error="mask"` also `error`
+            `[B]`, the `PlanvecError` of a row that failed, None for the others, and its mask `_error`.
     """
 
     new_states: NDArray[Any] | None
@@ -81,6 +85,7 @@ class Rollouts(NamedTuple):
         num_steps: `[B]` int64, environment steps taken.
         terminated: `[B]` bool.
         truncated: `[B]` bool.
+        infos: With `on_error="mask"` `error` and `_error`, as in `Transitions`; else empty.
     """
 
     final_states: NDArray[Any]
@@ -88,6 +93,7 @@ class Rollouts(NamedTuple):
     num_steps: NDArray[np.int64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    infos: dict[str, Any]
 
 
 @runtime_checkable
@@ -130,6 +136,7 @@ class BatchStepper(Protocol):
         *,
         seeds: Any = None,
         return_state: bool = True,
+        on_error: OnError = "raise",
         blocking: bool | None = None,
     ) -> Any:
         """`Transitions` of B rows, each from its own state."""
@@ -144,6 +151,7 @@ class BatchStepper(Protocol):
         seed: int | None = None,
         seeds: Any = None,
         discount: float = 1.0,
+        on_error: OnError = "raise",
         blocking: bool | None = None,
     ) -> Any:
         """`Rollouts` of B rows."""

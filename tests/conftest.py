@@ -7,21 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-
-def _children() -> set[int]:
-    """Processes below this one, by the kernel's own list."""
-    found: set[int] = set()
-    pending = [os.getpid()]
-    while pending:
-        for task in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-            try:
-                pids = {int(pid) for pid in task.read_text().split()}
-            except FileNotFoundError:
-                continue
-            pending += pids - found
-            found |= pids
-    return found
+from processes import descendants
 
 
 def _command(pid: int) -> str:
@@ -32,10 +18,18 @@ def _command(pid: int) -> str:
 
 
 def _workers() -> dict[int, str]:
-    """Children other than multiprocessing's own helpers, which end with this process."""
+    """Processes other than multiprocessing's own helpers, which end with this process.
+
+    Workers of the fork server have its command line, but another parent.
+    """
     helpers = ("resource_tracker", "forkserver")
-    commands = {pid: _command(pid) for pid in _children()}
-    return {pid: c for pid, c in commands.items() if c and not any(h in c for h in helpers)}
+    direct = {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    commands = {pid: _command(pid) for pid in descendants(os.getpid())}
+    return {
+        pid: command
+        for pid, command in commands.items()
+        if command and not (pid in direct and any(helper in command for helper in helpers))
+    }
 
 
 @pytest.fixture(scope="session", autouse=True)

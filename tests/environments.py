@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
-import signal
-import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -243,97 +239,6 @@ CASES: list[Case] = [*PLAIN, *WRAPPED, *OTHER, *SIMULATED]
 
 
 # -- environments that go wrong -------------------------------------------------------------------
-
-
-class TwoArguments(Exception):
-    """An exception that does not survive a pickle."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(code, reason, lambda: None)
-
-
-class Faulty(gymnasium.Env):
-    """Counts up; action `k > 0` commits fault `FAULTS[k]`, in episodes begun with `options=ARMED`."""
-
-    FAULTS = (
-        "none",
-        "exception",
-        "two_arguments",
-        "sys_exit",
-        "keyboard_interrupt",
-        "unpicklable_info",
-        "wrong_shape",
-        "wrong_dtype",
-        "broadcast",
-        "os_exit",
-        "segfault",
-        "sigkill",
-        "hang",
-    )
-    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    action_space = spaces.Discrete(len(FAULTS))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.count = 0
-        self.armed = bool(options)
-        return self._observe(), {}
-
-    def _observe(self) -> Any:
-        return np.full(3, self.count, np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.count += 1
-        fault = getattr(self, f"_{self.FAULTS[action]}", None) if self.armed else None
-        observation, info = self._observe(), {"count": self.count}
-        if fault is not None:
-            observation, info = fault(observation, info)
-        return observation, 1.0, self.count >= 100, False, info
-
-    def _exception(self, observation: Any, info: Any) -> Any:
-        raise ValueError("the rocket exploded")
-
-    def _two_arguments(self, observation: Any, info: Any) -> Any:
-        raise TwoArguments(7, "of two arguments")
-
-    def _sys_exit(self, observation: Any, info: Any) -> Any:
-        sys.exit(3)
-
-    def _keyboard_interrupt(self, observation: Any, info: Any) -> Any:
-        raise KeyboardInterrupt
-
-    def _unpicklable_info(self, observation: Any, info: Any) -> Any:
-        return observation, {**info, "handle": (lambda: None)}
-
-    def _wrong_shape(self, observation: Any, info: Any) -> Any:
-        return np.zeros((2, 2), np.float32), info
-
-    def _wrong_dtype(self, observation: Any, info: Any) -> Any:
-        return np.zeros(3, np.float64), info
-
-    def _broadcast(self, observation: Any, info: Any) -> Any:
-        return np.zeros(1, np.float32), info
-
-    def _os_exit(self, observation: Any, info: Any) -> Any:
-        os._exit(0)
-
-    def _segfault(self, observation: Any, info: Any) -> Any:
-        ctypes.string_at(0)
-
-    def _sigkill(self, observation: Any, info: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _hang(self, observation: Any, info: Any) -> Any:
-        while True:
-            time.sleep(3600)
-
-
-ARMED = {"armed": True}
-
-
-def fault(name: str) -> int:
-    """The action that commits a fault."""
-    return Faulty.FAULTS.index(name)
 
 
 class HiddenGenerator(gymnasium.Env):

@@ -14,7 +14,9 @@ import pytest
 
 import planvec
 from planvec.cli import main
+from planvec.planners.episode import EpisodeRecorder
 from planvec.planners.swarm import Swarm
+from planvec.workers import external_process
 
 QUICK = ["--walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
 
@@ -53,6 +55,33 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "step" in said.err  # the progress bar
     assert printed.pop("files") == [str(tmp_path / "summary.json"), str(tmp_path / "trajectory.npz")]
     assert printed == json.loads((tmp_path / "summary.json").read_text())
+
+
+def test_a_trajectory_does_not_depend_on_workers_that_are_killed() -> None:
+    script = Path(__file__).parent.parent / "benchmarks" / "plan_under_fire.py"
+    command = [sys.executable, str(script), "--every", "0.5", "--max-steps", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same bytes" in done.stdout
+    assert "with 0 kills" not in done.stdout
+
+
+def test_replaced_workers_are_mentioned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = EpisodeRecorder.begin
+
+    def begin_and_kill(recorder: Any, *arguments: Any) -> None:
+        begin(recorder, *arguments)
+        for worker in list(external_process._live):
+            worker.kill()
+
+    monkeypatch.setattr(EpisodeRecorder, "begin", begin_and_kill)
+    assert run(tmp_path, num_workers=1) == 0
+    said = capsys.readouterr()
+    assert "workers:     1; 1 replaced on the way, which changes no result" in said.out
+    assert "was killed by SIGKILL" in said.err
+    assert json.loads((tmp_path / "summary.json").read_text())["workers_replaced"] == 1
 
 
 def test_a_trajectory_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:

@@ -27,10 +27,8 @@ class Backend(NamedTuple):
 
 BACKENDS = [
     Backend(0, None),
-    Backend(1, "spawn"),
+    Backend(1, "forkserver"),
     Backend(2, "spawn"),
-    Backend(2, "forkserver"),
-    Backend(2, "fork"),
     Backend(3, "fork"),
 ]
 

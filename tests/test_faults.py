@@ -1,15 +1,14 @@
-"""What a user sees when something breaks: in the environment, in a worker, in the caller."""
+"""What a user sees when something breaks in an environment or in a worker. The numbers name the faults."""
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
 import os
-import select
+import re
 import signal
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,22 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
-from environments import ARMED, Faulty, fault
+from faulty import ARMED, Faulty, actions_with, fault, once
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+from processes import is_zombie_or_gone, wait_until_dead
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
+from planvec.arrays import check_batch
 from planvec.workers import link
+from planvec.workers.row_jobs import RowJob, Sink, StepJob
 
 METHODS = ["spawn", "forkserver", "fork"]
 
 
 @pytest.fixture(params=METHODS, scope="module")
 def env(request: pytest.FixtureRequest) -> Iterator[planvec.BatchEnv]:
-    with planvec.make(Faulty, num_workers=2, start_method=request.param) as env:
+    with planvec.make(Faulty, num_workers=2, start_method=request.param, timeout=1.0, max_restarts=2) as env:
         yield env
 
 
@@ -38,41 +40,46 @@ def quick(source: Any = Faulty, num_workers: int = 2, **options: Any) -> planvec
     return planvec.make(source, num_workers=num_workers, start_method="fork", **options)
 
 
-def armed(env: planvec.BatchEnv, num_rows: int) -> Any:
-    return np.repeat(env.reset(seed=0, options=ARMED).state, num_rows)
+def states_of(env: planvec.BatchEnv, options: Any = ARMED, num_rows: int = 8) -> Any:
+    """States that differ: row `i` has counted to `i`. All workers are there."""
+    for worker in env.workers:
+        worker.wait_ready()
+    start = env.reset(seed=0, options=options).state
+    stepped = env.step_batch(np.zeros(num_rows, int), start, dt=np.arange(num_rows) + 1)
+    return np.concatenate([np.repeat(start, 1), stepped.new_states])[:num_rows]
 
 
-def actions_with(name: str, num_rows: int = 8, row: int = 5) -> Any:
-    actions = np.zeros(num_rows, int)
-    actions[row] = fault(name)
-    return actions
+def assert_counts(env: planvec.BatchEnv, states: Any) -> None:
+    """The environment works: every row counts on from where it was."""
+    out = env.step_batch(np.zeros(len(states), int), states)
+    assert out.observations[:, 0].tolist() == list(range(1, len(states) + 1))
 
 
-def wait_until_dead(pids: list[int], seconds: float) -> list[int]:
-    """Wait for processes to end by their kernel handles; returns those still there."""
-    left = []
+def go_on(env: planvec.BatchEnv, states: Any) -> None:
+    while True:
+        assert_counts(env, states)
+
+
+def kill_and_wait(env: planvec.BatchEnv, *indices: int) -> list[int]:
+    pids = [env.workers[index].pid for index in indices]
     for pid in pids:
-        try:
-            handle = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        ready, _, _ = select.select([handle], [], [], seconds)
-        os.close(handle)
-        if not ready:
-            left.append(pid)
-    return left
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until_dead(pids, 5) == []
+    return pids
 
 
-def is_zombie_or_gone(pid: int) -> bool:
-    try:
-        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+def test_each_of_the_38_faults_has_a_test() -> None:
+    found: set[int] = set()
+    for path in Path(__file__).parent.glob("test_*.py"):
+        for numbers in re.findall(r"^@pytest\.mark\.fault\((.*)\)$", path.read_text(), re.MULTILINE):
+            found |= {int(number) for number in numbers.split(",")}
+    assert found == set(range(1, 39))
 
 
-# -- errors in the environment (5 to 10) -----------------------------------------------------------
+# -- errors in the environment ---------------------------------------------------------------------
 
 
+@pytest.mark.fault(5, 6, 7, 8, 9, 10)
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -84,25 +91,27 @@ def is_zombie_or_gone(pid: int) -> bool:
         ("wrong_shape", r"row 5, action 6: observation: expected shape \(3,\).* got shape \(2, 2\)"),
         ("wrong_dtype", "row 5, action 7: observation: .*float32.* got shape .* and dtype float64"),
         ("broadcast", r"row 5, action 8: observation: expected shape \(3,\).* got shape \(1,\)"),
+        ("wrong_reward", r"row 5, action 19: reward: expected a number, got array"),
+        ("speechless", r"row 5, action 20: Speechless: \(its text cannot be had: RuntimeError\)"),
     ],
 )
 def test_an_error_in_the_environment_names_its_row_and_harms_nobody(
     env: planvec.BatchEnv, name: str, message: str
 ) -> None:
-    states = armed(env, 8)
+    states, restarts = states_of(env), env.stats.restarts
     with pytest.raises(planvec.EnvError, match=message) as caught:
         env.step_batch(actions_with(name), states)
     assert caught.value.row == 5
-    out = env.step_batch(np.zeros(8, int), states)
-    assert out.observations[:, 0].tolist() == [1.0] * 8
-    assert env.stats.restarts == 0
+    assert_counts(env, states)
+    assert env.stats.restarts == restarts
 
 
+@pytest.mark.fault(7)
 def test_the_remote_traceback_is_the_cause(env: planvec.BatchEnv) -> None:
     with pytest.raises(planvec.EnvError) as caught:
-        env.step_batch(actions_with("exception"), armed(env, 8))
+        env.step_batch(actions_with("exception"), states_of(env))
     assert 'raise ValueError("the rocket exploded")' in str(caught.value.__cause__)
-    assert "environments.py" in str(caught.value.__cause__)
+    assert "faulty.py" in str(caught.value.__cause__)
     assert "EnvError" not in str(caught.value.__cause__)
 
 
@@ -111,16 +120,23 @@ def test_the_first_failing_row_is_named_whichever_worker_was_first(env: planvec.
     actions[2] = fault("sys_exit")
     for _ in range(5):
         with pytest.raises(planvec.EnvError) as caught:
-            env.step_batch(actions, armed(env, 8))
+            env.step_batch(actions, states_of(env))
         assert caught.value.row == 2
 
 
+def test_a_row_that_raises_is_named_even_if_a_later_one_kills(env: planvec.BatchEnv) -> None:
+    actions = actions_with("segfault", row=6)
+    actions[4] = fault("exception")
+    with pytest.raises(planvec.EnvError, match="row 4, action 1: ValueError"):
+        env.step_batch(actions, states_of(env))
+
+
 def test_an_error_in_one_promise_leaves_the_others_alone(env: planvec.BatchEnv) -> None:
-    states = armed(env, 8)
+    states = states_of(env)
     good = env.step_batch(np.zeros(8, int), states, blocking=False)
     bad = env.step_batch(actions_with("exception"), states, blocking=False)
     later = env.step_batch(np.zeros(8, int), good.result().new_states, blocking=False)
-    assert later.result().observations[:, 0].tolist() == [2.0] * 8
+    assert later.result().observations[:, 0].tolist() == list(range(2, 10))
     for _ in range(2):
         with pytest.raises(planvec.EnvError, match="row 5"):
             bad.result()
@@ -128,66 +144,148 @@ def test_an_error_in_one_promise_leaves_the_others_alone(env: planvec.BatchEnv) 
 
 def test_a_promise_in_this_process_breaks_when_it_is_read() -> None:
     with quick(num_workers=0) as env:
-        promise = env.step_batch(actions_with("exception"), armed(env, 8), blocking=False)
-        rolled = env.rollout_batch(armed(env, 1), actions=[[fault("exception")]], blocking=False)
+        promise = env.step_batch(actions_with("exception"), states_of(env), blocking=False)
+        actions = [[fault("exception")]]
+        rolled = env.rollout_batch(states_of(env)[:1], actions=actions, blocking=False)
         for broken in (promise, rolled):
             assert broken.done()
             with pytest.raises(planvec.EnvError, match="the rocket exploded"):
                 broken.result()
 
 
-def test_a_worker_that_is_replaced_has_the_base_state_that_was_synced(env: planvec.BatchEnv) -> None:
-    states = env.step_batch(np.zeros(4, int), armed(env, 4), dt=[1, 2, 3, 4]).new_states
-    env.sync_states(states[2])
-    env.workers[1].kill()
-    wait_until_dead([env.workers[1].pid], 5)
-    env.step_batch(np.zeros(4, int), states)
-    assert [worker.get_state() for worker in env.workers] == [states[2]] * 2
-
-
 def test_an_error_in_a_rollout_names_its_row(env: planvec.BatchEnv) -> None:
-    states = armed(env, 4)
-    actions = np.zeros((4, 6), int)
+    states = states_of(env)
+    actions = np.zeros((8, 6), int)
     actions[3, 4] = fault("exception")
     with pytest.raises(planvec.EnvError, match="row 3, action 1: step 4 of the rollout: ValueError: "):
         env.rollout_batch(states, 6, actions=actions)
-    assert env.rollout_batch(states, 6, actions=actions * 0).returns.tolist() == [6.0] * 4
+    assert env.rollout_batch(states, 6, actions=actions * 0).returns.tolist() == [6.0] * 8
 
 
-# -- workers that die ------------------------------------------------------------------------------
+# -- workers that die once -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("os_exit", "exited with code 0"),
-        ("segfault", "was killed by SIGSEGV"),
-        ("sigkill", "was killed by SIGKILL"),
-    ],
-)
-def test_a_worker_that_dies_is_noticed_and_named(env: planvec.BatchEnv, name: str, how: str) -> None:
-    states = armed(env, 8)
-    with pytest.raises(
-        planvec.WorkerCrashedError, match=rf"planvec-worker-1 .*{how} during the step of rows 4 to 7"
-    ):
-        env.step_batch(actions_with(name), states)
-    out = env.step_batch(np.zeros(8, int), states)
-    assert out.observations[:, 0].tolist() == [1.0] * 8
-
-
-def test_a_worker_killed_while_idle_is_replaced_and_nothing_is_lost(
+@pytest.mark.fault(1)
+def test_a_worker_killed_while_idle_is_replaced_with_one_line_in_the_log(
     env: planvec.BatchEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    states = armed(env, 8)
+    states = states_of(env)
     restarts = env.stats.restarts
-    pid = env.workers[0].pid
-    env.workers[0].kill()
-    wait_until_dead([pid], 5)
-    with caplog.at_level(logging.WARNING, "planvec"):
-        out = env.step_batch(np.zeros(8, int), states)
-    assert out.rewards.tolist() == [1.0] * 8
+    (pid,) = kill_and_wait(env, 0)
+    with caplog.at_level(logging.INFO, "planvec"):
+        assert_counts(env, states)
     assert env.stats.restarts == restarts + 1
-    assert f"(pid {pid}) was killed by SIGKILL" in caplog.text
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(
+        rf"planvec-worker-0 \(pid {pid}\) was killed by SIGKILL"
+        r"( during the step of rows 0 to 3 \(ticket \d+\))?; it is replaced",
+        line,
+    )
+
+
+@pytest.mark.fault(2)
+def test_of_a_batch_whose_worker_is_killed_only_that_chunk_runs_again(
+    env: planvec.BatchEnv, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    states = states_of(env, {**once(tmp_path / "done"), "trace": str(trace)})
+    trace.write_text("")
+    before = env.stats.retries
+    out = env.step_batch(actions_with("sigkill"), states)
+    assert out.observations[:, 0].tolist() == list(range(1, 9))
+    assert env.stats.retries == before + 1
+    stepped = [int(line) for line in trace.read_text().split()]
+    assert sorted(stepped) == [1, 2, 3, 4, 5, 5, 6, 6, 7, 8]  # row 4 of the chunk again, and the row itself
+
+
+@pytest.mark.fault(28)
+def test_if_all_workers_are_killed_at_once_nothing_changes(env: planvec.BatchEnv) -> None:
+    states = states_of(env)
+    kill_and_wait(env, 0, 1)
+    assert_counts(env, states)
+    promise = env.step_batch(np.zeros(8, int), states, dt=5, blocking=False)
+    kill_and_wait(env, 0, 1)
+    assert promise.result().observations[:, 0].tolist() == list(range(5, 13))
+
+
+@pytest.mark.fault(11)
+def test_a_crash_while_a_reply_is_pickled_changes_nothing(env: planvec.BatchEnv, tmp_path: Path) -> None:
+    out = env.step_batch(actions_with("crash_in_reply"), states_of(env, once(tmp_path / "done")))
+    assert out.observations[:, 0].tolist() == list(range(1, 9))
+
+
+@pytest.mark.fault(14)
+def test_a_reply_that_was_sent_before_a_crash_is_kept(env: planvec.BatchEnv, tmp_path: Path) -> None:
+    states = states_of(env, once(tmp_path / "done"))
+    retries, restarts, pid = env.stats.retries, env.stats.restarts, env.workers[1].pid
+    promise = env.step_batch(actions_with("crash_after_reply"), states, blocking=False)
+    assert wait_until_dead([pid], 5) == []
+    assert promise.result().observations[:, 0].tolist() == list(range(1, 9))
+    assert_counts(env, states)
+    assert (env.stats.retries, env.stats.restarts) == (retries, restarts + 1)
+
+
+@pytest.mark.fault(34)
+def test_rows_that_were_torn_by_a_crash_never_surface(env: planvec.BatchEnv, tmp_path: Path) -> None:
+    states = states_of(env, once(tmp_path / "done"))
+    out = env.step_batch(actions_with("torn"), states)
+    assert out.observations[:, 0].tolist() == list(range(1, 9))
+    assert out.rewards.tolist() == [1.0] * 8
+    assert out.infos["count"].tolist() == list(range(1, 9))
+
+
+def test_a_worker_that_was_stopped_is_replaced_and_nothing_changes(
+    env: planvec.BatchEnv, caplog: pytest.LogCaptureFixture
+) -> None:
+    states, stopped = states_of(env), env.stats.stopped
+    os.kill(env.workers[0].pid, signal.SIGSTOP)
+    with caplog.at_level(logging.WARNING, "planvec"):
+        assert_counts(env, states)
+    assert env.stats.stopped == stopped + 1
+    assert "had been stopped by a signal" in caplog.text
+
+
+def test_a_worker_that_is_stopped_is_noticed_without_a_timeout() -> None:
+    with quick() as env:
+        states = states_of(env)
+        os.kill(env.workers[0].pid, signal.SIGSTOP)
+        assert_counts(env, states)
+        assert env.stats.stopped == 1
+
+
+def test_a_killed_worker_changes_no_bit_of_a_large_batch() -> None:
+    actions = np.random.default_rng(0).integers(2, size=5000)
+    with quick("CartPole-v1") as env, quick("CartPole-v1", 0) as reference:
+        states = np.repeat(env.reset(seed=0).state, 5000)
+        expected = reference.step_batch(actions, states, dt=5)
+        rolled = reference.rollout_batch(states, 20, seed=1)
+        for _ in range(2):
+            promises = [
+                env.step_batch(actions, states, dt=5, blocking=False),
+                env.rollout_batch(states, 20, seed=1, blocking=False),
+            ]
+            for worker in env.workers:
+                worker.kill()
+            out, ends = (promise.result() for promise in promises)
+            assert_same(out.observations, expected.observations)
+            assert same_states(out.new_states, expected.new_states)
+            assert same_states(ends.final_states, rolled.final_states)
+            assert_same(ends.returns, rolled.returns)
+        assert env.stats.crashes == env.stats.restarts >= 4
+
+
+def test_a_worker_that_is_replaced_has_the_base_state_that_was_synced(env: planvec.BatchEnv) -> None:
+    states = states_of(env)
+    env.sync_states(states[2])
+    kill_and_wait(env, 1)
+    assert_counts(env, states)
+    assert [worker.get_state() for worker in env.workers] == [states[2]] * 2
+
+
+def test_a_reset_whose_worker_is_killed_is_done_again(env: planvec.BatchEnv) -> None:
+    expected = env.reset(seed=7).observation.tolist()
+    kill_and_wait(env, 0)
+    assert env.reset(seed=7).observation.tolist() == expected
 
 
 def test_a_lone_process_that_was_killed_says_so_until_it_is_restarted() -> None:
@@ -202,55 +300,174 @@ def test_a_lone_process_that_was_killed_says_so_until_it_is_restarted() -> None:
         assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_with_max_restarts_a_killed_worker_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    rng = np.random.default_rng(0)
-    with quick("CartPole-v1", max_restarts=2) as env, quick("CartPole-v1", 0) as reference:
-        states = np.repeat(env.reset(seed=0).state, 3000)
-        actions = rng.integers(2, size=3000)
-        expected = reference.step_batch(actions, states, dt=5)
-        with caplog.at_level(logging.WARNING, "planvec"):
-            promise = env.step_batch(actions, states, dt=5, blocking=False)
-            for worker in env.workers:
-                worker.kill()
-            out = promise.result()
-        assert_same(out.observations, expected.observations)
-        assert same_states(out.new_states, expected.new_states)
-        assert env.stats.restarts == env.stats.retries == 2
-        assert "was killed by SIGKILL" in caplog.text
+# -- rows that always kill, or never end -----------------------------------------------------------
 
 
-def test_a_row_that_always_kills_its_worker_ends_the_retries() -> None:
-    with quick(max_restarts=2) as env:
-        states = armed(env, 8)
-        with pytest.raises(planvec.WorkerCrashedError, match="SIGSEGV"):
-            env.step_batch(actions_with("segfault"), states)
-        assert env.stats.retries == 2
-        assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+@pytest.mark.fault(3, 4)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("segfault", "was killed by SIGSEGV"),
+        ("os_exit", "exited with code 0"),
+        ("sigkill", "was killed by SIGKILL"),
+    ],
+)
+def test_a_row_that_always_kills_its_worker_is_named_with_its_action_and_the_signal(
+    env: planvec.BatchEnv, name: str, how: str
+) -> None:
+    states, retries = states_of(env), env.stats.retries
+    with pytest.raises(
+        planvec.WorkerCrashedError,
+        match=rf"row 5, action {fault(name)}: planvec-worker-. \(pid \d+\) {how} during the step of row 5 "
+        r"\(ticket \d+\); 3 workers died over it, one after another",
+    ) as caught:
+        env.step_batch(actions_with(name), states)
+    assert (caught.value.row, caught.value.action) == (5, fault(name))
+    assert env.stats.retries == retries + 2
+    assert_counts(env, states)
 
 
-def test_a_chunk_that_takes_too_long_is_given_up_and_its_worker_replaced() -> None:
-    with quick(timeout=0.5) as env:
-        states = armed(env, 8)
+@pytest.mark.fault(11)
+def test_a_row_that_is_not_known_is_found_by_halving(env: planvec.BatchEnv) -> None:
+    states = states_of(env)
+    with pytest.raises(planvec.WorkerCrashedError, match="^row 5: planvec-worker.* SIGKILL") as caught:
+        env.step_batch(actions_with("torn"), states)
+    assert caught.value.row == 5
+    assert_counts(env, states)
+
+
+def test_without_restarts_the_first_death_over_a_row_raises() -> None:
+    with quick(max_restarts=0) as env:
+        states = states_of(env)
         with pytest.raises(
-            planvec.WorkerTimeoutError, match=r"did not finish the step of rows 4 to 7 within 0.5 s"
+            planvec.WorkerCrashedError,
+            match=r"row 5, action 10: .* SIGSEGV during the step of rows 4 to 7 \(ticket 2\); max_restarts=n",
         ):
-            env.step_batch(actions_with("hang"), states)
-        assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+            env.step_batch(actions_with("segfault"), states)
+        assert env.stats.retries == 0
+        kill_and_wait(env, 0)
+        assert_counts(env, states)
 
 
-# -- what cannot be sent (12, 13) ------------------------------------------------------------------
+def test_a_rollout_that_kills_its_worker_names_the_row_and_the_action(env: planvec.BatchEnv) -> None:
+    actions = np.zeros((8, 6), int)
+    actions[3, 4] = fault("segfault")
+    with pytest.raises(planvec.WorkerCrashedError, match="row 3, action 10: .* SIGSEGV during the rollout"):
+        env.rollout_batch(states_of(env), actions=actions)
 
 
-def test_what_cannot_be_pickled_fails_at_the_caller() -> None:
+@pytest.mark.fault(15, 16)
+@pytest.mark.parametrize("name", ["hang", "hang_in_c"])
+def test_a_row_that_hangs_is_given_up_and_its_worker_replaced(env: planvec.BatchEnv, name: str) -> None:
+    states, timeouts, pid = states_of(env), env.stats.timeouts, env.workers[1].pid
+    with pytest.raises(
+        planvec.WorkerTimeoutError,
+        match=rf"row 5, action {fault(name)}: planvec-worker-1 .* did not finish within 1 s, and was killed "
+        "during the step of rows 4 to 7",
+    ):
+        env.step_batch(actions_with(name), states)
+    assert is_zombie_or_gone(pid)
+    assert env.stats.timeouts == timeouts + 1
+    assert_counts(env, states)
+
+
+@pytest.mark.fault(17)
+def test_what_a_worker_might_have_answered_after_its_time_is_never_seen(env: planvec.BatchEnv) -> None:
+    states = states_of(env)
+    late = env.step_batch(actions_with("hang"), states, blocking=False)
+    behind = env.step_batch(np.zeros(8, int), states, dt=3, blocking=False)
+    assert behind.result().observations[:, 0].tolist() == list(range(3, 11))
+    for _ in range(2):
+        with pytest.raises(planvec.WorkerTimeoutError, match="row 5"):
+            late.result()
+        assert_counts(env, states)
+
+
+def test_a_batch_of_many_chunks_is_given_up_with_the_first_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with quick(timeout=0.5) as env:
+        for worker in env.workers:
+            monkeypatch.setattr(worker, "capacity", 2)
+        states = states_of(env, num_rows=40)
+        with pytest.raises(planvec.WorkerTimeoutError):
+            env.step_batch(np.full(40, fault("hang_in_c")), states)
+        assert env.stats.timeouts <= 2  # one each, not one for each of the 20 chunks
+        assert_counts(env, states)
+
+
+def test_a_row_that_stops_its_own_worker_is_named() -> None:
+    with (
+        quick(max_restarts=0) as env,
+        pytest.raises(planvec.WorkerCrashedError, match="row 5, action 21: .* had been stopped by a signal"),
+    ):
+        env.step_batch(actions_with("stop"), states_of(env))
+
+
+def test_a_job_can_be_parted_as_often_as_it_has_rows() -> None:
+    with PlanEnv("CartPole-v1") as env:
+        actions, num_rows = np.zeros(3000, int), 3000
+        batch = check_batch(env.action_space, env.state_format, actions, env.get_state(), 1, None)
+    job = StepJob(batch, 0, True, True, Sink(lambda: None))  # type: ignore[arg-type, return-value]
+    rest: RowJob = job
+    while rest.num_rows > 1:
+        first, rest = rest.split(1)
+        first.finish()
+    assert [leaf.first_row for leaf in job.leaves()] == list(range(num_rows))
+    assert not job.is_done
+    rest.finish()
+    assert job.is_done
+
+
+# -- what cannot be sent ---------------------------------------------------------------------------
+
+
+@pytest.mark.fault(12)
+def test_what_cannot_be_pickled_fails_at_the_caller(env: planvec.BatchEnv) -> None:
     lock = threading.Lock()
     with pytest.raises(planvec.WorkerStartError, match="factory: .* cannot be pickled"):
         ExternalProcess(lambda: lock)
-    with quick() as env:
-        before = env.stats.num_chunks
-        with pytest.raises(planvec.InvalidBatchError, match="reset: an argument cannot be pickled"):
-            env.reset(options={"lock": lock})
-        assert env.stats.num_chunks == before
-        assert env.step_batch(np.zeros(3, int)).rewards.tolist() == [1.0] * 3
+    before = env.stats.num_chunks
+    with pytest.raises(planvec.InvalidBatchError, match="reset: an argument cannot be pickled"):
+        env.reset(options={"lock": lock})
+    assert env.stats.num_chunks == before
+    assert_counts(env, states_of(env))
+
+
+class Closing:
+    """Closes a process while it is pickled."""
+
+    def __init__(self, worker: ExternalProcess) -> None:
+        self.worker = worker
+
+    def __reduce__(self) -> Any:
+        self.worker.close()
+        return dict, ()
+
+
+def test_a_process_closed_while_a_call_is_made_says_so() -> None:
+    worker = ExternalProcess(lambda: PlanEnv(Faulty), start_method="fork")
+    worker.wait_ready()
+    with pytest.raises(planvec.ClosedError):
+        worker.call("reset", options=Closing(worker)).result()
+
+
+def test_a_process_that_cannot_be_restarted_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with ExternalProcess(lambda: PlanEnv(Faulty), start_method="fork") as worker:
+        pending = worker.call("reset", seed=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "Child", no_more)
+            with pytest.raises(planvec.WorkerStartError, match="Too many open files"):
+                worker.restart()
+        with pytest.raises(planvec.WorkerCrashedError):
+            pending.result()
+        with pytest.raises(planvec.WorkerStartError):
+            worker.call("reset", seed=1)
+        worker.restart()
+        assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
 
 
 class Explosive:
@@ -264,17 +481,20 @@ def _explode() -> None:
     raise RuntimeError("it went off")
 
 
-def test_what_cannot_be_unpickled_is_an_error_with_its_traceback() -> None:
-    with ExternalProcess(lambda: PlanEnv(Faulty), start_method="fork") as worker:
+@pytest.mark.fault(13)
+@pytest.mark.parametrize("method", METHODS)
+def test_what_cannot_be_unpickled_is_an_error_with_its_traceback(method: str) -> None:
+    with ExternalProcess(lambda: PlanEnv(Faulty), start_method=method) as worker:
         with pytest.raises(planvec.EnvError, match="RuntimeError: it went off") as caught:
             worker.call("reset", options=Explosive()).result()
         assert "_explode" in str(caught.value.__cause__)
         assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
 
 
-# -- starting (18, 19) -----------------------------------------------------------------------------
+# -- starting --------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(18)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_factory_that_raises_is_an_error_at_make_and_leaves_no_worker(method: str) -> None:
     def broken() -> Any:
@@ -287,20 +507,44 @@ def test_a_factory_that_raises_is_an_error_at_make_and_leaves_no_worker(method: 
     assert "in broken" in str(caught.value.__cause__)
 
 
+@pytest.mark.fault(18)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_factory_that_hangs_is_an_error_at_make_and_leaves_no_worker(
+    method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hang() -> Any:
+        (tmp_path / str(os.getpid())).touch()
+        threading.Event().wait()
+
+    monkeypatch.setattr(link, "START_SECONDS", 0.7)
+    with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.7 s"):
+        planvec.make(hang, num_workers=2, start_method=method)
+    assert all(is_zombie_or_gone(int(path.name)) for path in tmp_path.iterdir())
+
+
 def test_a_factory_that_dies_is_an_error_at_make() -> None:
     with pytest.raises(planvec.WorkerStartError, match="exited with code 4, while its environment was made"):
-        quick(lambda: os._exit(4))
+        quick(lambda: os._exit(4), max_restarts=1)
 
 
-def test_a_factory_that_hangs_is_given_up() -> None:
-    worker = ExternalProcess(lambda: threading.Event().wait(), start_method="fork")
-    pid = worker.pid or 0
-    with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.3 s"):
-        worker.wait_ready(timeout=0.3)
-    assert is_zombie_or_gone(pid)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_killed_while_it_first_starts_is_started_again(method: str, tmp_path: Path) -> None:
+    def kill_once() -> Any:
+        with contextlib.suppress(FileExistsError):
+            (tmp_path / "done").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Faulty()
+
+    with planvec.make(kill_once, num_workers=2, start_method=method) as env:
+        assert env.stats.restarts == 1
+        assert_counts(env, states_of(env))
 
 
-def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(tmp_path: Path) -> None:
+@pytest.mark.fault(19)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
+    method: str, tmp_path: Path
+) -> None:
     marker = tmp_path / "broken"
 
     def sometimes() -> Any:
@@ -308,15 +552,71 @@ def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(tmp_p
             raise OSError("no second rocket")
         return Faulty()
 
-    with quick(sometimes) as env:
-        states = armed(env, 8)
+    with planvec.make(sometimes, num_workers=2, start_method=method) as env:
+        states = states_of(env)
         marker.touch()
-        with pytest.raises(planvec.WorkerCrashedError):
-            env.step_batch(actions_with("sigkill"), states)
-        with pytest.raises(planvec.WorkerStartError, match="no second rocket"):
-            env.step_batch(np.zeros(8, int), states)
-        marker.unlink()
+        kill_and_wait(env, 1)
+        with pytest.raises(planvec.WorkerStartError, match="worker-1 .*no second rocket"):
+            go_on(env, states)  # the other worker does its rows until then, and afterwards
         assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+        kill_and_wait(env, 0)
+        with pytest.raises(planvec.WorkerStartError, match="no second rocket"):
+            go_on(env, states)
+        marker.unlink()
+        while not all(worker.is_ready for worker in env.workers):
+            with contextlib.suppress(planvec.WorkerStartError):  # one that was not told yet
+                assert_counts(env, states)
+        pids = [worker.pid for worker in env.workers]
+        marker.touch()
+        kill_and_wait(env, 0)
+    assert all(is_zombie_or_gone(pid) for pid in pids)
+
+
+@pytest.mark.fault(20)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_restart_storm_ends_after_max_restarts(
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    marker, starts = tmp_path / "broken", tmp_path / "starts"
+
+    def sometimes() -> Any:
+        if marker.exists():
+            with starts.open("a") as file:
+                file.write(f"{time.monotonic()}\n")
+            os._exit(5)
+        return Faulty()
+
+    with planvec.make(sometimes, num_workers=1, start_method=method, max_restarts=3) as env:
+        states = states_of(env)
+        marker.touch()
+        kill_and_wait(env, 0)
+        with pytest.raises(
+            planvec.WorkerStartError,
+            match=r"exited with code 5, while its environment was made .*; so did 3 or more before it",
+        ):
+            env.step_batch(np.zeros(8, int), states)
+        times = [float(line) for line in starts.read_text().split()]
+        pauses = np.diff(times)
+        assert len(pauses) == 3
+        assert pauses[0] > 0.05  # slower and slower: what is waited for at least, not how long it takes
+        assert pauses[1] > 0.1
+        assert pauses[2] > 0.2
+        marker.unlink()
+        assert_counts(env, states)
+
+
+def test_jobs_of_a_worker_that_cannot_be_replaced_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with quick("CartPole-v1", num_workers=1) as env:
+        promise = env.step_batch(np.zeros(2000, int), dt=400, blocking=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "Child", no_more)
+            env.workers[0].kill()
+            with pytest.raises(planvec.WorkerStartError, match="could not be started: .*Too many open files"):
+                promise.result()
+        assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
 
 
 def test_workers_that_made_different_environments_are_refused() -> None:
@@ -335,232 +635,56 @@ def test_workers_whose_factory_draws_at_random_are_refused() -> None:
 
     with pytest.raises(planvec.WorkerStartError, match="results would depend on the worker"):
         quick(random_lake)
-    with quick(random_lake, num_workers=1, max_restarts=1) as env:
-        env.workers[0].kill()
-        wait_until_dead([env.workers[0].pid], 5)
+    with quick(random_lake, num_workers=1) as env:
+        kill_and_wait(env, 0)
         with pytest.raises(planvec.WorkerStartError, match="was restarted and made another environment"):
             env.step_batch([0, 1])
 
 
-# -- closing (23, 24, 25, 27) ----------------------------------------------------------------------
-
-
-def test_closing_twice_is_nothing_and_use_after_close_an_error() -> None:
-    env = quick()
-    promise = env.step_batch(np.zeros(4, int), blocking=False)
-    pids = [worker.pid or 0 for worker in env.workers]
-    env.close()
-    env.close()
-    assert all(is_zombie_or_gone(pid) for pid in pids)
-    for use in (lambda: env.step_batch([0]), env.reset, lambda: env.observe(env.get_state())):
-        with pytest.raises(planvec.ClosedError):
-            use()
-    with pytest.raises(planvec.ClosedError):
-        promise.result()
-
-
-def test_closing_busy_workers_does_not_wait_for_them() -> None:
-    env = quick()
-    promise = env.step_batch(actions_with("hang", 2, 1), armed(env, 2), blocking=False)
-    pids = [worker.pid or 0 for worker in env.workers]
-    env.close()
-    assert all(is_zombie_or_gone(pid) for pid in pids)
-    with pytest.raises(planvec.ClosedError):
-        promise.result()
-
-
-def test_garbage_collection_ends_the_workers() -> None:
-    env = quick()
-    pids = [worker.pid or 0 for worker in env.workers]
-    env.step_batch(np.zeros(4, int), blocking=False)
-    del env
-    gc.collect()
-    assert all(is_zombie_or_gone(pid) for pid in pids)
-
-
-PARENT = """
-import os, signal, sys
-import numpy as np, planvec
-sys.path.insert(0, {tests!r})
-from environments import ARMED, Faulty, fault
-env = planvec.make(Faulty, num_workers=2, start_method={method!r})
-state = env.reset(seed=0, options=ARMED).state
-print(*(worker.pid for worker in env.workers), flush=True)
-{rest}
-"""
-
-
-def run_parent(method: str, rest: str) -> subprocess.Popen[str]:
-    code = PARENT.format(tests=str(Path(__file__).parent), method=method, rest=rest)
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+# -- memory ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_killed_parent_leaves_no_worker(method: str) -> None:
-    parent = run_parent(method, "signal.pause()")
-    assert parent.stdout is not None
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == 2
-    parent.kill()
-    parent.communicate()
-    assert wait_until_dead(pids, 2.0) == []
+def test_a_worker_that_leaks_is_replaced_between_chunks(
+    method: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_WEIGH_SECONDS", 0.0)
+    with (
+        planvec.make(Faulty, num_workers=2, start_method=method, max_worker_rss=400 << 20) as env,
+        caplog.at_level(logging.WARNING, "planvec"),
+    ):
+        states = states_of(env)
+        for _ in range(30):  # 30 times 32 MB
+            out = env.step_batch(actions_with("leak"), states)
+            assert out.observations[:, 0].tolist() == list(range(1, 9))
+        assert env.stats.outgrown == env.stats.restarts > 0
+        assert env.stats.retries == 0
+        assert "took more memory than max_worker_rss=419,430,400 bytes" in caplog.text
+        assert max(worker.memory_used() for worker in env.workers) < 600 << 20
 
 
-def test_a_fork_of_the_parent_can_neither_use_nor_disturb_its_workers() -> None:
-    with quick("CartPole-v1") as env:
-        state = env.reset(seed=0).state
-        expected = env.step_batch([0, 1, 1], state)
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                env.step_batch([0, 1, 1], state)
-            except planvec.ClosedError:
-                env.close()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        again = env.step_batch([0, 1, 1], state)
-        assert same_states(again.new_states, expected.new_states)
-        assert env.stats.restarts == 0
+def test_workers_that_outgrow_their_limit_with_every_chunk_go_on_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "_WEIGH_SECONDS", 0.0)
+    with quick(max_worker_rss=4 << 30) as env:
+        states = states_of(env)
+        env.sync_states(states[0])
+        for worker in env.workers:
+            worker.max_rss = 1
+        for _ in range(3):
+            assert_counts(env, states)
+        assert env.stats.outgrown > 0
+        assert env.stats.retries == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_interpreter_exits_quietly_with_a_promise_pending(method: str) -> None:
-    rest = "promise = env.step_batch(np.full(2, fault('hang')), state, blocking=False)"
-    parent = run_parent(method, rest)
-    assert parent.stdout is not None
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    _, errors = parent.communicate(timeout=20)
-    assert parent.returncode == 0
-    assert errors == ""
-    assert wait_until_dead(pids, 2.0) == []
-
-
-# -- promises (35) and signals (36) ----------------------------------------------------------------
-
-
-def test_promises_can_be_read_in_any_order_twice_or_never() -> None:
-    rng = np.random.default_rng(0)
-    with quick("CartPole-v1") as env, quick("CartPole-v1", 0) as reference:
-        state = env.reset(seed=0).state
-        batches = [rng.integers(2, size=size) for size in (1, 700, 3, 5000, 2, 64)]
-        promises = [env.step_batch(batch, state, blocking=False) for batch in batches]
-        order = [3, 0, 5, 2, 3]  # 1 and 4 are never read
-        for index in order:
-            expected = reference.step_batch(batches[index], state)
-            assert same_states(promises[index]().new_states, expected.new_states)
-        del promises
-        after = env.step_batch(batches[1], state)
-        assert same_states(after.new_states, reference.step_batch(batches[1], state).new_states)
-
-
-def test_arrays_changed_after_the_call_do_not_change_a_promise() -> None:
-    with quick("CartPole-v1") as env, quick("CartPole-v1", 0) as reference:
-        states = np.repeat(env.reset(seed=0).state, 20_000)
-        actions = np.random.default_rng(0).integers(2, size=20_000)
-        expected = reference.step_batch(actions, states)
-        promise = env.step_batch(actions, states, blocking=False)
-        actions[:], states[:] = 0, np.zeros(1, states.dtype)
-        assert same_states(promise.result().new_states, expected.new_states)
-
-
-def test_a_promise_that_outlives_a_crash_keeps_the_arrays_that_it_was_given() -> None:
-    with quick(num_workers=1) as env:
-        state = armed(env, 1)[0]
-        doomed = env.step_batch([fault("sigkill")], state, blocking=False)
-        actions = np.zeros(3, int)
-        innocent = env.step_batch(actions, state, blocking=False)
-        actions[:] = fault("exception")
-        with pytest.raises(planvec.WorkerCrashedError):
-            doomed.result()
-        assert innocent.result().rewards.tolist() == [1.0] * 3
-
-
-def test_jobs_of_a_worker_that_cannot_be_replaced_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_more(*_: Any) -> Any:
-        raise OSError(24, "Too many open files")
-
-    with quick("CartPole-v1", num_workers=1) as env:
-        promise = env.step_batch(np.zeros(2000, int), dt=400, blocking=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(link, "Child", no_more)
-            env.workers[0].kill()
-            with pytest.raises(planvec.WorkerCrashedError):
-                promise.result()
-        assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
-
-
-def test_a_promise_that_is_kept_can_be_taken_with_no_time_at_all() -> None:
-    with quick("CartPole-v1") as env:
-        promise = env.step_batch([0, 1], blocking=False)
-        while not promise.done():
-            pass
-        assert len(promise.result(timeout=0).rewards) == 2
-
-
-def test_a_promise_that_is_not_ready_in_time_stays_valid() -> None:
-    with quick("CartPole-v1") as env:
-        promise = env.step_batch(np.zeros(20_000, int), dt=4, blocking=False)
-        with pytest.raises(planvec.WorkerTimeoutError, match="the promise stays valid"):
-            promise.result(timeout=0.001)
-        assert isinstance(promise.done(), bool)
-        assert len(promise.result(timeout=60).rewards) == 20_000
-        assert promise.done()
-
-
-class Interrupted(Exception):
-    """Raised by a signal handler."""
-
-
-def test_a_signal_handler_that_raises_leaves_the_next_call_correct() -> None:
-    def interrupt(*_: Any) -> None:
-        raise Interrupted
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    rng = np.random.default_rng(0)
-    num_interrupted = 0
-    try:
-        with quick("CartPole-v1", max_restarts=1) as env, quick("CartPole-v1", 0) as reference:
-            state = env.reset(seed=0).state
-            for size in (4000, 30, 9000, 500, 6000, 2, 8000, 700) * 3:
-                actions = rng.integers(2, size=size)
-                signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(2e-5, 6e-3)))
-                try:
-                    env.step_batch(actions, state)
-                except Interrupted:
-                    num_interrupted += 1
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                check = rng.integers(2, size=100)
-                got, expected = env.step_batch(check, state), reference.step_batch(check, state)
-                assert same_states(got.new_states, expected.new_states)
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-    assert num_interrupted > 3
-
-
-def test_calls_from_several_threads_are_not_mixed_up() -> None:
-    wrong: list[Any] = []
-    with quick("CartPole-v1") as env, quick("CartPole-v1", 0) as reference:
-        state = env.reset(seed=0).state
-        jobs = []
-        for seed in range(4):
-            actions = np.random.default_rng(seed).integers(2, size=(30, 40 + seed))
-            jobs.append((actions, [reference.step_batch(row, state) for row in actions]))
-
-        def work(actions: Any, expected: list[Any]) -> None:
-            for row, answer in zip(actions, expected, strict=True):
-                out = env.step_batch(row, state)
-                if not same_states(out.new_states, answer.new_states):
-                    wrong.append(row)
-
-        threads = [threading.Thread(target=work, args=job) for job in jobs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+def test_a_limit_that_a_fresh_worker_exceeds_is_refused() -> None:
+    with pytest.raises(
+        planvec.InvalidBatchError, match="max_worker_rss: expected more than the .* bytes that"
+    ):
+        quick(max_worker_rss=1 << 20)
+    for wrong in (0, "1 GB", 1.5):
+        with pytest.raises(
+            planvec.InvalidBatchError, match="max_worker_rss: expected bytes above 0, or None"
+        ):
+            quick(num_workers=0, max_worker_rss=wrong)

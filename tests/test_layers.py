@@ -25,6 +25,7 @@ LEVELS = {
     "env_source": 2,
     "codecs": 2,
     # 3: the stepping loop
+    "outputs": 3,
     "stepping": 3,
     "plan_env": 3,
     # 4: processes
@@ -53,6 +54,7 @@ PEERS = {
     ("transitions", "space_arrays"),
     ("rollouts", "arrays"),
     ("rollouts", "random_actions"),
+    ("stepping", "outputs"),
     ("plan_env", "stepping"),
     ("batch_env", "in_process"),
     ("check", "check_alone"),

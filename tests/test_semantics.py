@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
-from environments import ARMED, Faulty, Plane, Warehouse, fault
+from environments import Plane, Warehouse
+from faulty import ARMED, Faulty, fault
 from gymnasium.utils import seeding
 
 import planvec

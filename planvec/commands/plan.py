@@ -40,6 +40,12 @@ def add_plan(verbs: Any) -> None:
         help="worker processes, which change no result (default: one per core); 0 steps in this process, "
         "which is quicker where a step takes microseconds",
     )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="kill and replace a worker that takes longer over its share of a batch (default: never)",
+    )
     parser.add_argument("--seed", type=integer(0, 2**64 - 1), metavar="N", help="default: drawn and printed")
     parser.add_argument("--max-steps", type=integer(1), metavar="N", help="default: until the episode ends")
     parser.add_argument(
@@ -64,7 +70,12 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     directory = _out_dir(arguments, seed)
     source, make_kwargs = environment(arguments)
     with make(
-        source, num_workers=arguments.num_workers, info_keys=(), codec=arguments.codec, **make_kwargs
+        source,
+        num_workers=arguments.num_workers,
+        timeout=arguments.timeout,
+        info_keys=(),
+        codec=arguments.codec,
+        **make_kwargs,
     ) as env:
         directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
         recorder = EpisodeRecorder(env.action_space, env.observation_space)
@@ -78,7 +89,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
                 raise
             interrupted = True
         episode = recorder.episode()
-        summary = _summarise(arguments, planner, episode, env.num_workers, interrupted)
+        summary = _summarise(arguments, planner, episode, env, interrupted)
         files = _write(directory, summary, episode, env)
     if arguments.json:
         print(json.dumps({**summary, "files": files}))
@@ -105,16 +116,22 @@ def _play(
     recorder: EpisodeRecorder,
 ) -> None:
     """Play, with a progress bar on stderr."""
+    import logging
     import time
 
     from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
 
     from planvec.planners.episode import run_episode
 
     limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
     total = min((limit for limit in limits if limit), default=None)
     started = time.perf_counter()
-    with tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar:
+    log = logging.getLogger("planvec")  # what becomes of workers is told above the bar, not across it
+    with (
+        tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar,
+        logging_redirect_tqdm([log]),
+    ):
 
         def advance(num_steps: int, total_return: float, num_env_steps: int) -> None:
             per_second = num_env_steps / (time.perf_counter() - started)
@@ -144,7 +161,7 @@ def _summarise(
     arguments: argparse.Namespace,
     planner: Swarm,
     episode: Episode,
-    num_workers: int,
+    env: BatchEnv,
     interrupted: bool,
 ) -> dict[str, Any]:
     import dataclasses
@@ -165,7 +182,8 @@ def _summarise(
         "num_env_steps": episode.num_env_steps,
         "elapsed_seconds": episode.elapsed,
         "env_steps_per_second": episode.num_env_steps / episode.elapsed,
-        "num_workers": num_workers,
+        "num_workers": env.num_workers,
+        "workers_replaced": env.stats.restarts,
         "versions": {
             "planvec": planvec.__version__,
             "gymnasium": gymnasium.__version__,
@@ -195,7 +213,9 @@ def _ended(episode: Episode, interrupted: bool) -> str:
 
 def _print_summary(summary: dict[str, Any], files: list[str]) -> None:
     options = ", ".join(f"{name}={value}" for name, value in summary["planner_options"].items())
-    workers = summary["num_workers"] or "none, stepped in this process"
+    workers = str(summary["num_workers"] or "none, stepped in this process")
+    if summary["workers_replaced"]:
+        workers += f"; {summary['workers_replaced']} replaced on the way, which changes no result"
     lines = {
         "environment": summary["env_id"],
         "planner": f"{summary['planner']} ({options})",

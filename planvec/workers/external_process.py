@@ -18,9 +18,10 @@ from planvec.promise import Promise
 from planvec.workers.host import Call
 from planvec.workers.jobs import CallJob
 from planvec.workers.launch import GRACE_SECONDS
-from planvec.workers.link import Link
+from planvec.workers.link import START_SECONDS, Link
 from planvec.workers.promises import JobsPromise
-from planvec.workers.waiting import START_SECONDS, Watch
+from planvec.workers.signals import is_from_handler, undisturbed
+from planvec.workers.waiting import Watch
 
 __all__ = ["DEFAULT_START_METHOD", "ExternalProcess", "close_all"]
 
@@ -40,7 +41,7 @@ class ExternalProcess(Link):
         name: For messages and process listings.
 
     Raises:
-        WorkerStartError: The factory cannot be pickled.
+        WorkerStartError: The factory cannot be pickled, or no process can be started.
     """
 
     def __init__(
@@ -61,7 +62,12 @@ class ExternalProcess(Link):
                 f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
                 "nothing was started"
             ) from error
-        super().__init__(pickled, start_method, name)
+        try:
+            super().__init__(pickled, start_method, name)
+        except OSError as error:
+            if is_from_handler(error):
+                raise
+            raise WorkerStartError(f"{name} could not be started: {error}") from error
         self._watch = Watch([self])
         _live.add(self)
         _register_exit()
@@ -81,10 +87,9 @@ class ExternalProcess(Link):
         self.check()
         if not self.is_ready:
             try:
-                self._watch.wait_for(lambda: self.is_ready or self.failure is not None, timeout)
+                self._watch.wait_for(lambda: self.is_settled, timeout)
             except WorkerTimeoutError:
-                self.kill()
-                self.give_up(WorkerStartError(f"{self.name} was not ready within {timeout} s"))
+                self.give_up_starting(timeout or 0.0)
             self.check()
         return self.description
 
@@ -162,11 +167,12 @@ class ExternalProcess(Link):
 
 def close_all(processes: list[ExternalProcess]) -> None:
     """Close several processes in the time of one."""
-    for process in processes:
-        process.hang_up()
-    deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes:
-        process.reap(deadline)
+    with undisturbed():
+        for process in processes:
+            process.hang_up()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in processes:
+            process.reap(deadline)
 
 
 def _close_live() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
@@ -14,15 +16,17 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.arrays import Batch
 from planvec.errors import EnvError
-from planvec.infos import Columns, check_picklable, decode_columns, encode_columns
+from planvec.infos import Columns, decode_columns, encode_columns, forget_row, unpicklable_rows
+from planvec.outputs import Errors, Outputs
 from planvec.plan_env import EnvDescription, PlanEnv
-from planvec.rollouts import RolloutOutputs, RolloutPlan
+from planvec.rollouts import RolloutPlan
+from planvec.stepping import ROW, TICKET, new_progress
 from planvec.workers.failures import Failure
 from planvec.workers.messages import Channel, Frame
+from planvec.workers.signals import HANDLED
 from planvec.workers.slab import Slab, Slot
 
 __all__ = ["DONE", "FAILED", "READY", "Call", "Loose", "RolloutOptions", "main"]
@@ -47,7 +51,7 @@ class Call:
 
 @dataclass(slots=True)
 class Loose:
-    """Rows whose size is not fixed, which cannot lie in the slab; None where they do.
+    """What is not of fixed size and cannot lie in the slab: rows (None where they do), infos, errors by row.
 
     Infos of numbers and arrays travel as bytes, all else is pickled.
     """
@@ -56,6 +60,7 @@ class Loose:
     actions: Any = None
     observations: Any = None
     columns: Columns | None = None
+    errors: dict[int, Failure] | None = None
 
     def pack(self) -> bytes:
         """The payload of a frame; empty where everything lies in the slab.
@@ -63,7 +68,7 @@ class Loose:
         Raises:
             EnvError: An info cannot be pickled; names its key.
         """
-        if self.states is None and self.actions is None and self.observations is None:
+        if self.states is None and self.actions is None and self.observations is None and not self.errors:
             if self.columns is None:
                 return b""
             encoded = encode_columns(self.columns)
@@ -72,8 +77,8 @@ class Loose:
         try:
             return pickle.dumps(self, protocol=5)
         except Exception:
-            if self.columns:
-                check_picklable(self.columns)
+            for error in unpicklable_rows(self.columns or {}).values():
+                raise error from None
             raise
 
     @classmethod
@@ -103,16 +108,27 @@ class RolloutOptions:
     discount: float
 
 
-def main(sock: socket.socket, memory: Any, factory: bytes) -> None:
+def main(
+    sock: socket.socket, lifeline: socket.socket, memory: Any, factory: bytes, environ: dict[str, str]
+) -> None:
     """Run a worker: the target of the process.
 
     Args:
         sock: The worker's end of the pair.
+        lifeline: The worker's end of another pair, on which nothing is ever said; see `_tie`.
         memory: Holds the file descriptor of the slab (`.detach()`).
         factory: The cloudpickled factory of the hosted object.
+        environ: The parent's environment variables: a fork server has those that it was started with.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for number in HANDLED:
+        if callable(signal.getsignal(number)):  # a forked process has the parent's handlers
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+    _tie(lifeline)
+    if os.environ != environ:
+        os.environ.clear()
+        os.environ.update(environ)
     channel = Channel(sock)
     hosted = None
     try:
@@ -130,6 +146,23 @@ def main(sock: socket.socket, memory: Any, factory: bytes) -> None:
                 stream.flush()
         # Not sys.exit: threads that the environment left behind must not keep the process alive.
         os._exit(0)
+
+
+def _tie(lifeline: socket.socket) -> None:
+    """Have this process, and all that it starts, killed when the parent dies.
+
+    The kernel does it: it sends a signal to the whole process group when the other end of the lifeline
+    closes, as it does however the parent dies. No thread and no signal handler would run while the
+    environment hangs in C with Python's lock held.
+    """
+    os.setpgid(0, 0)
+    fd = lifeline.fileno()
+    fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([fd], [], [], 0)[0]:  # it died before
+        os.killpg(0, signal.SIGKILL)
 
 
 def _open(channel: Channel, memory: int, factory: bytes) -> _Host | None:
@@ -177,11 +210,16 @@ class _Host:
         self._hosted = hosted
         self._verbs: dict[bytes, Callable[[Frame], bytes]] = {b"call": self._call}
         self._slots: list[Slot] = []
+        self._progress = new_progress()
         if isinstance(hosted, PlanEnv) and isinstance(description, EnvDescription):
-            self._slots = Slab(description, memory).slots
+            slab = Slab(description, memory)
+            self._slots, self._progress = slab.slots, slab.progress
+            self._rows = hosted.rows
+            self._rows.progress = slab.progress
             self._verbs |= {
                 b"step": self._step,
                 b"rollout": self._rollout,
+                b"write_off": self._write_off,
                 b"observe": self._observe,
             }
 
@@ -192,6 +230,7 @@ class _Host:
             channel.wait()
             frame = channel.receive()
             assert frame is not None  # this end of the channel waits
+            self._progress[ROW], self._progress[TICKET] = -1, frame.ticket
             try:
                 payload = self._verbs[frame.verb](frame)
                 verb = DONE
@@ -231,21 +270,21 @@ class _Host:
             view.dt,
             view.seeds if view.has_seeds[0] else None,
         )
-        assert view.outputs is not None
-        out = view.outputs
-        if not view.return_state[0] or view.new_states is None or view.observations is None:
-            wanted = _states_of(view, frame.num_rows) if view.return_state[0] else None
-            out = replace(out, new_states=wanted)
-            if view.observations is None:
-                out.observations = [None] * frame.num_rows
-        columns = self._hosted.rows.step(batch, out)
-        if out is view.outputs and not columns:
+        out = _outputs(view, frame.num_rows)
+        errors: Errors | None = {} if view.mask_errors[0] else None
+        columns = self._rows.step(batch, out, errors)
+        if out is view.outputs and not columns and not errors:
             return b""  # everything lies in the slab
-        return Loose(
-            states=out.new_states if view.new_states is None else None,
-            observations=out.observations if view.observations is None else None,
-            columns=columns or None,
-        ).pack()
+        try:
+            return _answer(view, out, columns, errors)
+        except EnvError:
+            if errors is None:
+                raise
+            unsent = unpicklable_rows(columns)
+            for row in unsent:
+                forget_row(columns, row)
+            self._rows.write_off(batch.states, out, list(unsent))
+            return _answer(view, out, columns, {**errors, **unsent})
 
     def _rollout(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
@@ -259,24 +298,43 @@ class _Host:
             seeds=view.seeds if view.has_seeds[0] else None,
             discount=options.discount,
         )
-        out = RolloutOutputs(
-            _states_of(view, frame.num_rows),
-            view.rewards,
-            view.num_steps,
-            view.terminated,
-            view.truncated,
-        )
-        self._hosted.rows.rollout(plan, out)
-        return Loose(states=out.final_states if view.new_states is None else None).pack()
+        out = replace(_outputs(view, frame.num_rows), observations=None)
+        errors: Errors | None = {} if view.mask_errors[0] else None
+        self._rows.rollout(plan, out, errors)
+        return _answer(view, out, {}, errors)
+
+    def _write_off(self, frame: Frame) -> bytes:
+        view = self._slots[frame.slot].first(frame.num_rows)
+        states = Loose.unpack(frame.payload).states if view.states is None else view.states
+        out = _outputs(view, frame.num_rows)
+        self._rows.write_off(states, out, list(range(frame.num_rows)))
+        return _answer(view, out, {}, None)
 
     def _observe(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
         states = Loose.unpack(frame.payload).states if view.states is None else view.states
         listed: list[Any] | None = [None] * frame.num_rows if view.observations is None else None
-        self._hosted.rows.observe(states, view.observations if listed is None else listed)
+        self._rows.observe(states, view.observations if listed is None else listed)
         return Loose(observations=listed).pack()
 
 
-def _states_of(view: Slot, num_rows: int) -> NDArray[Any]:
-    """Where new states are written: the slot, or an array of objects that travels in the message."""
-    return np.empty(num_rows, object) if view.new_states is None else view.new_states
+def _outputs(view: Slot, num_rows: int) -> Outputs:
+    """Where rows are written: the slot, or for what has no fixed size lists that travel in the message."""
+    out = view.outputs
+    assert out is not None
+    if not view.return_state[0] or view.new_states is None or view.observations is None:
+        states = np.empty(num_rows, object) if view.new_states is None else view.new_states
+        out = replace(out, new_states=states if view.return_state[0] else None)
+        if view.observations is None:
+            out.observations = [None] * num_rows
+    return out
+
+
+def _answer(view: Slot, out: Outputs, columns: Columns, errors: Errors | None) -> bytes:
+    """The payload that says what does not lie in the slot."""
+    return Loose(
+        states=out.new_states if view.new_states is None else None,
+        observations=out.observations if view.observations is None else None,
+        columns=columns or None,
+        errors={row: Failure.of(error) for row, error in errors.items()} if errors else None,
+    ).pack()

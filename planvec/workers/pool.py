@@ -1,49 +1,32 @@
-"""Spreads the rows of a batch over worker processes, and replaces those that die."""
+"""Spreads the rows of a batch over worker processes."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from planvec import space_arrays
 from planvec.arrays import Batch, split
-from planvec.errors import PlanvecError, WorkerStartError
+from planvec.errors import InvalidBatchError, WorkerStartError
 from planvec.infos import merge_columns
+from planvec.outputs import Errors, Outputs
 from planvec.plan_env import EnvDescription
 from planvec.promise import Promise
-from planvec.rollouts import RolloutOutputs, RolloutPlan
-from planvec.stepping import Outputs
+from planvec.rollouts import RolloutPlan
 from planvec.transitions import Rollouts, Transitions
 from planvec.workers.external_process import ExternalProcess, close_all
 from planvec.workers.host import Call
-from planvec.workers.jobs import CallJob, Job, ObserveJob, RolloutJob, Sink, StepJob
-from planvec.workers.link import DIFFERENT, Link
+from planvec.workers.jobs import CallJob, Job
+from planvec.workers.link import DIFFERENT
 from planvec.workers.promises import JobsPromise
+from planvec.workers.row_jobs import ObserveJob, RolloutJob, RowJob, Sink, StepJob
+from planvec.workers.stats import Stats
+from planvec.workers.supervision import PoolSupervisor
 from planvec.workers.waiting import Watch
 
-__all__ = ["Pool", "Stats"]
+__all__ = ["Pool"]
 
-J = TypeVar("J", bound=Job)
-_log = logging.getLogger("planvec")
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counts since the environment was opened.
-
-    Attributes:
-        num_rows: Rows stepped or rolled out.
-        num_chunks: Requests that they were sent in.
-        restarts: Workers replaced.
-        retries: Requests sent again.
-    """
-
-    num_rows: int = 0
-    num_chunks: int = 0
-    restarts: int = 0
-    retries: int = 0
+J = TypeVar("J", bound=RowJob)
 
 
 class Pool:
@@ -52,68 +35,97 @@ class Pool:
     Args:
         processes: At least one, each hosting a `PlanEnv`.
         timeout: Seconds that one chunk may take before its worker is killed; None: for ever.
-        max_restarts: How often the same chunk is sent again after its worker died.
+        max_restarts: How often a row is tried again after a worker died over it.
+        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks, or None.
 
     Raises:
         WorkerStartError: A worker did not come up; none is left.
         UnsupportedEnvError: The environment cannot be saved faithfully; no worker is left.
+        InvalidBatchError: Workers take more than `max_worker_rss` before their first step.
     """
 
     def __init__(
-        self, processes: Sequence[ExternalProcess], timeout: float | None, max_restarts: int
+        self,
+        processes: Sequence[ExternalProcess],
+        timeout: float | None,
+        max_restarts: int,
+        max_worker_rss: int | None,
     ) -> None:
         self.processes = list(processes)
-        self._watch = Watch(self.processes, timeout)
-        self._max_restarts = max_restarts
+        self._watch = Watch(self.processes)
         self.stats = Stats()
-        self._base_state: Call | None = None
+        self._supervisor = PoolSupervisor(self.processes, max_restarts, self.stats)
         try:
+            self._watch.wait_for(lambda: all(process.is_settled for process in self.processes), None)
             descriptions = [process.wait_ready() for process in self.processes]
             self.description = _agreed(self.processes, descriptions)
+            if max_worker_rss is not None:
+                _check_rss(self.processes, max_worker_rss)
         except BaseException:
             close_all(self.processes)
             raise
+        self._supervisor.action_space = self.description.action_space
         for process in self.processes:
-            process.supervisor = self._replace
+            process.timeout, process.max_rss = timeout, max_worker_rss
 
     @property
     def num_workers(self) -> int:
         """How many processes."""
         return len(self.processes)
 
-    def step(self, batch: Batch, return_state: bool, keep: bool) -> Promise[Transitions]:
+    def step(self, batch: Batch, return_state: bool, mask_errors: bool, keep: bool) -> Promise[Transitions]:
         """Step checked rows.
 
         Args:
             batch: The rows.
             return_state: Whether new states are wanted.
+            mask_errors: Whether rows that fail are flagged, rather than raise.
             keep: Whether the caller goes on before the answer is there, and may change the arrays.
         """
         space = self.description.observation_space
         dtype = self.description.state_format.dtype
-        sink = Sink(lambda: Outputs.empty(len(batch), dtype, space, return_state))
-        jobs = self._spread(len(batch), lambda rows: StepJob(batch, rows, return_state, sink), keep)
+        num_rows = len(batch)
+        sink = Sink(lambda: Outputs.empty(num_rows, dtype, space, return_state))
+
+        def job(rows: slice) -> StepJob:
+            part = batch if rows.stop - rows.start == num_rows else batch.part(rows)
+            return StepJob(part, rows.start, return_state, mask_errors, sink)
+
+        jobs = self._spread(num_rows, job, keep)
         self._count(jobs)
         out = sink.get()
 
         def finish() -> Transitions:
-            parts = [(job.columns, job.num_rows) for job in jobs]
-            return out.transitions(space, merge_columns(parts) if parts else {})
+            done = list(_leaves(jobs))
+            parts = [(job.columns, job.num_rows) for job in done]
+            columns = merge_columns(parts) if parts else {}
+            return out.transitions(space, columns, self._errors(done) if mask_errors else None)
 
         return self._promise(jobs, finish)
 
-    def rollout(self, plan: RolloutPlan, keep: bool) -> Promise[Rollouts]:
+    def rollout(self, plan: RolloutPlan, mask_errors: bool, keep: bool) -> Promise[Rollouts]:
         """Roll out checked rows. Args: as `step`."""
-        out = RolloutOutputs.empty(len(plan), self.description.state_format.dtype)
-        jobs = self._spread(len(plan), lambda rows: RolloutJob(plan, rows, out), keep)
+        dtype = self.description.state_format.dtype
+        sink = Sink(lambda: Outputs.empty(len(plan), dtype, None))
+
+        def job(rows: slice) -> RolloutJob:
+            return RolloutJob(plan.part(rows), rows.start, mask_errors, sink)
+
+        jobs = self._spread(len(plan), job, keep)
         self._count(jobs)
-        return self._promise(jobs, out.rollouts)
+        out = sink.get()
+        return self._promise(jobs, lambda: out.rollouts(self._errors(_leaves(jobs)) if mask_errors else None))
+
+    def _errors(self, jobs: Iterable[RowJob]) -> Errors:
+        errors = {row: error for job in jobs for row, error in job.errors.items()}
+        self.stats.masked_rows += len(errors)
+        return errors
 
     def observe(self, states: Any) -> Any:
         """The observations of checked states."""
         space = self.description.observation_space
         out = space_arrays.empty_rows(space, len(states))
-        jobs = self._spread(len(states), lambda rows: ObserveJob(states, rows, out), False)
+        jobs = self._spread(len(states), lambda rows: ObserveJob(states[rows], rows.start, out), False)
         self._promise(jobs, lambda: None).result()
         return space_arrays.finish_rows(space, out)
 
@@ -121,26 +133,28 @@ class Pool:
         """Call a method of the first worker's environment and wait for its value."""
         job = CallJob(Call(name, args, kwargs))
         job.is_pure = name == "reset"  # its seed is always given
-        self._submit(self.processes[0], job)
+        self._supervisor.submit(self._workers()[0], job)
         return self._promise([job], lambda: job.value).result()
 
     def sync(self, state: Any) -> None:
         """Set the base state of every worker, and of those that will replace one."""
-        self._base_state = Call("set_state", (state,))
-        jobs = [CallJob(self._base_state) for _ in self.processes]
-        for job in jobs:
-            job.is_pure = True
-        for process, job in zip(self.processes, jobs, strict=True):
-            self._submit(process, job)
+        self._workers()
+        call = self._supervisor.base_state = Call("set_state", (state,))
+        jobs = []
+        for process in self.processes:
+            jobs.append(CallJob(call))
+            jobs[-1].is_pure = True
+            self._supervisor.submit(process, jobs[-1])
         self._promise(jobs, lambda: None).result()
 
     def render(self, states: Any) -> list[Any]:
         """The frames of checked states."""
+        processes = self._workers()
         jobs = []
-        slices = split(len(states), self.num_workers)
-        for process, rows in zip(self.processes, slices, strict=False):
+        for process, rows in zip(processes, split(len(states), len(processes)), strict=False):
             jobs.append(CallJob(Call("render", (states[rows],)), rows.start))
-            self._submit(process, jobs[-1])
+            jobs[-1].is_pure = True
+            self._supervisor.submit(process, jobs[-1])
         self._promise(jobs, lambda: None).result()
         return [frame for job in jobs for frame in job.value]
 
@@ -150,60 +164,63 @@ class Pool:
 
     # -- dispatch -----------------------------------------------------------------------------
 
+    def _workers(self) -> list[ExternalProcess]:
+        """The workers that are there; if none is, those that are on their way.
+
+        Workers that are just being replaced get no share: they help with what is left when they come up.
+        """
+        for process in self.processes:
+            if not process.is_ready:
+                break
+        else:
+            return self.processes
+        self._watch.pump()  # perhaps it has come up meanwhile
+        self._supervisor.revive()
+        ready = [process for process in self.processes if process.is_ready]
+        coming = ready or [process for process in self.processes if process.failure is None]
+        return coming or self.processes
+
     def _spread(self, num_rows: int, make: Callable[[slice], J], keep: bool) -> list[J]:
         """One slice per worker; a slice larger than a slab becomes several jobs."""
-        jobs = []
-        for process, rows in zip(self.processes, split(num_rows, self.num_workers), strict=False):
+        processes = self._workers()
+        jobs: list[J] = []
+        for process, rows in zip(processes, split(num_rows, len(processes)), strict=False):
             for wave in _waves(rows, process.capacity):
-                jobs.append(make(wave))
-                self._submit(process, jobs[-1])
+                job = make(wave)
+                job.siblings = jobs
+                jobs.append(job)
+                self._supervisor.submit(process, job)
         if keep:  # even those that were sent: they are sent again if their worker dies
-            for job in jobs:
-                if not job.is_done:
-                    job.keep()
+            with self._supervisor.lock:  # nobody parts them meanwhile
+                for job in jobs:
+                    if not job.is_done:
+                        job.keep()
         return jobs
 
     def _count(self, jobs: Sequence[Job]) -> None:
-        self.stats.num_rows += sum(job.num_rows for job in jobs)
-        self.stats.num_chunks += len(jobs)
-
-    def _submit(self, process: Link, job: Job) -> None:
-        if process.failure is not None:
-            self._restart(process)  # it did not come up the last time; perhaps it does now
-        process.check()
-        process.submit(job)
+        with self._supervisor.lock:
+            self.stats.num_rows += sum(job.num_rows for job in jobs)
+            self.stats.num_chunks += len(jobs)
 
     def _promise(self, jobs: Sequence[Job], finish: Callable[[], Any]) -> JobsPromise[Any]:
         return JobsPromise(self._watch, jobs, finish)
 
-    def _replace(self, process: Link, error: PlanvecError, at_work: Job | None, jobs: list[Job]) -> list[Job]:
-        """Replace a process that is gone; send again what may be sent again.
 
-        Only the job at work can have been the death of it: the others lose no attempt.
-        """
-        if isinstance(error, WorkerStartError):
-            return jobs
-        self.stats.restarts += 1
-        _log.warning("%s; it is replaced", error)
-        self._restart(process)
-        failed = []
-        for job in jobs:
-            is_innocent = job is not at_work
-            if is_innocent and job.num_attempts:
-                job.num_attempts -= 1
-            has_attempts = not isinstance(error, TimeoutError) and job.num_attempts <= self._max_restarts
-            if job.is_pure and (is_innocent or has_attempts):
-                self.stats.retries += not is_innocent
-                process.submit(job)
-            else:
-                failed.append(job)
-        return failed
+def _leaves(jobs: Sequence[RowJob]) -> Iterator[RowJob]:
+    return (leaf for job in jobs for leaf in job.leaves())
 
-    def _restart(self, process: Link) -> None:
-        """Start a process anew, and give it the base state that all were given."""
-        process.restart()
-        if self._base_state is not None:
-            process.submit(CallJob(self._base_state))
+
+def _check_rss(processes: Sequence[ExternalProcess], max_worker_rss: int) -> None:
+    used = max(process.memory_used() for process in processes)
+    if not used:
+        raise InvalidBatchError(
+            "max_worker_rss: expected None here, where /proc does not tell what a process takes"
+        )
+    if used >= max_worker_rss:
+        raise InvalidBatchError(
+            f"max_worker_rss: expected more than the {used:,} bytes that a worker takes before its first "
+            f"step, got {max_worker_rss:,}"
+        )
 
 
 def _waves(rows: slice, capacity: int) -> list[slice]:

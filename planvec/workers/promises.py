@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from planvec.errors import ClosedError
 from planvec.promise import Promise
 from planvec.workers.jobs import Job
 from planvec.workers.waiting import Watch
@@ -48,3 +49,9 @@ class JobsPromise(Promise[T]):
             self._finish = None
         value: T = self._value
         return value
+
+    def abandon(self) -> None:
+        """Nobody will ask for it: what was not begun is not done, and what takes long is ended."""
+        for job in self._jobs:
+            if not job.is_done:
+                job.finish(ClosedError("the call was interrupted"))

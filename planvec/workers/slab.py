@@ -2,10 +2,12 @@
 
     slot 0: states actions dt seeds flags | new_states observations rewards terminated truncated num_steps
     slot 1: the same; the parent fills one slot while the worker steps the other
+    progress: ticket, row, step, where the worker is at present
 
 The parent writes the left side and the worker the right, and neither reads what the other has not
-announced over the channel. The memory has no name in the file system: it goes when both processes have
-gone, however they went. Its size is bounded; larger batches travel in several waves.
+announced over the channel: the rows of a worker that died while writing them are never looked at. What
+it was doing then is told by `progress` alone. The memory has no name in the file system: it goes when both
+processes have gone, however they went. Its size is bounded; larger batches travel in several waves.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from planvec.outputs import Outputs
 from planvec.plan_env import EnvDescription
 from planvec.space_arrays import empty_rows, is_fixed, raw, take_rows
-from planvec.stepping import Outputs
 
 __all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
 
@@ -52,6 +54,7 @@ class Slot:
         seeds: `[B]` uint64.
         has_seeds: `[1]` bool, whether `seeds` count.
         return_state: `[1]` bool, whether new states are wanted.
+        mask_errors: `[1]` bool, whether rows that raise are flagged rather than the end of the chunk.
         new_states: `[B]` or None.
         observations: A tree of arrays `[B, ...]` or None.
         rewards: `[B]` float64.
@@ -69,6 +72,7 @@ class Slot:
     seeds: NDArray[np.uint64]
     has_seeds: NDArray[np.bool_]
     return_state: NDArray[np.bool_]
+    mask_errors: NDArray[np.bool_]
     new_states: NDArray[Any] | None
     observations: Any
     rewards: NDArray[np.float64]
@@ -98,6 +102,7 @@ class Slot:
             seeds=self.seeds[rows],
             has_seeds=self.has_seeds,
             return_state=self.return_state,
+            mask_errors=self.mask_errors,
             new_states=None if self.new_states is None else self.new_states[rows],
             observations=None if self.observations is None else take_rows(self.observations, rows),
             rewards=self.rewards[rows],
@@ -150,6 +155,7 @@ def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> S
         seeds=allocate(num_rows, np.uint64),
         has_seeds=allocate(1, np.bool_),
         return_state=allocate(1, np.bool_),
+        mask_errors=allocate(1, np.bool_),
         new_states=allocate(num_rows, dtype) if has_records else None,
         observations=rows(description.observation_space),
         rewards=allocate(num_rows, np.float64),
@@ -174,15 +180,24 @@ class Slab:
     Args:
         description: Of the environment.
         memory: What `open_memory` gave; grown to the size that is needed.
+
+    Attributes:
+        capacity: The most rows that a slot can hold.
+        num_bytes: The size of the memory.
+        slots: The slots.
+        progress: What the worker is doing: `[3]` int64, the ticket, the row of that chunk, the step of
+            that rollout.
     """
 
     def __init__(self, description: EnvDescription, memory: int) -> None:
         self.capacity = _capacity(description)
         counter = _Allocator(None)
+        counter(3, np.int64)
         for _ in range(NUM_SLOTS):
             _slot(description, self.capacity, counter)
         self.num_bytes = max(counter.offset, 1)
         if os.fstat(memory).st_size < self.num_bytes:
             os.ftruncate(memory, self.num_bytes)
         allocate = _Allocator(mmap.mmap(memory, self.num_bytes))
+        self.progress = memoryview(allocate(3, np.int64))  # type: ignore[arg-type]
         self.slots = [_slot(description, self.capacity, allocate) for _ in range(NUM_SLOTS)]

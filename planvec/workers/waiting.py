@@ -11,10 +11,10 @@ from planvec.errors import WorkerTimeoutError
 from planvec.workers.link import Link
 from planvec.workers.messages import SPIN_SECONDS, yield_core
 
-__all__ = ["START_SECONDS", "Watch"]
+__all__ = ["Watch"]
 
-START_SECONDS = 60.0
-"""How long a process may take to make its object."""
+_TICK_SECONDS = 0.05
+"""How often the clock is looked at while answers come without a pause."""
 _MAX_PATIENCE = 0.5
 """Seconds. Another thread may have replaced a worker meanwhile, whose channel is then not watched."""
 
@@ -24,12 +24,10 @@ class Watch:
 
     Args:
         processes: All that may have work: whoever waits for one answer serves all of them.
-        job_timeout: Seconds that one request may take before its worker is killed, or None.
     """
 
-    def __init__(self, processes: Sequence[Link], job_timeout: float | None = None) -> None:
+    def __init__(self, processes: Sequence[Link]) -> None:
         self._processes = processes
-        self._job_timeout = job_timeout
         self._poll = select.poll()
         self._generations: list[int] = []
         self._owners: dict[int, tuple[Link, bool]] = {}
@@ -37,6 +35,7 @@ class Watch:
         # Reentrant: a signal handler that raises just after it was taken must not lock this thread out.
         self._lead_lock = threading.RLock()
         self._num_followers = 0
+        self._tick_at = 0.0
 
     def _refresh(self) -> None:
         """Watch the processes as they are now: one that was replaced has other descriptors."""
@@ -82,7 +81,7 @@ class Watch:
                 while events := self._poll.poll(0):
                     self._handle(events)
                     self._refresh()
-                self._time_out()
+                self._tick()
             finally:
                 self._give_up_lead()
 
@@ -125,11 +124,13 @@ class Watch:
         while not is_done():
             self._refresh()
             events = self._look()
+            now = time.monotonic()
+            if not events or now >= self._tick_at:
+                self._tick()
             if not events:
-                self._time_out()
-                now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     return
+                self._refresh()
                 events = self._poll.poll(self._patience(deadline, now) * 1000)
             self._handle(events)
             if self._num_followers:
@@ -151,17 +152,13 @@ class Watch:
 
     def _patience(self, deadline: float | None, now: float) -> float:
         """Seconds until something other than an answer has to be done, at most `_MAX_PATIENCE`."""
-        waits = [_MAX_PATIENCE]
+        waits = [_MAX_PATIENCE, *(process.patience(now) for process in self._processes)]
         if deadline is not None:
             waits.append(deadline - now)
-        if self._job_timeout is not None:
-            waits += [self._job_timeout - process.seconds_busy(now) for process in self._processes]
         return max(0.0, min(waits))
 
-    def _time_out(self) -> None:
+    def _tick(self) -> None:
         now = time.monotonic()
+        self._tick_at = now + _TICK_SECONDS
         for process in self._processes:
-            if process.seconds_starting(now) >= START_SECONDS:
-                process.give_up_starting(START_SECONDS)
-            elif self._job_timeout is not None and process.seconds_busy(now) >= self._job_timeout:
-                process.time_out(self._job_timeout)
+            process.tick(now)

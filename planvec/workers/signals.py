@@ -1,0 +1,67 @@
+"""Signals, whose handlers may raise anywhere, kept out of what must not be left half done."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["HANDLED", "is_from_handler", "undisturbed"]
+
+_NEVER = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGCONT"}
+_OTHERS = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+HANDLED = {number for number in signal.Signals if number.name not in _NEVER | _OTHERS}
+"""Signals that wait: all but those that cannot, and those of job control. (A fork server that is started
+meanwhile needs SIGCHLD.)"""
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Have signals wait, and run the user's handlers at the end.
+
+    Python runs handlers in the main thread alone, so nothing need be done elsewhere. To block the signals
+    there is not enough, since other threads may take them; it keeps a child, which inherits that, quiet.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: dict[int, None] = {}
+    handlers: dict[signal.Signals, Any] = {}
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:  # from here on: each of these calls may itself run a handler, which then raises here
+        for number in HANDLED:
+            if callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                signal.signal(number, lambda number, _: came.setdefault(number))
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        with contextlib.ExitStack() as tell:
+            for late in came:
+                tell.callback(signal.raise_signal, late)
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the user's raised an error, rather than the code that it interrupted."""
+    handlers = [signal.getsignal(number) for number in HANDLED]
+    codes = {_code_of(handler) for handler in handlers if callable(handler)} - {None}
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code in codes:
+            return True
+        frame = frame.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> Any:
+    """The code of a function, a method, a `partial` or an object that can be called."""
+    for _ in range(4):
+        if hasattr(handler, "__code__"):
+            return handler.__code__
+        handler = getattr(handler, "func", None) or vars(type(handler)).get("__call__")
+    return None
