@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -30,7 +31,7 @@ def workers_of(pid: int) -> list[int]:
     return found
 
 
-def plan(command: list[str], out: Path, every: float | None) -> tuple[str, int, float]:
+def plan(command: list[str], out: Path, every: float | None, max_kills: float) -> tuple[str, int, float]:
     """Run a plan; returns the hash of its trajectory, the number of kills, and the seconds it took."""
     started, kills = time.monotonic(), 0
     with subprocess.Popen(
@@ -41,7 +42,7 @@ def plan(command: list[str], out: Path, every: float | None) -> tuple[str, int, 
     ) as process:
         while process.poll() is None:
             time.sleep(every or 0.1)
-            if every is not None:
+            if every is not None and kills < max_kills:
                 try:
                     os.kill(random.choice(workers_of(process.pid)), signal.SIGKILL)
                     kills += 1
@@ -59,6 +60,7 @@ def plan(command: list[str], out: Path, every: float | None) -> tuple[str, int, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--every", type=float, default=0.3, help="seconds between two kills")
+    parser.add_argument("--max-kills", type=float, default=math.inf)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--num-workers", default="2")
@@ -68,8 +70,8 @@ def main() -> int:
     if arguments.max_steps:
         command += ["--max-steps", arguments.max_steps]
     with tempfile.TemporaryDirectory() as directory:
-        calm, _, seconds = plan(command, Path(directory) / "calm", None)
-        fire, kills, longer = plan(command, Path(directory) / "fire", arguments.every)
+        calm, _, seconds = plan(command, Path(directory) / "calm", None, 0)
+        fire, kills, longer = plan(command, Path(directory) / "fire", arguments.every, arguments.max_kills)
     print(f"without kills {seconds:.1f} s, sha256 {calm}\nwith {kills} kills {longer:.1f} s, sha256 {fire}")
     print("the same bytes" if calm == fire else "DIFFERENT")
     return int(calm != fire)

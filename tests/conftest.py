@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from processes import descendants
 
+from planvec import check
+from planvec.workers import external_process
+
 
 def _command(pid: int) -> str:
     try:
@@ -40,3 +43,10 @@ def _nothing_is_left_after_the_suite() -> Iterator[None]:
     assert not _workers(), "worker processes are left"
     after = set(shared.iterdir()) if shared.is_dir() else set()
     assert after <= before, "shared memory is left"
+
+
+@pytest.fixture
+def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what `check_env` finds, not of how long a step takes or how its worker is started."""
+    monkeypatch.setattr(check, "_NUM_TIMED", 1)
+    monkeypatch.setattr(external_process, "DEFAULT_START_METHOD", "forkserver")

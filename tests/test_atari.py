@@ -19,6 +19,7 @@ from planvec.codecs.atari import AtariCodec
 from planvec.codecs.replay import ReplayCodec
 
 gymnasium.register_envs(ale_py)
+pytestmark = pytest.mark.usefixtures("quick_checks")
 
 GAMES = (
     *("AirRaid", "Amidar", "Breakout", "MiniatureGolf", "MontezumaRevenge", "MsPacman", "Pitfall2"),
@@ -38,7 +39,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def check(env: Any, **kwargs: Any) -> planvec.CheckReport:
-    few = {"num_steps": 60, "num_restores": 3, "num_children": 6, "replay_seconds": 0.2}
+    few = {"num_steps": 40, "num_restores": 3, "num_children": 4, "replay_seconds": 0.1}
     return planvec.check_env(env, **{**few, **kwargs})
 
 
@@ -52,7 +53,7 @@ def test_a_game_is_exact(game: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_way_to_make_a_game_is_exact(name: str) -> None:
     game, kwargs = VARIANTS[name]
-    report = check(f"ALE/{game}-v5", num_steps=40, **kwargs)
+    report = check(f"ALE/{game}-v5", num_steps=24, **kwargs)
     assert report.exact, report
 
 
@@ -63,7 +64,7 @@ def test_the_usual_preprocessing_is_exact(skip: int) -> None:
         env = wrappers.AtariPreprocessing(env, frame_skip=skip, terminal_on_life_loss=True)
         return wrappers.FrameStackObservation(env, 4)
 
-    report = check(make)
+    report = check(make, num_steps=24)
     assert report.exact, report
 
 

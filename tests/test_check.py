@@ -21,6 +21,7 @@ from planvec.families import FAMILIES, markdown_table, measured
 FEW: dict[str, Any] = {"num_steps": 60, "num_restores": 5, "num_children": 8, "replay_seconds": 0.5}
 FEW_ARGUMENTS = ["--steps", "60", "--restores", "5"]
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.usefixtures("quick_checks")
 
 
 class Drifting(gymnasium.Env):

@@ -59,7 +59,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_trajectory_does_not_depend_on_workers_that_are_killed() -> None:
     script = Path(__file__).parent.parent / "benchmarks" / "plan_under_fire.py"
-    command = [sys.executable, str(script), "--every", "0.5", "--max-steps", "60"]
+    command = [sys.executable, str(script), "--every", "0.5", "--max-kills", "4", "--max-steps", "30"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same bytes" in done.stdout

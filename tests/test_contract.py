@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from compare import assert_same, same_states, without_clock
-from environments import CASES, Case
+from environments import CASES, OTHER, PLAIN, WRAPPED, Case
 from gymnasium.vector.utils import concatenate, create_empty_array
 from walks import Step, gymnasium_walk
 
@@ -25,12 +25,17 @@ class Backend(NamedTuple):
     start_method: str | None
 
 
+# A spawned worker takes longest to come up: it does so while the others are tested.
 BACKENDS = [
     Backend(0, None),
-    Backend(1, "forkserver"),
-    Backend(2, "spawn"),
+    Backend(2, "forkserver"),
     Backend(3, "fork"),
+    Backend(1, "spawn"),
 ]
+
+
+Walked = list[tuple[Any, Step, Any]]
+"""States, Gymnasium's steps from there, and ours."""
 
 
 @functools.cache
@@ -46,15 +51,63 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
     return concatenate(space, elements, empty)
 
 
-@pytest.fixture(params=range(len(CASES)), ids=[case.name for case in CASES], scope="module")
-def index(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+def backends_of(index: int) -> list[Backend]:
+    """In this process, and in workers: copies and replays under every start method, the rest in turn.
+
+    Simulators always in a process that knows nothing of this one, too.
+    """
+    here, *others, spawn = BACKENDS
+    if index < len(PLAIN) + len(WRAPPED):
+        return [here, BACKENDS[1:][index % 3]]
+    if index < len(PLAIN) + len(WRAPPED) + len(OTHER):
+        return BACKENDS
+    return [here, others[index % 2], spawn]
 
 
-@pytest.fixture(params=BACKENDS, ids=[f"{b.num_workers}-{b.start_method}" for b in BACKENDS], scope="module")
-def env(request: pytest.FixtureRequest, index: int) -> Iterator[planvec.BatchEnv]:
+# In this order: of two fixtures pytest would make one of its own.
+GIVEN = [(index, backend) for index in range(len(CASES)) for backend in backends_of(index)]
+
+
+def name_of(given: tuple[int, Backend]) -> str:
+    index, backend = given
+    return f"{CASES[index].name}-{backend.num_workers}-{backend.start_method}"
+
+
+@pytest.fixture(params=GIVEN, ids=name_of, scope="module")
+def given(request: pytest.FixtureRequest) -> tuple[int, Backend]:
+    index, backend = request.param
+    return index, backend
+
+
+@pytest.fixture(scope="module")
+def index(given: tuple[int, Backend]) -> int:
+    return given[0]
+
+
+@pytest.fixture(scope="module")
+def early() -> Iterator[dict[int, list[planvec.ExternalProcess]]]:
+    """Of each case the spawned workers, once they are started."""
+    started: dict[int, list[planvec.ExternalProcess]] = {}
+    yield started
+    for worker in chain(*started.values()):
+        worker.close()
+
+
+@pytest.fixture(scope="module")
+def env(
+    given: tuple[int, Backend], early: dict[int, list[planvec.ExternalProcess]]
+) -> Iterator[planvec.BatchEnv]:
+    index, backend = given
     case: Case = CASES[index]
-    backend: Backend = request.param
+    if index not in early and BACKENDS[-1] in backends_of(index):
+        early[index] = [
+            planvec.ExternalProcess(lambda: planvec.PlanEnv(case.make, codec=case.codec))
+            for _ in range(BACKENDS[-1].num_workers)
+        ]
+    if backend.start_method == "spawn":
+        with planvec.BatchEnv(early[index]) as env:
+            yield env
+        return
     with planvec.make(
         case.make,
         num_workers=backend.num_workers,
@@ -64,9 +117,11 @@ def env(request: pytest.FixtureRequest, index: int) -> Iterator[planvec.BatchEnv
         yield env
 
 
-def walk_through(env: planvec.BatchEnv, index: int) -> Iterator[tuple[Any, Step, Any]]:
-    """Take Gymnasium's walk with planvec: yields the state before, Gymnasium's step and ours."""
+@pytest.fixture(scope="module")
+def walked(env: planvec.BatchEnv, index: int) -> Walked:
+    """Gymnasium's walk, taken with planvec."""
     _, action_space, walk = walk_of(index)
+    found = []
     state: Any = None
     for step in walk:
         if step.seed is not None:
@@ -74,12 +129,13 @@ def walk_through(env: planvec.BatchEnv, index: int) -> Iterator[tuple[Any, Step,
             assert_same(start.observation, step.first_observation, "first observation")
             state = start.state
         out = env.step_batch(batch_of(action_space, [step.action]), state)
-        yield state, step, out
+        found.append((state, step, out))
         state = out.new_states[0]
+    return found
 
 
-def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, index: int) -> None:
-    for number, (_, step, out) in enumerate(walk_through(env, index)):
+def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, walked: Walked) -> None:
+    for number, (_, step, out) in enumerate(walked):
         observation, reward, terminated, truncated, info = out.row(env.observation_space, 0)
         assert_same(observation, step.observation, f"observation of step {number}")
         assert_same(reward, float(step.reward), f"reward of step {number}")
@@ -87,11 +143,13 @@ def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, index: int
         assert_same(without_clock(info), step.info, f"info of step {number}")
 
 
-def test_restored_rows_equal_gymnasium_in_any_order_and_cut(env: planvec.BatchEnv, index: int) -> None:
+def test_restored_rows_equal_gymnasium_in_any_order_and_cut(
+    env: planvec.BatchEnv, index: int, walked: Walked
+) -> None:
     observation_space, action_space, walk = walk_of(index)
     states = np.empty(len(walk), env.state_dtype)
     news = np.empty(len(walk), env.state_dtype)
-    for row, (state, _, out) in enumerate(walk_through(env, index)):
+    for row, (state, _, out) in enumerate(walked):
         states[row], news[row] = state, out.new_states[0]
     order = np.random.default_rng(0).permutation(len(walk))
     expected = batch_of(observation_space, [walk[row].observation for row in order])
@@ -115,13 +173,9 @@ def _cut(tree: Any, start: int, stop: int) -> Any:
     return tree[start:stop]
 
 
-def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int) -> None:
+def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int, walked: Walked) -> None:
     _, action_space, _ = walk_of(index)
-    ended = [
-        (out.new_states[0], step)
-        for _, step, out in walk_through(env, index)
-        if step.terminated or step.truncated
-    ]
+    ended = [(out.new_states[0], step) for _, step, out in walked if step.terminated or step.truncated]
     if not ended:
         state = env.reset(seed=0).state
         assert not env.step_batch(batch_of(action_space, [action_space.sample()]), state).truncated[0]

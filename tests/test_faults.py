@@ -32,7 +32,7 @@ METHODS = ["spawn", "forkserver", "fork"]
 
 @pytest.fixture(params=METHODS, scope="module")
 def env(request: pytest.FixtureRequest) -> Iterator[planvec.BatchEnv]:
-    with planvec.make(Faulty, num_workers=2, start_method=request.param, timeout=1.0, max_restarts=2) as env:
+    with planvec.make(Faulty, num_workers=2, start_method=request.param, timeout=0.5, max_restarts=2) as env:
         yield env
 
 
@@ -245,7 +245,8 @@ def test_a_worker_that_was_stopped_is_replaced_and_nothing_changes(
     assert "had been stopped by a signal" in caplog.text
 
 
-def test_a_worker_that_is_stopped_is_noticed_without_a_timeout() -> None:
+def test_a_worker_that_is_stopped_is_noticed_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "_STOPPED_SECONDS", 0.2)
     with quick() as env:
         states = states_of(env)
         os.kill(env.workers[0].pid, signal.SIGSTOP)
@@ -362,8 +363,8 @@ def test_a_row_that_hangs_is_given_up_and_its_worker_replaced(env: planvec.Batch
     states, timeouts, pid = states_of(env), env.stats.timeouts, env.workers[1].pid
     with pytest.raises(
         planvec.WorkerTimeoutError,
-        match=rf"row 5, action {fault(name)}: planvec-worker-1 .* did not finish within 1 s, and was killed "
-        "during the step of rows 4 to 7",
+        match=rf"row 5, action {fault(name)}: planvec-worker-1 .* did not finish within 0.5 s, and was "
+        "killed during the step of rows 4 to 7",
     ):
         env.step_batch(actions_with(name), states)
     assert is_zombie_or_gone(pid)
@@ -396,7 +397,8 @@ def test_a_batch_of_many_chunks_is_given_up_with_the_first_that_hangs(
         assert_counts(env, states)
 
 
-def test_a_row_that_stops_its_own_worker_is_named() -> None:
+def test_a_row_that_stops_its_own_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "_STOPPED_SECONDS", 0.2)
     with (
         quick(max_restarts=0) as env,
         pytest.raises(planvec.WorkerCrashedError, match="row 5, action 21: .* had been stopped by a signal"),
@@ -654,7 +656,7 @@ def test_a_worker_that_leaks_is_replaced_between_chunks(
         caplog.at_level(logging.WARNING, "planvec"),
     ):
         states = states_of(env)
-        for _ in range(30):  # 30 times 32 MB
+        for _ in range(20):  # 20 times 32 MB
             out = env.step_batch(actions_with("leak"), states)
             assert out.observations[:, 0].tolist() == list(range(1, 9))
         assert env.stats.outgrown == env.stats.restarts > 0
