@@ -25,8 +25,8 @@ class Outputs:
     """Where the rows of a batch go: arrays `[B, ...]`, perhaps in shared memory.
 
     Attributes:
-        new_states: Of the state dtype, or None where they are not wanted.
-        observations: What `space_arrays.empty_rows` gives, or None for rollouts.
+        new_states: Of the state dtype, or None where they are not wanted or cannot lie there.
+        observations: What `space_arrays.empty_rows` gives, or None likewise.
         rewards: float64; the returns of rollouts.
         terminated: bool.
         truncated: bool.
@@ -57,6 +57,19 @@ class Outputs:
             terminated=np.empty(num_rows, bool),
             truncated=np.empty(num_rows, bool),
             num_steps=np.empty(num_rows, np.int64),
+        )
+
+    def part(self, rows: slice) -> Outputs:
+        """Some of the rows, as views."""
+        return Outputs(
+            new_states=None if self.new_states is None else self.new_states[rows],
+            observations=None
+            if self.observations is None
+            else space_arrays.take_rows(self.observations, rows),
+            rewards=self.rewards[rows],
+            terminated=self.terminated[rows],
+            truncated=self.truncated[rows],
+            num_steps=self.num_steps[rows],
         )
 
     def transitions(

@@ -313,28 +313,30 @@ class _Host:
     def _observe(self, frame: Frame) -> bytes:
         view = self._slots[frame.slot].first(frame.num_rows)
         states = Loose.unpack(frame.payload).states if view.states is None else view.states
-        listed: list[Any] | None = [None] * frame.num_rows if view.observations is None else None
-        self._rows.observe(states, view.observations if listed is None else listed)
+        fixed = view.outputs.observations
+        listed: list[Any] | None = [None] * frame.num_rows if fixed is None else None
+        self._rows.observe(states, fixed if listed is None else listed)
         return Loose(observations=listed).pack()
 
 
 def _outputs(view: Slot, num_rows: int) -> Outputs:
     """Where rows are written: the slot, or for what has no fixed size lists that travel in the message."""
-    out = view.outputs
-    assert out is not None
-    if not view.return_state[0] or view.new_states is None or view.observations is None:
-        states = np.empty(num_rows, object) if view.new_states is None else view.new_states
-        out = replace(out, new_states=states if view.return_state[0] else None)
-        if view.observations is None:
-            out.observations = [None] * num_rows
-    return out
+    fixed = view.outputs
+    if view.return_state[0] and fixed.new_states is not None and fixed.observations is not None:
+        return fixed
+    states = np.empty(num_rows, object) if fixed.new_states is None else fixed.new_states
+    return replace(
+        fixed,
+        new_states=states if view.return_state[0] else None,
+        observations=[None] * num_rows if fixed.observations is None else fixed.observations,
+    )
 
 
 def _answer(view: Slot, out: Outputs, columns: Columns, errors: Errors | None) -> bytes:
     """The payload that says what does not lie in the slot."""
     return Loose(
-        states=out.new_states if view.new_states is None else None,
-        observations=out.observations if view.observations is None else None,
+        states=out.new_states if view.outputs.new_states is None else None,
+        observations=out.observations if view.outputs.observations is None else None,
         columns=columns or None,
         errors={row: Failure.of(error) for row, error in errors.items()} if errors else None,
     ).pack()

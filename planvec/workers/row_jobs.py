@@ -206,23 +206,23 @@ class StepJob(RowJob):
 def _read_rows(job: RowJob, out: Outputs, slot: Slot | None, payload: bytes) -> None:
     """Copy what a worker has found into the rows of the batch."""
     assert slot is not None
-    loose = Loose.unpack(payload)
-    rows, view = job.place, slot.first(job.num_rows)
+    loose, view = Loose.unpack(payload), slot.first(job.num_rows)
+    rows, found = job.place, view.outputs
     if out.new_states is not None:
         if view.raw_new_states is None:
             out.new_states[rows] = loose.states
         else:
             space_arrays.raw(out.new_states[rows])[:] = view.raw_new_states
     if isinstance(out.observations, (np.ndarray, list)):
-        listed = view.observations is None
-        out.observations[rows] = loose.observations if listed else view.observations
+        listed = found.observations is None
+        out.observations[rows] = loose.observations if listed else found.observations
     elif out.observations is not None:
         target = space_arrays.take_rows(out.observations, rows)
-        space_arrays.copy_rows(view.observations, target)
-    out.rewards[rows] = view.rewards
-    out.terminated[rows] = view.terminated
-    out.truncated[rows] = view.truncated
-    out.num_steps[rows] = view.num_steps
+        space_arrays.copy_rows(found.observations, target)
+    out.rewards[rows] = found.rewards
+    out.terminated[rows] = found.terminated
+    out.truncated[rows] = found.truncated
+    out.num_steps[rows] = found.num_steps
     job.columns = loose.columns or {}
     for row, failure in (loose.errors or {}).items():
         job.errors[job.first_row + row] = failure.revive(job.first_row)
@@ -311,8 +311,8 @@ class ObserveJob(RowJob):
 
     def read(self, slot: Slot | None, payload: bytes) -> None:
         assert slot is not None
-        if slot.observations is None:
+        found = slot.first(self.num_rows).outputs.observations
+        if found is None:
             self._out[self.place] = Loose.unpack(payload).observations
         else:
-            target = space_arrays.take_rows(self._out, self.place)
-            space_arrays.copy_rows(slot.first(self.num_rows).observations, target)
+            space_arrays.copy_rows(found, space_arrays.take_rows(self._out, self.place))

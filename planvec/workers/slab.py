@@ -1,6 +1,6 @@
 """The rows of a batch in memory that a worker shares with its parent.
 
-    slot 0: states actions dt seeds flags | new_states observations rewards terminated truncated num_steps
+    slot 0: states actions dt seeds flags | outputs: new_states observations rewards ... num_steps
     slot 1: the same; the parent fills one slot while the worker steps the other
     progress: ticket, row, step, where the worker is at present
 
@@ -55,15 +55,9 @@ class Slot:
         has_seeds: `[1]` bool, whether `seeds` count.
         return_state: `[1]` bool, whether new states are wanted.
         mask_errors: `[1]` bool, whether rows that raise are flagged rather than the end of the chunk.
-        new_states: `[B]` or None.
-        observations: A tree of arrays `[B, ...]` or None.
-        rewards: `[B]` float64.
-        terminated: `[B]` bool.
-        truncated: `[B]` bool.
-        num_steps: `[B]` int64.
-        outputs: The right side as the stepping loop takes it, in the views that `first` gives.
-        raw_states: `states` as blocks of bytes, in the same views.
-        raw_new_states: `new_states` likewise.
+        outputs: The right side, as the stepping loop takes it.
+        raw_states: `states` as blocks of bytes, in the views that `first` gives.
+        raw_new_states: The new states likewise.
     """
 
     states: NDArray[Any] | None
@@ -73,14 +67,8 @@ class Slot:
     has_seeds: NDArray[np.bool_]
     return_state: NDArray[np.bool_]
     mask_errors: NDArray[np.bool_]
-    new_states: NDArray[Any] | None
-    observations: Any
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    num_steps: NDArray[np.int64]
+    outputs: Outputs
     _views: dict[int, Slot] = field(default_factory=dict)
-    outputs: Outputs | None = None
     raw_states: NDArray[Any] | None = None
     raw_new_states: NDArray[Any] | None = None
 
@@ -103,23 +91,10 @@ class Slot:
             has_seeds=self.has_seeds,
             return_state=self.return_state,
             mask_errors=self.mask_errors,
-            new_states=None if self.new_states is None else self.new_states[rows],
-            observations=None if self.observations is None else take_rows(self.observations, rows),
-            rewards=self.rewards[rows],
-            terminated=self.terminated[rows],
-            truncated=self.truncated[rows],
-            num_steps=self.num_steps[rows],
+            outputs=self.outputs.part(rows),
         )
-        if view.states is not None and view.new_states is not None:
-            view.raw_states, view.raw_new_states = raw(view.states), raw(view.new_states)
-        view.outputs = Outputs(
-            view.new_states,
-            view.observations,
-            view.rewards,
-            view.terminated,
-            view.truncated,
-            view.num_steps,
-        )
+        if view.states is not None and view.outputs.new_states is not None:
+            view.raw_states, view.raw_new_states = raw(view.states), raw(view.outputs.new_states)
         return view
 
 
@@ -156,12 +131,14 @@ def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> S
         has_seeds=allocate(1, np.bool_),
         return_state=allocate(1, np.bool_),
         mask_errors=allocate(1, np.bool_),
-        new_states=allocate(num_rows, dtype) if has_records else None,
-        observations=rows(description.observation_space),
-        rewards=allocate(num_rows, np.float64),
-        terminated=allocate(num_rows, np.bool_),
-        truncated=allocate(num_rows, np.bool_),
-        num_steps=allocate(num_rows, np.int64),
+        outputs=Outputs(
+            new_states=allocate(num_rows, dtype) if has_records else None,
+            observations=rows(description.observation_space),
+            rewards=allocate(num_rows, np.float64),
+            terminated=allocate(num_rows, np.bool_),
+            truncated=allocate(num_rows, np.bool_),
+            num_steps=allocate(num_rows, np.int64),
+        ),
     )
 
 
