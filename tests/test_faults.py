@@ -24,7 +24,7 @@ from processes import is_zombie_or_gone, wait_until_dead
 import planvec
 from planvec import ExternalProcess, PlanEnv
 from planvec.arrays import check_batch
-from planvec.workers import link
+from planvec.workers import launch, link
 from planvec.workers.row_jobs import RowJob, Sink, StepJob
 
 METHODS = ["spawn", "forkserver", "fork"]
@@ -461,7 +461,7 @@ def test_a_process_that_cannot_be_restarted_says_so(monkeypatch: pytest.MonkeyPa
     with ExternalProcess(lambda: PlanEnv(Faulty), start_method="fork") as worker:
         pending = worker.call("reset", seed=1)
         with monkeypatch.context() as patch:
-            patch.setattr(link, "Child", no_more)
+            patch.setattr(launch, "open_memory", no_more)
             with pytest.raises(planvec.WorkerStartError, match="Too many open files"):
                 worker.restart()
         with pytest.raises(planvec.WorkerCrashedError):
@@ -614,7 +614,7 @@ def test_jobs_of_a_worker_that_cannot_be_replaced_fail(monkeypatch: pytest.Monke
     with quick("CartPole-v1", num_workers=1) as env:
         promise = env.step_batch(np.zeros(2000, int), dt=400, blocking=False)
         with monkeypatch.context() as patch:
-            patch.setattr(link, "Child", no_more)
+            patch.setattr(launch, "open_memory", no_more)
             env.workers[0].kill()
             with pytest.raises(planvec.WorkerStartError, match="could not be started: .*Too many open files"):
                 promise.result()

@@ -20,7 +20,7 @@ from planvec.workers.jobs import CallJob
 from planvec.workers.launch import GRACE_SECONDS
 from planvec.workers.link import START_SECONDS, Link
 from planvec.workers.promises import JobsPromise
-from planvec.workers.signals import is_from_handler, undisturbed
+from planvec.workers.signals import undisturbed
 from planvec.workers.waiting import Watch
 
 __all__ = ["DEFAULT_START_METHOD", "ExternalProcess", "close_all"]
@@ -62,12 +62,7 @@ class ExternalProcess(Link):
                 f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
                 "nothing was started"
             ) from error
-        try:
-            super().__init__(pickled, start_method, name)
-        except OSError as error:
-            if is_from_handler(error):
-                raise
-            raise WorkerStartError(f"{name} could not be started: {error}") from error
+        super().__init__(pickled, start_method, name)
         self._watch = Watch([self])
         _live.add(self)
         _register_exit()

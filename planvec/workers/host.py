@@ -25,7 +25,7 @@ from planvec.plan_env import EnvDescription, PlanEnv
 from planvec.rollouts import RolloutPlan
 from planvec.stepping import ROW, TICKET, new_progress
 from planvec.workers.failures import Failure
-from planvec.workers.messages import Channel, Frame
+from planvec.workers.messages import Channel, ChannelError, Frame
 from planvec.workers.signals import HANDLED
 from planvec.workers.slab import Slab, Slot
 
@@ -135,7 +135,7 @@ def main(
         hosted = _open(channel, memory.detach(), factory)
         if hosted is not None:
             hosted.serve()
-    except OSError:
+    except ChannelError:
         pass  # the parent is gone: nobody is left to tell
     finally:
         with contextlib.suppress(BaseException):

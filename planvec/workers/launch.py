@@ -17,9 +17,10 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
+from planvec.errors import WorkerStartError
 from planvec.workers import host
 from planvec.workers.messages import Channel, close_parent_channels
-from planvec.workers.signals import undisturbed
+from planvec.workers.signals import is_from_handler, undisturbed
 from planvec.workers.slab import open_memory
 
 __all__ = ["GRACE_SECONDS", "Child"]
@@ -130,13 +131,21 @@ class Child:
         is_foreign: Whether this is a forked copy of the process that it belongs to.
         was_killed: Whether somebody else ended it (SIGKILL, SIGTERM), once `how_it_ended` was asked.
         end: Ends the child and lets go of all that belonged to it; may be called again.
+
+    Raises:
+        WorkerStartError: There is no process, no memory or no file left to be had.
     """
 
     def __init__(self, factory: bytes, start_method: str, name: str) -> None:
         self.is_foreign = self.was_killed = False
-        _start_helpers(start_method)
-        with undisturbed():  # nor is the child, which inherits that, until it ignores Ctrl-C
-            self._start(factory, start_method, name)
+        try:
+            _start_helpers(start_method)
+            with undisturbed():  # nor is the child, which inherits that, until it ignores Ctrl-C
+                self._start(factory, start_method, name)
+        except OSError as error:
+            if is_from_handler(error):  # it waited until the process was there
+                raise
+            raise WorkerStartError(f"{name} could not be started: {error}") from error
 
     def _start(self, factory: bytes, start_method: str, name: str) -> None:
         with contextlib.ExitStack() as undo:

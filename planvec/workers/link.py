@@ -41,7 +41,7 @@ from planvec.workers import host
 from planvec.workers.deaths import Death, Supervisor
 from planvec.workers.jobs import Job
 from planvec.workers.launch import Child
-from planvec.workers.messages import Frame
+from planvec.workers.messages import ChannelError, Frame
 from planvec.workers.signals import is_from_handler, undisturbed
 from planvec.workers.slab import NUM_SLOTS, Slab, Slot
 
@@ -65,6 +65,7 @@ DIFFERENT = (
     "draws at random (a map, say) a fixed value"
 )
 """Why a difference between the environments of two processes is refused."""
+_WAS_STOPPED = "had been stopped by a signal"
 
 
 class _Sent(NamedTuple):
@@ -160,11 +161,9 @@ class Link:
             try:
                 self.failure = None
                 self._start()
-            except OSError as error:
-                if is_from_handler(error):  # it waited until the process was there
-                    raise
-                self.failure = WorkerStartError(f"{self.name} could not be started: {error}")
-                raise self.failure from error
+            except WorkerStartError as error:
+                self.failure = error
+                raise
             finally:
                 for job in jobs:
                     job.fail(WorkerCrashedError(f"{self.name} was restarted during the {job.describe()}"))
@@ -251,8 +250,7 @@ class Link:
         if self._undecided is not None and not self._is_deciding:
             self._decide()
         if self._midway and not self._is_gone:
-            self._child.kill()
-            self._die("stopped", "was interrupted in a message, and killed", is_own_fault=False)
+            self._put_down("stopped", "was interrupted in a message", is_own_fault=False)
 
     def filenos(self) -> tuple[int, ...]:
         """What becomes readable when an answer comes, and when the process dies; none if it is gone.
@@ -299,10 +297,8 @@ class Link:
             self._free_slots.pop()
         try:
             self._child.channel.send(frame)
-        except OSError as error:  # it had died before: whatever killed it, this job did not
-            if is_from_handler(error):
-                raise
-            self._die("crashes", self._child.how_it_ended(), is_own_fault=len(self._sent) > 1)
+        except ChannelError:  # it had died before: whatever killed it, this job did not
+            self._crash(is_own_fault=len(self._sent) > 1)
         self._midway = False
 
     def receive(self) -> None:
@@ -318,10 +314,8 @@ class Link:
             self._midway = True
             try:
                 frame = self._child.channel.receive()
-            except OSError as error:
-                if is_from_handler(error):
-                    raise
-                self._die("crashes", self._child.how_it_ended())
+            except ChannelError:
+                self._crash()
                 return
             if frame is None:  # another thread was here first
                 self._midway = False
@@ -365,8 +359,7 @@ class Link:
     def _finish(self, frame: Frame) -> None:
         ticket, slot_index, job = self._sent[0]
         if frame.ticket != ticket:
-            self._child.kill()
-            self._die("crashes", "answered what it was not asked, and was killed")
+            self._put_down("crashes", "answered what it was not asked")
             return
         slot = self._slots[slot_index] if job.num_rows else None
         self._since = time.monotonic()
@@ -434,28 +427,23 @@ class Link:
             return
         try:
             self._start()
-        except OSError as error:  # out of processes, memory or files
-            if is_from_handler(error):  # it waited until the process was there
-                raise
+        except WorkerStartError as error:  # out of processes, memory or files
             self._starts_at = math.inf
             self.num_deaths += 1
-            what = f"{self.name} could not be started: {error}"
-            death = Death("crashes", what, was_starting=True)
+            death = Death("crashes", str(error), was_starting=True)
             self._settle(lambda jobs: self.supervisor.died(self, death, jobs))
 
     def _abandon(self) -> None:
         """The call that the process works for was interrupted, or has failed: others shall not wait."""
         with self.lock:
             if not self._is_gone and self._sent and not self._sent[0].job.is_wanted:
-                self._child.kill()
-                self._die("stopped", "worked for nobody any more, and was killed", is_own_fault=False)
+                self._put_down("stopped", "worked for nobody any more", is_own_fault=False)
 
     def _look_whether_stopped(self) -> None:
         with self.lock:
             is_stopped = not self._is_gone and self._child.is_stopped()
             if is_stopped and self._stopped_before:
-                self._child.kill()
-                self._die("stopped", "had been stopped by a signal, and was killed")
+                self._put_down("stopped", _WAS_STOPPED)
             self._stopped_before = is_stopped
 
     def _time_out(self, seconds: float) -> None:
@@ -464,12 +452,10 @@ class Link:
             is_answered = self._is_gone or not self._sent or self._child.channel.is_readable()
             if is_answered or time.monotonic() - self._since < seconds:
                 return  # another thread was here first, or it has just answered
-            is_stopped = self._child.is_stopped()
-            self._child.kill()
-            if is_stopped:
-                self._die("stopped", "had been stopped by a signal, and was killed")
+            if self._child.is_stopped():
+                self._put_down("stopped", _WAS_STOPPED)
             else:
-                self._die("timeouts", f"did not finish within {seconds:g} s, and was killed")
+                self._put_down("timeouts", f"did not finish within {seconds:g} s")
 
     def give_up_starting(self, seconds: float) -> None:
         """Give up on a process that does not get ready."""
@@ -489,12 +475,21 @@ class Link:
             while self._child is child and not self._is_gone and child.channel.is_readable():
                 self.receive()
             if self._child is child and not self._is_gone and not child.is_alive():
-                self._die("crashes", child.how_it_ended())
+                self._crash()
 
     @property
     def _is_resting(self) -> bool:
         """Whether it is between two processes."""
         return self._starts_at < math.inf and not self.is_closed and self.failure is None
+
+    def _crash(self, is_own_fault: bool = True) -> None:
+        """The process has ended, or nothing can be said to it any more. Args: as `_die`."""
+        self._die("crashes", self._child.how_it_ended(), is_own_fault)
+
+    def _put_down(self, kind: str, how: str, is_own_fault: bool = True) -> None:
+        """Kill the process. Args: as `_die`."""
+        self._child.kill()
+        self._die(kind, f"{how}, and was killed", is_own_fault)
 
     def _die(self, kind: str, how: str, is_own_fault: bool = True) -> None:
         """End the process, and let the supervisor decide about its jobs.

@@ -17,7 +17,9 @@ import time
 import weakref
 from typing import NamedTuple
 
-__all__ = ["SPIN_SECONDS", "Channel", "Frame", "close_parent_channels", "yield_core"]
+from planvec.workers.signals import is_from_handler
+
+__all__ = ["SPIN_SECONDS", "Channel", "ChannelError", "Frame", "close_parent_channels", "yield_core"]
 
 _HEADER = struct.Struct("<Q16sIIQ")
 SPIN_SECONDS = 200e-6
@@ -49,6 +51,17 @@ class Frame(NamedTuple):
     payload: bytes = b""
 
 
+class ChannelError(Exception):
+    """The other side is gone, or has stopped in the middle of a frame."""
+
+
+def _as_channel_error(error: OSError) -> ChannelError:
+    """What an error of the socket says; one that a signal handler of the user's has raised says nothing."""
+    if is_from_handler(error):
+        raise error
+    return ChannelError(str(error))
+
+
 class Channel:
     """One end of the pair.
 
@@ -75,32 +88,48 @@ class Channel:
         """Send a frame.
 
         Raises:
-            OSError: The other side is gone, or stopped reading.
+            ChannelError: The other side is gone, or stopped reading.
         """
         ticket, verb, slot, num_rows, payload = frame
         data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
         try:
-            if not payload:
-                os.write(self._fd, data)  # so few bytes go in one piece, or not at all
-                return
+            if payload or not self._write_at_once(data):
+                self._socket.sendall(data)
+        except OSError as error:
+            raise _as_channel_error(error) from error
+
+    def _write_at_once(self, data: bytes) -> bool:
+        """Write so few bytes that they go in one piece, or not at all: whether they went."""
+        try:
+            os.write(self._fd, data)
         except BlockingIOError:  # a large frame before this one is still being read
-            pass
-        self._socket.sendall(data)
+            return False
+        return True
 
     def receive(self) -> Frame | None:
         """Read a frame; None where there is none, and the channel does not wait.
 
         Raises:
-            OSError: The other side is gone, or stopped in the middle.
+            ChannelError: The other side is gone, or stopped in the middle.
         """
         try:
-            header = os.read(self._fd, _HEADER.size)
+            header = self._read_at_once(_HEADER.size)
+            if header is None:
+                return None
+            if len(header) < _HEADER.size:
+                header += self._read(_HEADER.size - len(header))
+            ticket, verb, slot, num_rows, size = _HEADER.unpack(header)
+            payload = self._read(size) if size else b""
+        except OSError as error:
+            raise _as_channel_error(error) from error
+        return Frame(ticket, verb.rstrip(b"\0"), slot, num_rows, payload)
+
+    def _read_at_once(self, size: int) -> bytes | None:
+        """What is there; None if nothing is, and the channel does not wait."""
+        try:
+            return os.read(self._fd, size)
         except BlockingIOError:
             return None
-        if len(header) < _HEADER.size:
-            header += self._read(_HEADER.size - len(header))
-        ticket, verb, slot, num_rows, size = _HEADER.unpack(header)
-        return Frame(ticket, verb.rstrip(b"\0"), slot, num_rows, self._read(size) if size else b"")
 
     def _read(self, size: int) -> bytes:
         buffer = bytearray()
