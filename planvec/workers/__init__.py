@@ -1,4 +1,4 @@
-"""Worker processes: see `external_process` for who sends what to whom."""
+"""Worker processes: see `conversation` for who sends what to whom."""
 
 from __future__ import annotations
 

@@ -1,19 +1,10 @@
-"""The parent's end of a worker: what was asked of it, and what has come of that.
-
-    parent                                              child (host.py)
-    ------                                              -----
-    Job.write -> slab slot  -- frame (ticket, verb) -->  reads the slot
-                                                         steps its rows, noting each in `Slab.progress`
-    Job.read  <- slab slot  <-- frame (ticket, done) --  writes the slot
-
-    asked for -> waiting (any number) -> sent (at most two, one per slot) -> done
-                 backlog (of the pool) -^
+"""The life of one worker process: started, asked, watched, replaced or given up.
 
     starting -> ready -> dead --(a Supervisor decides)--> resting -> starting, or given up
 
-No thread runs in the parent: whoever waits for an answer reads what has arrived and sends what waits.
-A ticket is used once, and an answer under another ticket than the oldest one sent is a broken worker.
-Death is seen by the operating system's own handle of the process, beside the channel.
+What is said meanwhile is the business of a `Conversation`. No thread runs in the parent: whoever waits for
+an answer reads what has arrived and sends what waits, and looks at the clock. Death is seen by the
+operating system's own handle of the process, beside the channel.
 """
 
 from __future__ import annotations
@@ -24,12 +15,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from planvec.errors import (
     ClosedError,
-    EnvError,
-    InvalidBatchError,
     PlanvecError,
     UnsupportedEnvError,
     WorkerCrashedError,
@@ -38,17 +27,16 @@ from planvec.errors import (
 from planvec.plan_env import EnvDescription
 from planvec.stepping import ROW, STEP, TICKET
 from planvec.workers import host
+from planvec.workers.conversation import Conversation, WrongTicketError
 from planvec.workers.deaths import Death, Supervisor
 from planvec.workers.jobs import Job
 from planvec.workers.launch import Child
 from planvec.workers.messages import ChannelError, Frame
-from planvec.workers.signals import is_from_handler, undisturbed
-from planvec.workers.slab import NUM_SLOTS, Slab, Slot
+from planvec.workers.signals import undisturbed
+from planvec.workers.slab import Slab
 
 __all__ = ["DIFFERENT", "START_SECONDS", "Link"]
 
-_SMALL = 32 << 10
-"""A frame below this size fits into the socket's buffer, so sending it never waits for the worker."""
 START_SECONDS = 60.0
 """How long a process may take to make its object."""
 _STOPPED_SECONDS = 1.0
@@ -68,14 +56,6 @@ DIFFERENT = (
 _WAS_STOPPED = "had been stopped by a signal"
 
 
-class _Sent(NamedTuple):
-    """A job that was sent: under which ticket, and where in the slab its rows lie."""
-
-    ticket: int
-    slot: int
-    job: Job
-
-
 class Link:
     """A child process and the jobs that it was asked to do.
 
@@ -88,7 +68,6 @@ class Link:
         name: As given.
         lock: Held while anything here changes; the links of a pool share one.
         supervisor: Decides about the jobs of a process that is gone.
-        backlog: Jobs that any process of a pool may do; they share it.
         timeout: Seconds that one request may take before the process is killed, or None.
         max_rss: Bytes that the process may have in memory between two requests, or None.
         num_deaths: Deaths since this link last finished a job.
@@ -104,7 +83,6 @@ class Link:
         self.name = name
         self.lock = threading.RLock()
         self.supervisor = Supervisor()
-        self.backlog: deque[Job] = deque()
         self.timeout: float | None = None
         self.max_rss: int | None = None
         self.num_deaths = 0
@@ -115,29 +93,33 @@ class Link:
         self._factory = factory
         self._start_method = start_method
         self._fingerprint: bytes | None = None
-        self._tickets = 0
-        self._waiting: deque[Job] = deque()
-        self._sent: deque[_Sent] = deque()
+        self._talk = Conversation()
         self._starts_at = 0.0
         self._undecided: tuple[Callable[[list[Job]], None], list[Job]] | None = None
         self._is_deciding = False
         self._start()
+
+    def share(self, supervisor: Supervisor, lock: threading.RLock, backlog: deque[Job]) -> None:
+        """Be one of a pool.
+
+        Args:
+            supervisor: Of all its processes.
+            lock: For all of them.
+            backlog: Jobs that any of them may do.
+        """
+        self.supervisor, self.lock, self._talk.backlog = supervisor, lock, backlog
 
     # -- life ---------------------------------------------------------------------------------
 
     def _start(self) -> None:
         with undisturbed():  # a process that was started and not noted would be lost
             self._child = Child(self._factory, self._start_method, self.name)
-            self._free_slots = list(range(NUM_SLOTS))
-            self._slots: list[Slot] = []
-            self._progress: memoryview | None = None
-            self._midway = False
+            self._talk.begin(self._child.channel)
             self._is_outgrown = False
             self._weigh_at = self._look_at = 0.0
             self._stopped_before = False
             self.description: EnvDescription | None = None
             self.is_ready = False
-            self._since = time.monotonic()  # when it started, or began its present request
             self.generation += 1
             self._starts_at, self._is_gone = math.inf, False
 
@@ -156,7 +138,7 @@ class Link:
         with self.lock:
             if self.is_closed:
                 raise ClosedError(f"{self.name} was closed")
-            jobs = self._jobs()
+            jobs = self._talk.jobs()
             self._bury()
             try:
                 self.failure = None
@@ -198,12 +180,13 @@ class Link:
                 self.is_closed = self._is_gone = True
                 self.is_ready = False
                 self.generation += 1
-                if self._sent:
+                if self._talk.sent:
                     self._child.kill()
+                self._talk.is_open = False
                 self._child.channel.close()
                 undecided = [] if self._undecided is None else self._undecided[1]
                 self._undecided = None
-                for job in (*self._jobs(), *undecided, *self.backlog):
+                for job in (*self._talk.jobs(), *undecided, *self._talk.backlog):
                     job.fail(ClosedError(f"{self.name} was closed"))
 
     def reap(self, deadline: float) -> None:
@@ -233,23 +216,23 @@ class Link:
         if self._child.is_foreign:
             self._check_own()
         with self.lock:
-            if self._midway or self._undecided is not None:
+            if self._talk.is_midway or self._undecided is not None:
                 self._repair()
             if self.is_ready:
-                self._waiting.append(job)
+                self._talk.waiting.append(job)
                 self.send_waiting()
             elif self.is_closed:
                 job.fail(ClosedError(f"{self.name} was closed"))
             elif self.failure is not None:
                 job.fail(self.failure)
             else:
-                self._waiting.append(job)
+                self._talk.waiting.append(job)
 
     def _repair(self) -> None:
         """A signal handler that raised has left something half done: start over."""
         if self._undecided is not None and not self._is_deciding:
             self._decide()
-        if self._midway and not self._is_gone:
+        if self._talk.is_midway and not self._is_gone:
             self._put_down("stopped", "was interrupted in a message", is_own_fault=False)
 
     def filenos(self) -> tuple[int, ...]:
@@ -262,71 +245,37 @@ class Link:
 
     def send_waiting(self) -> None:
         """Send what waits, here and in the backlog, as far as there is room."""
-        if self._midway:
+        if self._talk.is_midway:
             self._repair()
-        while (queue := self._waiting or self.backlog) and self.is_ready and not self._is_outgrown:
-            job = queue[0]
-            if not job.is_wanted:
-                queue.popleft()
-                continue
-            slot = self._slots[self._free_slots[-1]] if self._free_slots and job.num_rows else None
-            if len(self._sent) >= NUM_SLOTS or (job.num_rows and slot is None):
-                return
-            try:
-                payload = job.write(slot)
-            except (pickle.PicklingError, TypeError, AttributeError, ValueError, OverflowError) as error:
-                if is_from_handler(error):
-                    raise
-                # Rows that cannot be sent must not stay in the way of the next ones.
-                queue.popleft()
-                job.fail(InvalidBatchError(f"{job.describe()}: cannot be sent ({error})"))
-                continue
-            if len(payload) > _SMALL and self._sent:
-                return  # the worker may be writing to us: neither side would read
-            self._send(job, payload, self._free_slots[-1] if slot is not None else 0, queue)
-
-    def _send(self, job: Job, payload: bytes, slot: int, queue: deque[Job]) -> None:
-        self._tickets += 1
-        frame = Frame(self._tickets, job.verb, slot, job.num_rows, payload)
-        if not self._sent:
-            self._since = time.monotonic()
-        self._midway = True
-        self._sent.append(_Sent(self._tickets, slot, job))
-        queue.popleft()
-        if job.num_rows:
-            self._free_slots.pop()
         try:
-            self._child.channel.send(frame)
-        except ChannelError:  # it had died before: whatever killed it, this job did not
-            self._crash(is_own_fault=len(self._sent) > 1)
-        self._midway = False
+            self._talk.send_waiting()
+        except ChannelError:  # it had died before: whatever killed it, the job that was being sent did not
+            self._crash(is_own_fault=len(self._talk.sent) > 1)
 
     def receive(self) -> None:
         """Read one answer, which is there, and send what waits for its room."""
+        talk = self._talk
         with self.lock:
             if self._is_gone:
                 return
-            if self._midway or self._undecided is not None or self._child.is_foreign:
+            if talk.is_midway or self._undecided is not None or self._child.is_foreign:
                 self._check_own()
                 self._repair()
                 if self._is_gone:
                     return
-            self._midway = True
             try:
-                frame = self._child.channel.receive()
+                job = talk.receive(self._greet)
             except ChannelError:
                 self._crash()
                 return
-            if frame is None:  # another thread was here first
-                self._midway = False
-            elif self.is_ready:
-                self._finish(frame)
-            else:
-                self._greet(frame)
-            self._midway = False
-            if self._is_outgrown and not self._sent and not self._is_gone:
+            except WrongTicketError:
+                self._put_down("crashes", "answered what it was not asked")
+                return
+            if job is not None:
+                self._note_done(job)
+            if self._is_outgrown and not talk.sent and not self._is_gone:
                 self._die("outgrown", f"took more memory than max_worker_rss={self.max_rss:,} bytes")
-            if self._waiting or self.backlog:
+            if talk.waiting or talk.backlog:
                 self.send_waiting()
 
     def _greet(self, frame: Frame) -> None:
@@ -350,45 +299,22 @@ class Link:
                 WorkerStartError(f"{self.name} was restarted and made another environment: {DIFFERENT}")
             )
             return
+        slab = None
         if isinstance(self.description, EnvDescription):
             slab = Slab(self.description, self._child.memory)
-            self._slots, self.capacity, self._progress = slab.slots, slab.capacity, slab.progress
+            self.capacity = slab.capacity
+        self._talk.open(slab)
         self.is_ready = True
         self.supervisor.num_failed_starts = 0
 
-    def _finish(self, frame: Frame) -> None:
-        ticket, slot_index, job = self._sent[0]
-        if frame.ticket != ticket:
-            self._put_down("crashes", "answered what it was not asked")
-            return
-        slot = self._slots[slot_index] if job.num_rows else None
-        self._since = time.monotonic()
-        if not job.is_done and job.is_wanted:
-            self._read(job, slot, frame)
-        self._sent.popleft()
-        if slot is not None:
-            self._free_slots.append(slot_index)
+    def _note_done(self, job: Job) -> None:
+        """Whatever it did before, it works; now and then, ask what it takes."""
         self.num_deaths = self.supervisor.num_idle_deaths = 0
-        if self.max_rss is not None and job.num_rows and self._since >= self._weigh_at:
-            self._weigh_at = self._since + _WEIGH_SECONDS
-            self._is_outgrown = self._child.memory_used() > self.max_rss
-
-    def _read(self, job: Job, slot: Slot | None, frame: Frame) -> None:
-        try:
-            if frame.verb == host.FAILED:
-                job.fail(pickle.loads(frame.payload).revive(job.first_row))
-            else:
-                job.read(slot, frame.payload)
-                job.finish()
-        except Exception as error:
-            if is_from_handler(error):
-                raise
-            job.fail(
-                EnvError(
-                    f"{job.describe()}: the answer cannot be read in this process "
-                    f"({type(error).__name__}: {error}); leave infos of such types out with info_keys="
-                )
-            )
+        now = self._talk.since
+        if self.max_rss is not None and job.num_rows and now >= self._weigh_at:
+            self._weigh_at = now + _WEIGH_SECONDS
+            if self._child.memory_used() > self.max_rss:
+                self._is_outgrown, self._talk.is_open = True, False
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -399,9 +325,9 @@ class Link:
         if self._is_gone:
             return self._starts_at - now if self._is_resting else math.inf
         if not self.is_ready:
-            return self._since + START_SECONDS - now
-        if self._sent and self.timeout is not None:
-            return self._since + self.timeout - now
+            return self._talk.since + START_SECONDS - now
+        if self._talk.sent and self.timeout is not None:
+            return self._talk.since + self.timeout - now
         return math.inf
 
     def tick(self, now: float) -> None:
@@ -410,13 +336,13 @@ class Link:
             with self.lock:
                 self._repair()
                 self._start_if_due(now)
-        elif not self._is_gone and (self._sent or not self.is_ready):
-            waited = now - self._since
+        elif not self._is_gone and (self._talk.sent or not self.is_ready):
+            waited = now - self._talk.since
             if not self.is_ready and waited >= START_SECONDS:
                 self.give_up_starting(START_SECONDS)
             elif self.timeout is not None and self.is_ready and waited >= self.timeout:
                 self._time_out(self.timeout)
-            elif waited >= _ABANDONED_SECONDS and self._sent and not self._sent[0].job.is_wanted:
+            elif waited >= _ABANDONED_SECONDS and self._works_for_nobody:
                 self._abandon()
             elif waited >= _STOPPED_SECONDS and now >= self._look_at:
                 self._look_at = now + _LOOK_SECONDS
@@ -433,10 +359,15 @@ class Link:
             death = Death("crashes", str(error), was_starting=True)
             self._settle(lambda jobs: self.supervisor.died(self, death, jobs))
 
+    @property
+    def _works_for_nobody(self) -> bool:
+        sent = self._talk.sent
+        return bool(sent) and not sent[0].job.is_wanted
+
     def _abandon(self) -> None:
         """The call that the process works for was interrupted, or has failed: others shall not wait."""
         with self.lock:
-            if not self._is_gone and self._sent and not self._sent[0].job.is_wanted:
+            if not self._is_gone and self._works_for_nobody:
                 self._put_down("stopped", "worked for nobody any more", is_own_fault=False)
 
     def _look_whether_stopped(self) -> None:
@@ -449,8 +380,8 @@ class Link:
     def _time_out(self, seconds: float) -> None:
         """Give up on the request at work: kill the process."""
         with self.lock:
-            is_answered = self._is_gone or not self._sent or self._child.channel.is_readable()
-            if is_answered or time.monotonic() - self._since < seconds:
+            is_answered = self._is_gone or not self._talk.sent or self._child.channel.is_readable()
+            if is_answered or time.monotonic() - self._talk.since < seconds:
                 return  # another thread was here first, or it has just answered
             if self._child.is_stopped():
                 self._put_down("stopped", _WAS_STOPPED)
@@ -502,15 +433,16 @@ class Link:
         what, job, row, step = f"{self.name} (pid {self.pid}) {how}", None, -1, 0
         if not self.is_ready:
             what += ", while its environment was made and tried with random actions"
-        elif self._sent:
-            ticket, _, at_work = self._sent[0]
+        elif self._talk.sent:
+            ticket, _, at_work = self._talk.sent[0]
             what += f" during the {at_work.describe()} (ticket {ticket})"
+            progress = self._talk.progress
             # A worker that had not begun it yet has died of something else.
-            has_begun = self._progress is None or self._progress[TICKET] == ticket
+            has_begun = progress is None or progress[TICKET] == ticket
             if is_own_fault and has_begun:
                 job = at_work
-                if self._progress is not None:
-                    row, step = self._progress[ROW], self._progress[STEP]
+                if progress is not None:
+                    row, step = progress[ROW], progress[STEP]
         is_foreign = kind != "timeouts" and self._child.was_killed
         death = Death(kind, what, job, row, step, not self.is_ready, is_foreign)
         self.num_deaths += 1
@@ -522,7 +454,7 @@ class Link:
 
     def _settle(self, decide: Callable[[list[Job]], None]) -> None:
         """End the process, and have it decided what becomes of its jobs."""
-        self._undecided = decide, self._jobs()
+        self._undecided = decide, self._talk.jobs()
         self._decide()
 
     def _decide(self) -> None:
@@ -543,16 +475,8 @@ class Link:
         self._is_gone = True
         self.is_ready = False
         self.generation += 1
-        self._sent.clear()
-        self._waiting.clear()
         self._let_go()
 
     def _let_go(self) -> None:
-        """End the process, and give its memory back: a view of the slab would keep it."""
-        self._slots, self._progress = [], None
+        self._talk.end()
         self._child.end()
-
-    def _jobs(self) -> list[Job]:
-        """All jobs that are not done, each once: an interrupted one may be in both queues."""
-        jobs = dict.fromkeys([*(sent.job for sent in self._sent), *self._waiting])
-        return [job for job in jobs if job.is_wanted]

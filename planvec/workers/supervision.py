@@ -66,7 +66,7 @@ class PoolSupervisor(Supervisor):
         self.base_state: Call | None = None
         self.lock = threading.RLock()  # one for all: a death in one worker gives work to another
         for process in processes:
-            process.lock, process.backlog, process.supervisor = self.lock, self._backlog, self
+            process.share(self, self.lock, self._backlog)
 
     def submit(self, process: Link, job: Job) -> None:
         """Ask a worker for a job; if it is just being replaced, whoever is free first does it."""
