@@ -145,7 +145,68 @@ class RowJob(Job):
         return f"{self.verb.decode()} of rows {self.first_row} to {self.first_row + self.num_rows - 1}"
 
 
-class StepJob(RowJob):
+class _SinkJob(RowJob):
+    """A job whose rows start at states, perhaps with seeds, and whose answer goes to a `Sink`.
+
+    Args:
+        given: Its rows.
+        first_row: Where they begin in the whole batch.
+        mask_errors: Whether rows that fail are flagged.
+        sink: Where the whole batch goes.
+    """
+
+    _given: Batch | RolloutPlan
+
+    def __init__(self, given: Batch | RolloutPlan, first_row: int, mask_errors: bool, sink: Sink) -> None:
+        super().__init__(first_row, len(given), mask_errors)
+        self._given = given
+        self._sink = sink
+
+    def keep(self) -> None:
+        self._given = self._given.copy()
+        for part in self.parts:
+            part.keep()
+
+    def _begin(self, slot: Slot | None, return_state: bool) -> Slot:
+        """Write what steps and rollouts have in common, and return its view."""
+        assert slot is not None
+        given, view = self._given, slot.first(self.num_rows)
+        view.has_seeds[0] = given.seeds is not None
+        view.return_state[0] = return_state
+        view.mask_errors[0] = self.mask_errors
+        if given.seeds is not None:
+            view.seeds[:] = given.seeds
+        if view.raw_states is not None:
+            view.raw_states[:] = space_arrays.raw(given.states)
+        return view
+
+    def read(self, slot: Slot | None, payload: bytes) -> None:
+        """Copy what a worker has found into the rows of the batch."""
+        assert slot is not None
+        out, rows = self._sink.get(), self.place
+        loose, view = Loose.unpack(payload), slot.first(self.num_rows)
+        found = view.outputs
+        if out.new_states is not None:
+            if view.raw_new_states is None:
+                out.new_states[rows] = loose.states
+            else:
+                space_arrays.raw(out.new_states[rows])[:] = view.raw_new_states
+        if isinstance(out.observations, (np.ndarray, list)):
+            listed = found.observations is None
+            out.observations[rows] = loose.observations if listed else found.observations
+        elif out.observations is not None:
+            target = space_arrays.take_rows(out.observations, rows)
+            space_arrays.copy_rows(found.observations, target)
+        out.rewards[rows] = found.rewards
+        out.terminated[rows] = found.terminated
+        out.truncated[rows] = found.truncated
+        out.num_steps[rows] = found.num_steps
+        self.columns = loose.columns or {}
+        for row, failure in (loose.errors or {}).items():
+            self.errors[self.first_row + row] = failure.revive(self.first_row)
+
+
+class StepJob(_SinkJob):
     """One chunk of `step_batch`.
 
     Args:
@@ -157,123 +218,53 @@ class StepJob(RowJob):
     """
 
     verb = b"step"
+    _given: Batch
 
     def __init__(
         self, batch: Batch, first_row: int, return_state: bool, mask_errors: bool, sink: Sink
     ) -> None:
-        super().__init__(first_row, len(batch), mask_errors)
-        self._batch = batch
+        super().__init__(batch, first_row, mask_errors, sink)
         self._return_state = return_state
-        self._sink = sink
 
     def _part(self, rows: slice) -> RowJob:
         first_row = self.first_row + rows.start
-        return StepJob(self._batch.part(rows), first_row, self._return_state, self.mask_errors, self._sink)
+        return StepJob(self._given.part(rows), first_row, self._return_state, self.mask_errors, self._sink)
 
     def action(self, row: int, step: int, space: gymnasium.Space[Any]) -> Any:
-        return space_arrays.list_rows(space, self._batch.part(slice(row, row + 1)).actions)[0]
-
-    def keep(self) -> None:
-        self._batch = self._batch.copy()
-        for part in self.parts:
-            part.keep()
+        return space_arrays.list_rows(space, self._given.part(slice(row, row + 1)).actions)[0]
 
     def write(self, slot: Slot | None) -> bytes:
-        assert slot is not None
-        batch, view = self._batch, slot.first(self.num_rows)
-        view.has_seeds[0] = batch.seeds is not None
-        view.return_state[0] = self._return_state
-        view.mask_errors[0] = self.mask_errors
+        batch, view = self._given, self._begin(slot, self._return_state)
         view.dt[:] = batch.dt
-        if batch.seeds is not None:
-            view.seeds[:] = batch.seeds
         if view.actions is not None:
             space_arrays.copy_rows(batch.actions, view.actions)
-        if view.raw_states is not None:
-            view.raw_states[:] = space_arrays.raw(batch.states)
-            if view.actions is not None:
+            if view.states is not None:
                 return b""
-        loose = Loose(
+        return Loose(
             states=batch.states if view.states is None else None,
             actions=batch.actions if view.actions is None else None,
-        )
-        return loose.pack()
-
-    def read(self, slot: Slot | None, payload: bytes) -> None:
-        _read_rows(self, self._sink.get(), slot, payload)
+        ).pack()
 
 
-def _read_rows(job: RowJob, out: Outputs, slot: Slot | None, payload: bytes) -> None:
-    """Copy what a worker has found into the rows of the batch."""
-    assert slot is not None
-    loose, view = Loose.unpack(payload), slot.first(job.num_rows)
-    rows, found = job.place, view.outputs
-    if out.new_states is not None:
-        if view.raw_new_states is None:
-            out.new_states[rows] = loose.states
-        else:
-            space_arrays.raw(out.new_states[rows])[:] = view.raw_new_states
-    if isinstance(out.observations, (np.ndarray, list)):
-        listed = found.observations is None
-        out.observations[rows] = loose.observations if listed else found.observations
-    elif out.observations is not None:
-        target = space_arrays.take_rows(out.observations, rows)
-        space_arrays.copy_rows(found.observations, target)
-    out.rewards[rows] = found.rewards
-    out.terminated[rows] = found.terminated
-    out.truncated[rows] = found.truncated
-    out.num_steps[rows] = found.num_steps
-    job.columns = loose.columns or {}
-    for row, failure in (loose.errors or {}).items():
-        job.errors[job.first_row + row] = failure.revive(job.first_row)
-
-
-class RolloutJob(RowJob):
-    """One chunk of `rollout_batch`.
-
-    Args:
-        plan: Its rows.
-        first_row: Where they begin in the whole batch.
-        mask_errors: Whether rows that fail are flagged.
-        sink: Where the whole batch goes.
-    """
+class RolloutJob(_SinkJob):
+    """One chunk of `rollout_batch`. Args: as `_SinkJob`."""
 
     verb = b"rollout"
-
-    def __init__(self, plan: RolloutPlan, first_row: int, mask_errors: bool, sink: Sink) -> None:
-        super().__init__(first_row, len(plan), mask_errors)
-        self._plan = plan
-        self._sink = sink
+    _given: RolloutPlan
 
     def _part(self, rows: slice) -> RowJob:
-        return RolloutJob(self._plan.part(rows), self.first_row + rows.start, self.mask_errors, self._sink)
+        return RolloutJob(self._given.part(rows), self.first_row + rows.start, self.mask_errors, self._sink)
 
     def action(self, row: int, step: int, space: gymnasium.Space[Any]) -> Any:
-        return next(itertools.islice(self._plan.sequences(space)(row), step, None), None)
-
-    def keep(self) -> None:
-        self._plan = self._plan.copy()
-        for part in self.parts:
-            part.keep()
+        return next(itertools.islice(self._given.sequences(space)(row), step, None), None)
 
     def write(self, slot: Slot | None) -> bytes:
-        assert slot is not None
-        plan, view = self._plan, slot.first(self.num_rows)
-        view.has_seeds[0] = plan.seeds is not None
-        view.return_state[0] = True
-        view.mask_errors[0] = self.mask_errors
-        if plan.seeds is not None:
-            view.seeds[:] = plan.seeds
-        if view.raw_states is not None:
-            view.raw_states[:] = space_arrays.raw(plan.states)
+        plan, view = self._given, self._begin(slot, return_state=True)
         loose = Loose(states=plan.states if view.states is None else None)
         if self.is_written_off:
             return loose.pack()
         options = RolloutOptions(plan.horizon, plan.actions, plan.seed, plan.first_row, plan.discount)
         return pickle.dumps((options, loose), protocol=5)
-
-    def read(self, slot: Slot | None, payload: bytes) -> None:
-        _read_rows(self, self._sink.get(), slot, payload)
 
 
 class ObserveJob(RowJob):
