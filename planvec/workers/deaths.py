@@ -34,6 +34,11 @@ class Death(NamedTuple):
     was_starting: bool = False
     was_killed: bool = False
 
+    @property
+    def was_late(self) -> bool:
+        """Whether its time was up: a pure row would take as long again."""
+        return self.kind == "timeouts"
+
 
 class Supervisor:
     """Decides what becomes of a process that is gone, and of its jobs. This one gives all up."""

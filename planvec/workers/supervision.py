@@ -121,7 +121,7 @@ class PoolSupervisor(Supervisor):
             if isinstance(job, RowJob) and job.parts:  # this was interrupted before, when it had been parted
                 self._backlog.extendleft(reversed(job.parts))
             elif job is not death.job:
-                self._send_again(job, death)
+                self._do_elsewhere(job, WorkerCrashedError(death.what))
             elif job.is_wanted:
                 self._judge(link, job, death)
         self._serve()
@@ -134,9 +134,7 @@ class PoolSupervisor(Supervisor):
         _log.error("%s; what was asked for is given up", error)
         link.failure = error
         self.num_failed_starts = self.num_idle_deaths = 0
-        for job in [*jobs, *self._backlog]:
-            job.fail_batch(error)
-        self._backlog.clear()
+        self._give_up(jobs, error)
 
     def _and_then(self, death: Death) -> str:
         if death.job is None or death.row < 0 or death.job.num_rows < 2:
@@ -153,16 +151,17 @@ class PoolSupervisor(Supervisor):
         if has_others:
             self._unreported.append(link)
             for job in reversed(jobs):
-                if job.is_pure:
-                    self._backlog.appendleft(job)
-                else:
-                    job.fail(error)
+                self._do_elsewhere(job, error)
             self._serve()
         else:
-            for job in [*jobs, *self._backlog]:
-                job.fail_batch(error)
-            self._backlog.clear()
+            self._give_up(jobs, error)
             self._unreported.clear()
+
+    def _give_up(self, jobs: list[Job], error: PlanvecError) -> None:
+        """Fail jobs, and all that wait for whoever is free."""
+        for job in [*jobs, *self._backlog]:
+            job.fail_batch(error)
+        self._backlog.clear()
 
     def _start_again(self, link: Link, pause: float) -> None:
         """Start a process anew, and give it the base state that all were given."""
@@ -177,33 +176,32 @@ class PoolSupervisor(Supervisor):
 
     # -- the rows -----------------------------------------------------------------------------
 
-    def _send_again(self, job: Job, death: Death) -> None:
-        """Have a job done that died with its worker."""
+    def _do_elsewhere(self, job: Job, error: PlanvecError) -> None:
+        """Have a job done that its worker will not do; if it cannot be done twice, fail it."""
         if job.is_pure:
             self._backlog.appendleft(job)
         else:
-            job.fail(WorkerCrashedError(death.what))
+            job.fail(error)
 
     def _judge(self, link: Link, job: Job, death: Death) -> None:
         """Find out whether the job at work was the cause, and what to do about it."""
         job.num_deaths += 1
-        is_late = death.kind == "timeouts"
         if not isinstance(job, RowJob):
-            if is_late or not job.is_pure or job.num_deaths > self._max_restarts:
+            if death.was_late or not job.is_pure or job.num_deaths > self._max_restarts:
                 job.fail(self._error(job, death))
             else:
                 self._stats.retries += 1
                 self._backlog.appendleft(job)
         elif job.is_written_off:
             self._try_whole(job, death)
-        elif is_late and not job.mask_errors:
+        elif death.was_late and not job.mask_errors:
             job.fail_batch(self._error(job, death))
         elif job.num_rows == 1:
             self._try_alone(link, job, death)
         elif 0 <= death.row < job.num_rows:
             for part in reversed(job.split(death.row, death.row + 1)):
                 if part.first_row == job.first_row + death.row:
-                    part.num_deaths = 0 if is_late else job.num_deaths
+                    part.num_deaths = 0 if death.was_late else job.num_deaths
                     self._try_alone(link, part, death._replace(row=0))
                 else:
                     self._backlog.appendleft(part)
@@ -212,8 +210,7 @@ class PoolSupervisor(Supervisor):
 
     def _try_alone(self, link: Link, job: RowJob, death: Death) -> None:
         """One row, which a worker has died over: try it again, or find it guilty."""
-        is_late = death.kind == "timeouts"
-        if job.num_deaths <= (0 if is_late else self._max_restarts):
+        if job.num_deaths <= (0 if death.was_late else self._max_restarts):
             self._stats.retries += 1
             if job.num_deaths < 2:
                 self._backlog.appendleft(job)
@@ -242,7 +239,7 @@ class PoolSupervisor(Supervisor):
             self._backlog.appendleft(half)
 
     def _error(self, job: Job, death: Death) -> PlanvecError:
-        make = WorkerTimeoutError if death.kind == "timeouts" else WorkerCrashedError
+        make = WorkerTimeoutError if death.was_late else WorkerCrashedError
         what, row, action = death.what, None, None
         if isinstance(job, RowJob) and 0 <= death.row < job.num_rows:
             assert self.action_space is not None
