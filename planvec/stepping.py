@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,6 +19,7 @@ from planvec import space_arrays
 from planvec.arrays import Batch
 from planvec.codecs.base import Outcome, Rows, StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
+from planvec.found import Found
 from planvec.infos import Columns, stack_columns
 from planvec.outputs import Errors, Outputs
 from planvec.rollouts import RolloutPlan
@@ -110,7 +111,7 @@ class RowStepper:
 
         with self.lock:
             self.progress[ROW] = -1
-            found = _Found(self._codec.load(batch.states), want_values=out.new_states is not None)
+            found = Found(self._codec.load(batch.states), want_values=out.new_states is not None)
             self._run(found, step_from, errors)
             self.progress[ROW] = -1
         try:
@@ -128,7 +129,7 @@ class RowStepper:
             self.write_off(batch.states, out, list(errors))
         return infos
 
-    def _run(self, found: _Found, run_from: Callable[[int], None], errors: Errors | None) -> None:
+    def _run(self, found: Found, run_from: Callable[[int], None], errors: Errors | None) -> None:
         """Run over all rows; where errors are masked, go on behind each row that raised."""
         start = 0
         while True:
@@ -142,7 +143,7 @@ class RowStepper:
                 found.skip(error.row, space_arrays.blank(self._observation_space))
                 start = error.row + 1
 
-    def _write(self, found: _Found, out: Outputs, errors: Errors | None) -> None:
+    def _write(self, found: Found, out: Outputs, errors: Errors | None) -> None:
         """Fill `out`; where errors are masked, leave out what does not fit."""
         try:
             found.write(self._codec, self._observation_space, out)
@@ -158,9 +159,9 @@ class RowStepper:
             found.write(self._codec, self._observation_space, out)
 
     def _step_each(
-        self, found: _Found, start: int, actions: list[Any], repeats: list[int], seeds: list[int] | None
+        self, found: Found, start: int, actions: list[Any], repeats: list[int], seeds: list[int] | None
     ) -> None:
-        """The stepping loop. Columns of Python lists go in and come out: see `_Found`."""
+        """The stepping loop. Columns of Python lists go in and come out: see `Found`."""
         codec, fresh, keys, progress = self._codec, self._codec.fresh_results, self._info_keys, self.progress
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else _without_info(codec.step)
@@ -210,7 +211,7 @@ class RowStepper:
             return
         with self.lock:
             self.progress[ROW] = -1
-            found = _Found(self._codec.load(plan.states), want_values=True)
+            found = Found(self._codec.load(plan.states), want_values=True)
             sequences = plan.sequences(self._action_space)
             self._run(found, lambda start: self._roll_each(found, start, plan, sequences), errors)
             self.progress[ROW] = -1
@@ -219,7 +220,7 @@ class RowStepper:
             self.write_off(plan.states, out, list(errors))
 
     def _roll_each(
-        self, found: _Found, start: int, plan: RolloutPlan, sequences: Callable[[int], Iterable[Any]]
+        self, found: Found, start: int, plan: RolloutPlan, sequences: Callable[[int], Iterable[Any]]
     ) -> None:
         """The rollout loop: as `_step_each`, with the states in between left where they are."""
         codec, fresh, progress = self._codec, self._codec.fresh_results, self.progress
@@ -317,85 +318,6 @@ def _without_info(step: Callable[[Any], Outcome]) -> Callable[[Any], Outcome]:
     """The same step, for those who do not look at its info; see `StateCodec.step`."""
     found: Callable[[Any], Outcome] = getattr(step, "without_info", step)
     return found
-
-
-class _Found:
-    """What stepping a batch has found so far, column by column.
-
-    Columns of Python objects are turned into arrays once per batch: reading and writing array
-    elements one by one would cost as much as a step of a small environment.
-    """
-
-    def __init__(self, before: Rows, want_values: bool) -> None:
-        self.before = before
-        self.want_values = want_values
-        self.values: list[Any] = []
-        self.observations: list[Any] = []
-        self.rewards: list[Any] = []
-        self.terminated: list[bool] = []
-        self.truncated: list[bool] = []
-        self.num_steps: list[int] = []
-        self.infos: list[dict[str, Any] | None] = []
-
-    def stay(self, row: int, observation: Any) -> None:
-        """An ended row stays where it is."""
-        self.values.append(self.before.values[row])
-        self.observations.append(own_copy(observation))
-        self.rewards.append(0.0)
-        self.terminated.append(self.before.terminated[row])
-        self.truncated.append(self.before.truncated[row])
-        self.num_steps.append(0)
-        self.infos.append(None)
-
-    def skip(self, row: int, blank: Any) -> None:
-        """Hold the place of a row that raised, perhaps in the midst of its columns."""
-        columns: tuple[list[Any], ...] = (
-            self.values,
-            self.observations,
-            self.rewards,
-            self.terminated,
-            self.truncated,
-            self.num_steps,
-            self.infos,
-        )
-        for column in columns:
-            del column[row:]
-        self.stay(row, blank)
-
-    def unfit(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
-        """The rows that cannot be written, and why."""
-        scratch = space_arrays.empty_rows(space, 1)
-        for row, (observation, reward) in enumerate(zip(self.observations, self.rewards, strict=True)):
-            try:
-                space_arrays.stack_rows(space, [observation], scratch)
-                _check_rewards([reward])
-            except EnvError as error:
-                yield row, EnvError(error.detail, row=row)
-
-    def after(self) -> Rows:
-        """The states that were reached."""
-        elapsed = [before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)]
-        return Rows(self.values, elapsed, self.terminated, self.truncated)
-
-    def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
-        """Fill `out`."""
-        if out.observations is not None:
-            space_arrays.stack_rows(space, self.observations, out.observations)
-        if out.new_states is not None:
-            codec.dump(self.after(), out.new_states)
-        try:
-            out.rewards[:] = self.rewards
-        except (TypeError, ValueError):
-            _check_rewards(self.rewards)
-            raise
-        out.terminated[:], out.truncated[:] = self.terminated, self.truncated
-        out.num_steps[:] = self.num_steps
-
-
-def _check_rewards(rewards: list[Any]) -> None:
-    for row, reward in enumerate(rewards):
-        if np.ndim(reward) or not np.can_cast(np.asarray(reward).dtype, np.float64):
-            raise EnvError(f"reward: expected a number, got {reward!r}", row=row)
 
 
 def _ignores_interrupts() -> bool:

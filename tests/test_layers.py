@@ -26,6 +26,7 @@ LEVELS = {
     "codecs": 2,
     # 3: the stepping loop
     "outputs": 3,
+    "found": 3,
     "stepping": 3,
     "plan_env": 3,
     # 4: processes
@@ -54,6 +55,8 @@ PEERS = {
     ("transitions", "space_arrays"),
     ("rollouts", "arrays"),
     ("rollouts", "random_actions"),
+    ("found", "outputs"),
+    ("stepping", "found"),
     ("stepping", "outputs"),
     ("plan_env", "stepping"),
     ("batch_env", "in_process"),
