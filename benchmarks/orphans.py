@@ -17,7 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
+
+from planvec.workers.procfs import descendants
 
 SECONDS = 2.0
 PARENT = """
@@ -50,25 +51,13 @@ signal.pause()
 """
 
 
-def family(pid: int) -> set[int]:
-    """All processes below one."""
-    found: set[int] = set()
-    pending = [pid]
-    while pending:
-        for task in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-            pids = {int(child) for child in task.read_text().split()}
-            pending += pids - found
-            found |= pids
-    return found
-
-
 def kill_one(method: str, what: str) -> tuple[int, float, int]:
     """How many processes a parent had, how long the last one lived on, and how many outlived `SECONDS`."""
     code = PARENT.format(method=method, what=what)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "ready\n"
-        pids = family(parent.pid)
+        pids = descendants(parent.pid)
         handles = {os.pidfd_open(pid): pid for pid in pids}
         parent.kill()
         started = time.monotonic()

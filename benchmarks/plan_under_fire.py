@@ -20,15 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from planvec.workers import procfs
+
 
 def workers_of(pid: int) -> list[int]:
     """The worker processes below one."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(int(child))
-    return found
+    return [child for child in procfs.children(pid) if "spawn_main" in procfs.command(child)]
 
 
 def plan(command: list[str], out: Path, every: float | None, max_kills: float) -> tuple[str, int, float]:

@@ -37,6 +37,7 @@ import gymnasium
 import numpy as np
 
 import planvec
+from planvec.workers import procfs
 
 SIGNALS = {
     signal.SIGKILL: 60,
@@ -227,11 +228,11 @@ class Saboteur(threading.Thread):
         pid = worker.pid
         if any(pid == struck for _, struck, _, _ in self.waiting):
             return  # it has its fault already
+        if procfs.state(pid) in ("", "Z"):
+            return  # it is dead already
         try:
-            if ") Z " in Path(f"/proc/{pid}/stat").read_text():
-                return  # it is dead already
             os.kill(pid, kind)
-        except (FileNotFoundError, ProcessLookupError):
+        except ProcessLookupError:
             return
         name = ("starting, " if not worker.is_ready else "") + signal.Signals(kind).name
         score.faults[name] += 1
@@ -285,18 +286,13 @@ class Session:
 def left_over() -> list[str]:
     """Processes and shared memory that should be gone."""
     found = []
-    pending = [os.getpid()]
-    while pending:
-        parent = pending.pop()
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                for pid in task.read_text().split():
-                    pending.append(int(pid))
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    # multiprocessing's own helpers, which end with this process; not what they started
-                    is_helper = "resource_tracker" in command or "forkserver import main" in command
-                    if not is_helper or parent != os.getpid():
-                        found.append(f"process {pid}: {command[:80]}")
+    own = procfs.children(os.getpid())
+    for pid in procfs.descendants(os.getpid()):
+        command = procfs.command(pid)
+        # multiprocessing's own helpers, which end with this process; not what they started
+        is_helper = "resource_tracker" in command or "forkserver import main" in command
+        if procfs.exists(pid) and not (is_helper and pid in own):
+            found.append(f"process {pid}: {command[:80]}")
     for file in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             if "memfd:planvec" in os.readlink(file):

@@ -7,17 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import descendants
 
 from planvec import check
-from planvec.workers import external_process
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+from planvec.workers import external_process, procfs
 
 
 def _workers() -> dict[int, str]:
@@ -26,8 +18,8 @@ def _workers() -> dict[int, str]:
     Workers of the fork server have its command line, but another parent.
     """
     helpers = ("resource_tracker", "forkserver")
-    direct = {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-    commands = {pid: _command(pid) for pid in descendants(os.getpid())}
+    direct = procfs.children(os.getpid())
+    commands = {pid: procfs.command(pid) for pid in procfs.descendants(os.getpid())}
     return {
         pid: command
         for pid, command in commands.items()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from planvec.workers import procfs
+
 PARENT = """
 import os, signal, sys, threading
 import numpy as np, planvec
@@ -55,27 +57,9 @@ def wait_until_dead(pids: list[int], seconds: float) -> list[int]:
 
 def is_zombie_or_gone(pid: int) -> bool:
     """Whether a process runs no more."""
-    try:
-        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return procfs.state(pid) in ("", "Z")
 
 
 def is_gone(pid: int) -> bool:
     """Whether not even a zombie is left of a process."""
-    return not Path(f"/proc/{pid}").exists()
-
-
-def descendants(pid: int) -> set[int]:
-    """Processes below one, by the kernel's own list."""
-    found: set[int] = set()
-    pending = [pid]
-    while pending:
-        for task in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-            try:
-                pids = {int(child) for child in task.read_text().split()}
-            except FileNotFoundError:
-                continue
-            pending += pids - found
-            found |= pids
-    return found
+    return not procfs.exists(pid)

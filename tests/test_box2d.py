@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -21,6 +21,7 @@ from planvec.codecs.box2d_world import WorldMemory
 from planvec.codecs.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec
 from planvec.errors import UnsupportedEnvError
+from planvec.workers import procfs
 
 VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "lander": ("LunarLander-v3", {}, 120),
@@ -218,7 +219,7 @@ def test_resets_do_not_use_up_memory() -> None:
                 env.reset(seed=100 * round_ + seed)
                 for _ in range(3):
                     env.step(2)
-            sizes.append(_resident_bytes())
+            sizes.append(procfs.bytes_used(os.getpid()))
         assert sizes[2] - sizes[1] < 2**21
 
 
@@ -230,12 +231,8 @@ def test_restoring_does_not_use_up_memory() -> None:
         for _ in range(3):
             for _ in range(5):
                 env.step_batch(np.full(4, 2), states, dt=100, return_state=False)
-            sizes.append(_resident_bytes())
+            sizes.append(procfs.bytes_used(os.getpid()))
         assert sizes[2] - sizes[1] < 2**21
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def test_states_survive_a_reset_behind_our_back() -> None:

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from faulty import ARMED, Faulty, fault
 from processes import (
-    descendants,
     is_gone,
     is_zombie_or_gone,
     parent_code,
@@ -30,6 +29,7 @@ from processes import (
 
 import planvec
 from planvec import ExternalProcess
+from planvec.workers import procfs
 
 METHODS = ["spawn", "forkserver", "fork"]
 ROOT = Path(planvec.__file__).parent
@@ -148,7 +148,7 @@ HUNG = "promise = env.step_batch(np.full(2, fault('hang_in_c')), state, blocking
 @pytest.mark.parametrize("rest", ["signal.pause()", BUSY, HUNG], ids=["idle", "busy", "hung"])
 def test_a_killed_parent_leaves_no_process(method: str, rest: str) -> None:
     parent, pids = run_parent(method, rest)
-    family = descendants(parent.pid)
+    family = set(procfs.descendants(parent.pid))
     assert set(pids) <= family
     parent.kill()
     parent.communicate()
@@ -188,7 +188,7 @@ def test_ctrl_c_at_a_terminal_gives_one_traceback_and_ends_the_workers(
     while not re.search(rb"\d+ \d+\r\n", shown):
         shown += os.read(terminal, 1000)
     pids = [int(word) for word in shown.split()]
-    while not _is_asleep(pid):
+    while procfs.state(pid) != "S":
         time.sleep(0.01)
     os.write(terminal, b"\x03")
     while True:
@@ -206,10 +206,6 @@ def test_ctrl_c_at_a_terminal_gives_one_traceback_and_ends_the_workers(
     assert text.count("Traceback (most recent call last)") == 1, text
     assert text.rstrip().endswith("KeyboardInterrupt"), text
     assert wait_until_dead(pids, 2.0) == []
-
-
-def _is_asleep(pid: int) -> bool:
-    return ") S " in Path(f"/proc/{pid}/stat").read_text()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -397,7 +393,7 @@ def test_no_socket_memory_or_file_can_be_opened_by_another_user(method: str) -> 
     parent, _ = run_parent(method, rest)
     try:
         listeners = _listeners()
-        for pid in {parent.pid, *descendants(parent.pid)}:
+        for pid in [parent.pid, *procfs.descendants(parent.pid)]:
             for file in Path(f"/proc/{pid}/fd").iterdir():
                 target = os.readlink(file)
                 inode = re.fullmatch(r"socket:\[(\d+)\]", target)

@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
-from planvec.workers import slab
+from planvec.workers import procfs, slab
 
 METHODS = ["spawn", "forkserver", "fork"]
 
@@ -160,9 +160,7 @@ def test_an_idle_pool_uses_no_cpu() -> None:
         env.step_batch(np.zeros(8, int))
         asleep = set()
         while len(asleep) < 2:  # each worker looks for some microseconds, then sleeps on its channel
-            asleep |= {
-                worker.pid for worker in env.workers if ") S " in Path(f"/proc/{worker.pid}/stat").read_text()
-            }
+            asleep |= {worker.pid for worker in env.workers if procfs.state(worker.pid) == "S"}
         before = [used(worker.pid or 0) for worker in env.workers]
         with ExternalProcess(Counter, start_method="spawn") as other:  # takes a while by itself
             other.call("add", 1).result()

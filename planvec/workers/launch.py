@@ -11,14 +11,13 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import DupFd
-from pathlib import Path
 from typing import Any
 
 from planvec.errors import WorkerStartError
-from planvec.workers import host
+from planvec.workers import host, procfs
 from planvec.workers.messages import Channel, close_parent_channels
 from planvec.workers.signals import is_from_handler, undisturbed
 from planvec.workers.slab import open_memory
@@ -28,7 +27,6 @@ __all__ = ["GRACE_SECONDS", "Child"]
 GRACE_SECONDS = 1.0
 """How long a child may take to end by itself."""
 _STALL_SECONDS = 10.0
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _starting = threading.Lock()
 
 
@@ -191,11 +189,11 @@ class Child:
 
     def is_stopped(self) -> bool:
         """Whether somebody has stopped the process (SIGSTOP); False where that cannot be told."""
-        return _field_of(self.pid, "stat", lambda text: text.rpartition(")")[2].split()[0]) == "T"
+        return procfs.state(self.pid) == "T"
 
     def memory_used(self) -> int:
         """Bytes that the process has in memory; 0 where that cannot be told."""
-        return int(_field_of(self.pid, "statm", lambda text: text.split()[1]) or 0) * _PAGE
+        return procfs.bytes_used(self.pid)
 
     def kill(self) -> None:
         """Kill the process at once, and what it has started."""
@@ -239,32 +237,11 @@ def _has_ended(handle: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def _field_of(pid: int, name: str, find: Callable[[str], str]) -> str:
-    """Something out of a file that Linux has about a process; empty where it has none."""
-    try:
-        return find(Path(f"/proc/{pid}/{name}").read_text())
-    except (OSError, IndexError):
-        return ""
-
-
-def _descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have, where Linux tells."""
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        for task in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                pids = [int(child) for child in task.read_text().split()]
-                found += pids
-                pending += pids
-    return found
-
-
 def _kill(process: Any, handle: int) -> None:
     """Kill a process and all below it, those in groups of their own, too."""
     if _has_ended(handle, 0.0):
         return
-    for pid in [*_descendants(process.pid), process.pid]:
+    for pid in [*procfs.descendants(process.pid), process.pid]:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
@@ -278,7 +255,7 @@ def _kill_group(pid: int, handle: int) -> None:
     try:
         signal.pidfd_send_signal(handle, 0)
     except (OSError, AttributeError):  # it was waited for
-        if Path(f"/proc/{pid}").exists():
+        if procfs.exists(pid):
             return
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
