@@ -82,6 +82,11 @@ class BatchEnv:
         return self._description.state_format.dtype
 
     @property
+    def is_stochastic(self) -> bool:
+        """False only where it is known that a step has one outcome, whatever its seed."""
+        return self._description.is_stochastic
+
+    @property
     def spec(self) -> EnvSpec | None:
         """Gymnasium's spec of the environment."""
         return self._description.spec

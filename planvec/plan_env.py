@@ -52,6 +52,7 @@ class EnvDescription:
     metadata: dict[str, Any]
     base_state: Any
     fingerprint: bytes
+    is_stochastic: bool
 
 
 class PlanEnv:
@@ -121,6 +122,11 @@ class PlanEnv:
         return self.codec.format.dtype
 
     @property
+    def is_stochastic(self) -> bool:
+        """False only where it is known that a step has one outcome, whatever its seed."""
+        return self.codec.stochastic
+
+    @property
     def spec(self) -> EnvSpec | None:
         """Gymnasium's spec of the environment."""
         return self._env.spec
@@ -136,6 +142,7 @@ class PlanEnv:
             dict(self._env.metadata),
             self._state,
             self.codec.fingerprint,
+            self.is_stochastic,
         )
 
     # -- the base state -----------------------------------------------------------------------

@@ -13,15 +13,19 @@ class SavedState:
 
     Attributes:
         origin: Which kind of environment and codec saved it; a state is only restored into the same.
+        place: Its bytes but for the random generator, where that is saved apart at their end: equal for
+            states that differ in nothing but what chance will bring.
     """
 
-    __slots__ = ("_data", "origin")
+    __slots__ = ("_data", "_generator_size", "origin")
 
     _data: bytes
+    _generator_size: int
     origin: str
 
-    def __init__(self, data: bytes, origin: str) -> None:
+    def __init__(self, data: bytes, origin: str, generator_size: int = 0) -> None:
         object.__setattr__(self, "_data", bytes(data))
+        object.__setattr__(self, "_generator_size", generator_size)
         object.__setattr__(self, "origin", origin)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -29,6 +33,11 @@ class SavedState:
 
     def __bytes__(self) -> bytes:
         return self._data
+
+    @property
+    def place(self) -> bytes:
+        """See the attributes."""
+        return self._data[: len(self._data) - self._generator_size]
 
     @property
     def nbytes(self) -> int:
@@ -43,8 +52,8 @@ class SavedState:
     def __hash__(self) -> int:
         return hash(self._data)
 
-    def __reduce__(self) -> tuple[type[SavedState], tuple[bytes, str]]:
-        return SavedState, (self._data, self.origin)
+    def __reduce__(self) -> tuple[type[SavedState], tuple[bytes, str, int]]:
+        return SavedState, (self._data, self.origin, self._generator_size)
 
     def __repr__(self) -> str:
         return f"<SavedState of {self.origin}, {self.nbytes} bytes>"

@@ -120,6 +120,11 @@ class BatchStepper(Protocol):
         """The dtype of one state."""
         ...
 
+    @property
+    def is_stochastic(self) -> bool:
+        """False only where it is known that a step has one outcome, whatever its seed."""
+        ...
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         """Start an episode; its state becomes the base state."""
         ...

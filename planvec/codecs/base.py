@@ -37,10 +37,12 @@ class _Fields:
         dtype: A structured dtype with the fields that are saved, or None where the size of a value
             varies: such values are pickled, and must then be plain data that nothing else changes.
         draws: Whether stepping draws from `env.np_random`; its generator is then part of the state.
+        stochastic: Whether what is drawn may change what a step leads to; None: as `draws`.
     """
 
     dtype: np.dtype[Any] | None = None
     draws: bool = True
+    stochastic: bool | None = None
 
     def _names(self) -> tuple[str, ...]:
         return (self.dtype.names or ()) if self.dtype is not None else ()
@@ -187,6 +189,7 @@ class StateCodec(ABC):
         format: The dtype of one state, and which environment and codec it belongs to.
         time_limit: Steps after which an episode is truncated, where `step` does not count them
             itself; else None.
+        stochastic: False only where it is known that a step has one outcome, whatever is drawn.
         fresh_results: Whether every step returns new observations and infos, as Gymnasium asks;
             else they are copied before the next step.
         fingerprint: Equal for environments that behave alike, as far as was looked.
@@ -200,6 +203,7 @@ class StateCodec(ABC):
 
     format: StateFormat
     time_limit: int | None = None
+    stochastic: bool = True
     fresh_results: bool = False
     fingerprint: bytes = b""
     how: str = ""

@@ -108,7 +108,11 @@ class StackCodec(StateCodec):
         self.step: Callable[[Any], Outcome] = stepped.step
         inner = layers_of(stepped)
         self._wrappers = list(zip(inner, wrapper_codecs[: len(inner)], strict=True))
-        self._draws = any(layer.draws for layer in (codec, *wrapper_codecs))
+        layers = (codec, *wrapper_codecs)
+        self._draws = any(layer.draws for layer in layers)
+        self.stochastic = any(
+            layer.draws if layer.stochastic is None else layer.stochastic for layer in layers
+        )
         self._carried: Any = None
 
         self._parts: list[Any] = [codec]
@@ -128,6 +132,7 @@ class StackCodec(StateCodec):
         if self._carries:
             self._parts.append(_ObservationPart(env.observation_space))
             setters.append(self._set_carried)
+        self._generator_at = 1 if self._draws else None
         self._bind(setters, getters)
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
@@ -211,9 +216,7 @@ class StackCodec(StateCodec):
 
     def load(self, states: NDArray[Any]) -> Rows:
         if not self._is_fixed:
-            saved = [pickle.loads(bytes(state)) for state in states]
-            columns = [list(column) for column in zip(*saved, strict=True)]
-            return Rows(*columns) if columns else Rows([], [], [], [])
+            return self._load_saved(states)
         if self._single:
             values = self._codec.unpack(states)
         else:
@@ -226,8 +229,7 @@ class StackCodec(StateCodec):
         if not len(out):
             return
         if not self._is_fixed:
-            for row, saved in enumerate(zip(*rows, strict=True)):
-                out[row] = SavedState(pickle.dumps(saved, protocol=5), self.format.origin)
+            self._dump_saved(rows, out)
             return
         if self._single:
             self._codec.pack(rows.values, out)
@@ -238,6 +240,36 @@ class StackCodec(StateCodec):
             out["elapsed_steps"] = rows.elapsed
         out["terminated"] = rows.terminated
         out["truncated"] = rows.truncated
+
+    # States of variable size are a pickle, and behind it the generator where there is one: a search tells
+    # places apart by what stands before it.
+
+    def _load_saved(self, states: NDArray[Any]) -> Rows:
+        saved = [pickle.loads(bytes(state)) for state in states]
+        columns = [list(column) for column in zip(*saved, strict=True)]
+        if not columns:
+            return Rows([], [], [], [])
+        if self._generator_at is not None:
+            size = generator.GENERATOR.itemsize
+            tails = b"".join([bytes(state)[-size:] for state in states])
+            found = generator.unpack_generators(np.frombuffer(tails, generator.GENERATOR))
+            at = self._generator_at
+            columns[0] = [
+                (*value[:at], state, *value[at:]) for value, state in zip(columns[0], found, strict=True)
+            ]
+        return Rows(*columns)
+
+    def _dump_saved(self, rows: Rows, out: NDArray[Any]) -> None:
+        at, values, tails, size = self._generator_at, rows.values, [b""] * len(out), 0
+        if at is not None:
+            records = np.zeros(len(out), generator.GENERATOR)
+            generator.pack_generators([value[at] for value in values], records)
+            values = [(*value[:at], *value[at + 1 :]) for value in values]
+            size = records.itemsize
+            tails = [record.tobytes() for record in records]
+        columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)
+        for row, (saved, tail) in enumerate(zip(columns, tails, strict=True)):
+            out[row] = SavedState(pickle.dumps(saved, protocol=5) + tail, self.format.origin, size)
 
 
 def _peel(env: Env) -> tuple[int | None, Env]:

@@ -26,6 +26,9 @@ class GridCodec(Codec):
     dtype = np.dtype([("cell", "<i8"), ("last_action", "i1")])
     constants = ("P",)
 
+    def __init__(self, env: Any) -> None:
+        self.stochastic = _is_stochastic(env)
+
     def get(self, env: Any) -> Any:
         return env.s, _NONE if env.lastaction is None else env.lastaction
 
@@ -42,6 +45,9 @@ class TaxiCodec(Codec):
 
     constants = ("P", "fickle_passenger", "fickle_probability")
     dtype = np.dtype([("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")])
+
+    def __init__(self, env: Any) -> None:
+        self.stochastic = _is_stochastic(env) or env.fickle_passenger
 
     def get(self, env: Any) -> Any:
         last_action = _NONE if env.lastaction is None else env.lastaction
@@ -80,6 +86,15 @@ class BlackjackCodec(Codec):
 
     def observe(self, env: Any) -> Any:
         return env._get_obs()
+
+
+def _is_stochastic(env: Any) -> bool:
+    """Whether any action has more than one outcome; a number is drawn in any case."""
+    return any(
+        sum(probability > 0 for probability, *_ in outcomes) > 1
+        for actions in env.P.values()
+        for outcomes in actions.values()
+    )
 
 
 CODECS: dict[type, type[Codec]] = {
