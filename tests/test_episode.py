@@ -21,18 +21,31 @@ QUICK = planvec.Swarm(num_walkers=16, horizon=12, dt=(1, 3))
 class Sampled:
     """A planner that takes any action: for spaces that the swarm does not know."""
 
-    def plan(
-        self, env: Any, state: Any = None, *, seed: Any = None, previous: Any = None, callback: Any = None
-    ) -> Plan:
+    def plan(self, env: Any, state: Any = None, *, seed: int, **_: Any) -> Plan:
         env.action_space.seed(seed % 2**32)
         nothing = np.zeros(0, np.int64)
-        action = env.action_space.sample()
-        return Plan(action, nothing, nothing, nothing * 1.0, nothing, nothing, 0.0, 1, 7, 0.0, "horizon")
+        return Plan(
+            action=env.action_space.sample(),
+            value=0.0,
+            root_actions=nothing,
+            visit_counts=nothing,
+            action_values=nothing * 1.0,
+            standard_errors=nothing * 1.0,
+            best_actions=nothing,
+            best_num_steps=nothing,
+            best_return=0.0,
+            depth_histogram=nothing,
+            num_simulations=1,
+            num_env_steps=7,
+            elapsed=0.0,
+            stop_reason="horizon",
+            search=None,
+        )
 
 
-def play(env_id: str, **kwargs: Any) -> planvec.Episode:
+def play(env_id: str, planner: planvec.Planner = QUICK, **kwargs: Any) -> planvec.Episode:
     with planvec.PlanEnv(env_id) as env:
-        return planvec.run_episode(env, QUICK, **kwargs)
+        return planvec.run_episode(env, planner, **kwargs)
 
 
 def equal(one: planvec.Episode, other: planvec.Episode) -> bool:
@@ -99,6 +112,17 @@ def test_a_dry_lake_is_crossed(seed: int) -> None:
 
 def test_the_pendulum_is_swung_up() -> None:
     assert play("Pendulum-v1", seed=0).total_return > -400
+
+
+def test_an_episode_follows_one_wave_to_its_end() -> None:
+    wave = planvec.SwarmWave()
+    played = play("CartPole-v1", wave, seed=0)
+    with planvec.PlanEnv("CartPole-v1") as env:
+        seed = int(np.random.SeedSequence(0).spawn(1)[0].generate_state(1, np.uint64)[0])
+        planned = wave.plan(env, env.reset(seed=0).state, seed=seed)
+    assert np.array_equal(played.actions, np.repeat(planned.best_actions, planned.best_num_steps))
+    assert played.total_return == planned.best_return
+    assert played.num_env_steps == planned.num_env_steps + played.num_steps - 1
 
 
 def test_the_callback_sees_every_step_and_ends_the_episode() -> None:

@@ -1,8 +1,9 @@
-"""The swarm planner: its rules one by one, and that it solves what it should."""
+"""The swarm and the wave: their rules one by one, and that they solve what they should."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,17 +14,21 @@ import pytest
 from gymnasium import spaces
 
 import planvec
-from planvec.planners.distance import Features, observation_features
+from planvec.planners.cloning import clone_sources, elites, pick, relativize
+from planvec.planners.distance import observation_features
+from planvec.planners.lineage import Lineage
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import mean_action, tally, winner
-from planvec.planners.swarm import clone_sources, relativize
-from planvec.planners.walkers import Lineage, Walkers
+from planvec.planners.root_actions import mean_action, standard_errors, tally, winner
+from planvec.planners.samplers import NormalDt, draw_dt
+from planvec.planners.swarm import SwarmPlanner
+from planvec.planners.walkers import Walkers
 from planvec.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, horizon=8, dt=(1, 4))
+WAVE = planvec.SwarmWave(num_walkers=16, horizon=40, dt=(1, 4))
 
 
-def plan(env_id: str, planner: planvec.Swarm = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
+def plan(env_id: str, planner: SwarmPlanner = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
     with planvec.PlanEnv(env_id, **kwargs) as env:
         return planner.plan(env, env.reset(seed=0).state, seed=seed)
 
@@ -33,21 +38,36 @@ def walkers(
 ) -> Walkers:
     count = len(returns)
     return Walkers(
+        start=np.arange(1),
         states=np.arange(count) if states is None else states,
-        features=Features(np.arange(count)[:, None] * 1.0, np.arange(count)[:, None]),
         returns=np.array(returns, float),
         num_steps=np.array(num_steps),
-        root_actions=np.arange(count) % 3,
+        tips=np.arange(count) + 1,
         terminated=np.array(terminated),
         truncated=np.zeros(count, bool),
+        lineage=Lineage(spaces.Discrete(3), count),
     )
 
 
-def same(one: Plan, other: Plan) -> bool:
+def arrays(found: Plan) -> dict[str, Any]:
+    """All that a plan says, but for the time that it took."""
+    parts = {field.name: getattr(found, field.name) for field in dataclasses.fields(Plan)}
+    swarm = parts.pop("search")
+    parts.pop("elapsed")
+    for name in ("states", "returns", "num_steps", "tips", "terminated", "truncated"):
+        parts[f"walkers.{name}"] = getattr(swarm, name)
+    for name in ("parents", "actions", "num_steps", "rewards"):
+        parts[f"lineage.{name}"] = getattr(swarm.lineage, name)
+    return parts
+
+
+def same(one: Plan, other: Plan, *but: str) -> bool:
+    """Whether two plans are equal bit for bit."""
+    parts, others = arrays(one), arrays(other)
     return all(
-        np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=True)
-        for field in dataclasses.fields(Plan)
-        if field.name not in ("elapsed", "stop_reason")
+        np.asarray(part).tobytes() == np.asarray(others[name]).tobytes()
+        for name, part in parts.items()
+        if name not in but
     )
 
 
@@ -72,19 +92,21 @@ def test_relativize_makes_equal_values_ones(value: float) -> None:
 def test_the_dead_always_clone_and_are_never_companions() -> None:
     generator = np.random.default_rng(0)
     for _ in range(200):
-        dead = generator.random(20) < 0.6
-        dead[generator.integers(20)] = False
-        sources = clone_sources(generator, generator.random(20), dead, np.array([0]))
-        assert not dead[sources].any()
-        stayed = sources == np.arange(20)
-        assert not (stayed & dead).any()
+        living = np.flatnonzero(generator.random(20) < 0.4)
+        if not len(living):
+            continue
+        dead = np.setdiff1d(np.arange(20), living)
+        worth = generator.random(20)
+        worth[dead] = 0.0
+        assert np.isin(pick(living, generator.random(20)), living).all()
+        sources = clone_sources(generator.random((2, 20)), worth, living, living[:1])
+        assert np.isin(sources, living).all()
 
 
 def test_cloning_happens_as_often_as_its_definition_says() -> None:
     generator = np.random.default_rng(0)
-    worth = np.array([1.0, 1.4])
-    alive, nobody = np.zeros(2, bool), np.array([], np.int64)
-    sources = [clone_sources(generator, worth, alive, nobody) for _ in range(4000)]
+    worth, living, nobody = np.array([1.0, 1.4]), np.arange(2), np.array([], np.int64)
+    sources = [clone_sources(generator.random((2, 2)), worth, living, nobody) for _ in range(4000)]
     clones = np.mean([source[0] == 1 for source in sources])
     assert clones == pytest.approx(0.5 * 0.4, abs=0.03)  # half of the companions are itself
     assert all(source[1] == 1 for source in sources)
@@ -92,26 +114,27 @@ def test_cloning_happens_as_often_as_its_definition_says() -> None:
 
 def test_a_kept_walker_is_not_cloned_over() -> None:
     generator = np.random.default_rng(0)
-    worth, alive = np.array([1e-9, 5.0, 5.0]), np.zeros(3, bool)
-    assert all(clone_sources(generator, worth, alive, np.array([0]))[0] == 0 for _ in range(50))
+    worth, living = np.array([1e-9, 5.0, 5.0]), np.arange(3)
+    sources = [clone_sources(generator.random((2, 3)), worth, living, np.array([0])) for _ in range(50)]
+    assert all(source[0] == 0 for source in sources)
 
 
-def test_cloning_takes_every_field_of_the_companion() -> None:
+@pytest.mark.parametrize("num_elites", [0, 1, 3, 6, 50])
+def test_elites_are_the_living_with_the_best_values(num_elites: int) -> None:
+    values = np.random.default_rng(0).permutation(20) * 1.0
+    living = np.array([0, 3, 4, 7, 9, 18])
+    best = sorted(living, key=lambda walker: values[walker], reverse=True)
+    assert set(elites(values, living, num_elites)) == set(best[:num_elites])
+
+
+def test_cloning_takes_all_of_the_companion() -> None:
     swarm = walkers([1, 2, 3], [4, 5, 6], [False, True, False])
     swarm.truncated = np.array([True, False, False])
     before = dataclasses.replace(swarm)
     sources = np.array([2, 2, 0])
     swarm.take(sources)
-    for field in dataclasses.fields(Walkers):
-        parts = zip(
-            np.atleast_1d(getattr(before, field.name)),
-            np.atleast_1d(getattr(swarm, field.name)),
-            strict=True,
-        )
-        if field.name == "features":
-            assert all((now == was[sources]).all() for was, now in parts)
-        else:
-            assert (getattr(swarm, field.name) == getattr(before, field.name)[sources]).all()
+    for name in {field.name for field in dataclasses.fields(Walkers)} - {"start", "lineage"}:
+        assert (getattr(swarm, name) == getattr(before, name)[sources]).all()
 
 
 def test_walkers_of_different_age_are_compared_at_the_same_age() -> None:
@@ -161,12 +184,62 @@ def test_parts_without_a_distance_do_not_count() -> None:
     assert features.distances(np.array([1, 0]), np.arange(2)).tolist() == [0, 0]
 
 
+# -- the tree of branches -------------------------------------------------------------------------
+
+
 def test_a_branch_is_traced_through_its_clones() -> None:
-    lineage = Lineage()
-    lineage.append(np.array([10, 11, 12]), np.array([1, 2, 3]), np.array([0, 1, 1]))
-    lineage.append(np.array([20, 21, 22]), np.array([4, 0, 6]), np.array([2, 1, 0]))
-    assert [part.tolist() for part in lineage.branch(0)] == [[11, 22], [2, 6]]
-    assert [part.tolist() for part in lineage.branch(1)] == [[11], [2]]
+    lineage, tips = Lineage(spaces.Discrete(99), 3), np.zeros(3, np.int64)
+    tips = lineage.append(tips, np.array([10, 11, 12]), np.array([1, 2, 3]), np.zeros(3))
+    tips = tips[[0, 1, 1]]
+    tips = lineage.append(tips, np.array([20, 21, 22]), np.array([4, 0, 6]), np.zeros(3))
+    tips = tips[[2, 1, 0]]
+    assert [part.tolist() for part in lineage.branch(tips[0])] == [[11, 22], [2, 6]]
+    assert [part.tolist() for part in lineage.branch(tips[1])] == [[11], [2]]
+    first, num_moves = lineage.origins(tips)
+    assert (lineage.actions[first].tolist(), num_moves.tolist()) == ([11, 11, 10], [2, 1, 2])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pruning_keeps_exactly_the_moves_that_lead_to_walkers(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    num_walkers, share_cloned = int(generator.integers(1, 9)), generator.random()
+    lineage, tips = Lineage(spaces.Box(-1, 1, (2,)), num_walkers), np.zeros(num_walkers, np.int64)
+    naive: list[tuple[Any, ...]] = [()] * num_walkers  # the moves of each walker
+    for iteration in range(300):
+        actions = generator.random((num_walkers, 2)).astype(np.float32)
+        num_steps = generator.integers(0, 3, num_walkers)
+        rewards = generator.random(num_walkers)
+        tips = lineage.append(tips, actions, num_steps, rewards)
+        for walker in np.flatnonzero(num_steps):
+            move = (iteration, walker, *actions[walker], num_steps[walker], rewards[walker])
+            naive[walker] = (*naive[walker], move)
+        sources = np.arange(num_walkers)
+        cloned = generator.random(num_walkers) < share_cloned
+        sources[cloned] = generator.integers(num_walkers, size=cloned.sum())
+        tips, naive = tips[sources], [naive[source] for source in sources]
+        if generator.random() < 0.05:
+            tips = lineage.prune(tips)
+            assert len(lineage) == 1 + len({move for moves in naive for move in moves})
+    for tip, moves in zip(tips, naive, strict=True):
+        branch_actions, branch_steps = lineage.branch(int(tip))
+        assert branch_actions.tolist() == [list(move[2:4]) for move in moves]
+        assert branch_steps.tolist() == [move[4] for move in moves]
+    first, num_moves = lineage.origins(tips)
+    assert num_moves.tolist() == [len(moves) for moves in naive]
+    assert lineage.rewards[first].tolist() == [moves[0][5] if moves else 0 for moves in naive]
+
+
+def test_the_tree_of_a_long_wave_stays_as_small_as_its_living_branches() -> None:
+    generator = np.random.default_rng(0)
+    lineage, tips = Lineage(spaces.Discrete(2), 32), np.zeros(32, np.int64)
+    for _ in range(5000):
+        tips = lineage.append(tips, tips % 2, np.ones(32, np.int64), np.zeros(32))
+        tips = tips[generator.integers(32, size=32)]
+    assert lineage.parents.base is not None
+    assert len(lineage.parents.base) <= 4 * (5000 + 32 * 32)  # 160,001 moves were made
+    tips = lineage.prune(tips)
+    assert 5000 < len(lineage) < 5000 + 32 * 32
+    assert len(lineage.branch(int(tips[0]))[0]) == 5000
 
 
 # -- actions --------------------------------------------------------------------------------------
@@ -190,9 +263,12 @@ def test_drawn_actions_are_in_their_space(space: Any) -> None:
     if isinstance(space, spaces.Box):
         assert space.contains(mean_action(space, actions))
     distinct, counts, means = tally(space, actions, np.arange(300.0))
-    for action, count, mean in zip(distinct, counts, means, strict=True):
+    errors = standard_errors(space, actions, np.arange(300.0))
+    for action, count, mean, error in zip(distinct, counts, means, errors, strict=True):
         rows = [row for row in range(300) if np.array_equal(actions[row], action)]
         assert (count, mean) == (len(rows), pytest.approx(np.mean(rows)))
+        expected = np.std(rows, ddof=1) / math.sqrt(count) if count > 1 else np.nan
+        assert error == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_most_carried_action_wins_and_ties_go_to_the_mean_return_then_the_index() -> None:
@@ -239,17 +315,34 @@ def test_different_seeds_give_different_plans() -> None:
     assert not same(plan("CartPole-v1", seed=1), plan("CartPole-v1", seed=2))
 
 
-def test_a_plan_does_not_depend_on_the_number_of_workers() -> None:
-    plans = []
-    for num_workers in (0, 2):
-        with planvec.make("FrozenLake-v1", num_workers=num_workers) as env:
-            plans.append(SMALL.plan(env, env.reset(seed=0).state, seed=3))
-    assert same(*plans)
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
+def test_a_plan_does_not_depend_on_the_number_of_workers(env_id: str) -> None:
+    plans: list[list[Plan]] = []
+    for num_workers in (0, 1, 3):
+        with planvec.make(env_id, num_workers=num_workers) as env:
+            state = env.reset(seed=0).state
+            plans.append([planner.plan(env, state, seed=3) for planner in (SMALL, WAVE)])
+    assert all(same(*pair) for other in plans[1:] for pair in zip(plans[0], other, strict=True))
+
+
+@pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Pendulum-v1"])
+def test_several_roots_are_planned_at_as_each_would_be(env_id: str, planner: SwarmPlanner) -> None:
+    with planvec.PlanEnv(env_id) as env:
+        states = np.repeat(env.reset(seed=0).state, 3)
+        first = planner.plan_batch(env, states, seeds=[1, 2, 3])
+        states = env.step_batch(np.array([found.action for found in first]), states).new_states
+        # One goes on, one begins anew, and one is at a state that its last decision does not lead to.
+        previous = [first[0], None, first[1]]
+        together = planner.plan_batch(env, states, seeds=[4, 5, 6], previous=previous)
+        for root, found in enumerate(together):
+            alone = planner.plan(env, states[root], seed=4 + root, previous=previous[root])
+            assert same(found, alone)
 
 
 def test_a_saved_state_of_variable_size_can_be_planned_at() -> None:
     fixed, copied = plan("CartPole-v1"), plan("CartPole-v1", codec="copied")
-    assert same(fixed, copied)
+    assert same(fixed, copied, "walkers.states")
 
 
 def test_without_a_state_the_base_state_is_planned_at_and_left() -> None:
@@ -260,10 +353,10 @@ def test_without_a_state_the_base_state_is_planned_at_and_left() -> None:
 
 
 def test_the_best_branch_has_the_return_that_it_claims() -> None:
-    for env_id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1"):
+    for env_id, planner in itertools.product(("CartPole-v1", "Pendulum-v1", "Acrobot-v1"), (SMALL, WAVE)):
         with planvec.PlanEnv(env_id) as env:
             states = np.repeat(env.reset(seed=0).state, 1)
-            found = SMALL.plan(env, states[0], seed=0)
+            found = planner.plan(env, states[0], seed=0)
             total = 0.0
             for action, dt in zip(found.best_actions, found.best_num_steps, strict=True):
                 out = env.step_batch(action[None], states, int(dt))
@@ -282,23 +375,28 @@ def test_the_best_branch_does_not_get_worse_where_nothing_is_random() -> None:
         assert then.best_return >= first.best_return - 1
 
 
+class Spy:
+    """Notes what is asked for."""
+
+    def __init__(self, env: planvec.PlanEnv) -> None:
+        self.env, self.dt, self.seeds = env, [], []  # type: ignore[var-annotated]
+
+    observation_space = property(lambda self: self.env.observation_space)
+    action_space = property(lambda self: self.env.action_space)
+    state_dtype = property(lambda self: self.env.state_dtype)
+    is_stochastic = property(lambda self: self.env.is_stochastic)
+
+    def step_batch(self, actions: Any, states: Any, dt: Any, **kwargs: Any) -> Any:
+        self.dt += dt.tolist()
+        self.seeds.append(kwargs["seeds"])
+        return self.env.step_batch(actions, states, dt, **kwargs)
+
+
 def test_actions_are_held_within_the_range_of_dt() -> None:
-    class Spy:
-        def __init__(self, env: planvec.PlanEnv) -> None:
-            self.env, self.dt = env, []  # type: ignore[var-annotated]
-
-        observation_space = property(lambda self: self.env.observation_space)
-        action_space = property(lambda self: self.env.action_space)
-        state_dtype = property(lambda self: self.env.state_dtype)
-
-        def step_batch(self, actions: Any, states: Any, dt: Any, **kwargs: Any) -> Any:
-            self.dt += dt.tolist()
-            assert len(np.unique(kwargs["seeds"])) == len(actions)
-            return self.env.step_batch(actions, states, dt, **kwargs)
-
     with planvec.PlanEnv("Pendulum-v1") as env:
         state = env.reset(seed=0).state
-        for dt, expected in (((2, 5), {2, 3, 4, 5}), (3, {3})):
+        evens = lambda generator, num_draws: 2 * generator.integers(1, 3, num_draws)  # noqa: E731
+        for dt, expected in (((2, 5), {2, 3, 4, 5}), (3, {3}), (evens, {2, 4})):
             spy = Spy(env)
             found = dataclasses.replace(SMALL, dt=dt).plan(spy, state, seed=0)
             assert set(spy.dt) == expected
@@ -307,44 +405,108 @@ def test_actions_are_held_within_the_range_of_dt() -> None:
             SMALL.plan(spy)  # type: ignore[arg-type]
 
 
-def test_counts_add_up_to_the_walkers() -> None:
-    for env_id in ("CartPole-v1", "Pendulum-v1"):
-        found = plan(env_id)
-        assert found.visit_counts.sum() == SMALL.num_walkers
-        assert len(found.root_actions) == len(found.action_values)
-        assert (found.stop_reason, found.num_iterations) == ("horizon", SMALL.horizon)
+def test_every_step_is_seeded_unless_nothing_is_random() -> None:
+    for env_id in ("FrozenLake-v1", "Pendulum-v1"):
+        with planvec.PlanEnv(env_id) as env:
+            spy = Spy(env)
+            SMALL.plan(spy, env.reset(seed=0).state, seed=0)
+        if env_id == "Pendulum-v1":
+            assert spy.seeds == [None] * SMALL.horizon
+        else:
+            seeds = np.concatenate(spy.seeds)
+            assert len(np.unique(seeds)) == len(spy.dt)
 
 
-def test_the_callback_sees_the_progress_and_stops_the_search() -> None:
+def test_the_normal_sampler_is_the_rounded_size_of_a_normal_draw() -> None:
+    drawn = draw_dt(NormalDt(2.0, 3.0), np.random.default_rng(7), 1000)
+    normal = np.random.default_rng(7).normal(2.0, 3.0, 1000)
+    assert drawn.tolist() == [max(1, round(abs(each))) for each in normal]
+
+
+@pytest.mark.parametrize("sampled", [[0] * 5, [1.5] * 5, [1]], ids=["0", "fractions", "one"])
+def test_a_sampler_that_gives_no_numbers_of_steps_is_refused(sampled: list[Any]) -> None:
+    with pytest.raises(ValueError, match="dt: expected 5 integers of at least 1 from the sampler"):
+        draw_dt(lambda *_: np.array(sampled), np.random.default_rng(0), 5)
+
+
+@pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_counts_add_up_to_the_walkers(env_id: str, planner: SwarmPlanner) -> None:
+    found = plan(env_id, planner)
+    assert found.visit_counts.sum() == found.depth_histogram.sum() == planner.num_walkers
+    assert len(found.root_actions) == len(found.action_values) == len(found.standard_errors)
+    assert (np.isnan(found.standard_errors) == (found.visit_counts < 2)).all()
+    assert found.num_simulations % planner.num_walkers == 0
+    assert found.search.lineage.num_steps.sum() <= found.num_env_steps
+    if env_id == "Pendulum-v1":
+        assert (found.stop_reason, found.num_simulations) == ("horizon", 16 * planner.horizon)
+        assert len(found.depth_histogram) == planner.horizon + 1
+
+
+def test_the_value_is_that_of_the_action_or_of_all_where_it_is_their_mean() -> None:
+    found = plan("CartPole-v1")
+    assert found.value == found.action_values[found.root_actions.tolist().index(found.action)]
+    found = plan("Pendulum-v1")
+    assert found.value == pytest.approx(np.average(found.action_values, weights=found.visit_counts))
+
+
+@pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
+def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmPlanner) -> None:
     seen = []
     with planvec.PlanEnv("Pendulum-v1") as env:
 
-        def stop_at_three(num_iterations: int, num_env_steps: int) -> bool:
-            seen.append((num_iterations, num_env_steps))
-            return num_iterations == 3
+        def stop_at_three(num_simulations: int, num_env_steps: int) -> bool:
+            seen.append((num_simulations, num_env_steps))
+            return num_simulations == 48
 
-        found = SMALL.plan(env, env.reset(seed=0).state, seed=0, callback=stop_at_three)
+        found = planner.plan(env, env.reset(seed=0).state, seed=0, callback=stop_at_three)
     assert found.stop_reason == "callback"
-    assert seen[-1] == (found.num_iterations, found.num_env_steps)
-    assert len(seen) == 3
+    assert seen[-1] == (found.num_simulations, found.num_env_steps)
+    assert [num_simulations for num_simulations, _ in seen] == [16, 32, 48]
 
 
-def test_an_ended_state_and_more_than_one_state_are_refused() -> None:
+@pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
+def test_a_spent_budget_stops_the_search(planner: SwarmPlanner) -> None:
+    found = plan("Pendulum-v1", dataclasses.replace(planner, max_env_steps=50))
+    assert (found.stop_reason, found.num_simulations) == ("max_env_steps", 32)
+    assert 50 <= found.num_env_steps < 50 + 4 * 16
+    found = plan("Pendulum-v1", dataclasses.replace(planner, max_seconds=1e-9))
+    assert (found.stop_reason, found.num_simulations) == ("max_seconds", 16)
+
+
+@pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
+def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmPlanner) -> None:
     with planvec.PlanEnv("CartPole-v1", max_episode_steps=3) as env:
         states = np.repeat(env.reset(seed=0).state, 2)
         with pytest.raises(planvec.InvalidBatchError, match="expected one state, got shape"):
-            SMALL.plan(env, states)
+            planner.plan(env, states)
+        previous = planner.plan(env, states[0], seed=0)
         ended = env.step_batch([0, 0], states, 3).new_states
-        with pytest.raises(planvec.InvalidBatchError, match="got one that has ended"):
-            SMALL.plan(env, ended[0])
+        for before in (None, previous):
+            with pytest.raises(planvec.InvalidBatchError, match="got one that has ended"):
+                planner.plan(env, ended[0], previous=before)
 
 
+@pytest.mark.parametrize("planner", [planvec.Swarm, planvec.SwarmWave])
 @pytest.mark.parametrize(
-    "wrong", [{"num_walkers": 0}, {"horizon": 0}, {"dt": 0}, {"dt": (3, 2)}, {"reward_scale": -1}]
+    "wrong",
+    [
+        *({"num_walkers": 0}, {"num_walkers": None}, {"horizon": 0}, {"horizon": 2.5}, {"num_elites": -1}),
+        *({"dt": 0}, {"dt": (3, 2)}, {"dt": (1, 2, 3)}, {"dt": 1.5}, {"dt": None}),
+        *({"reward_scale": -1}, {"distance_scale": math.nan}, {"distance_scale": "2"}),
+        *({"max_env_steps": 0}, {"max_seconds": 0}),
+    ],
+    ids=str,
 )
-def test_a_number_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        planvec.Swarm(**wrong)
+def test_a_number_out_of_range_is_refused_by_name(planner: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected .*, got "):
+        planner(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"mean": -1.0, "std": 1.0}, {"mean": 1.0, "std": math.inf}], ids=str)
+def test_a_normal_sampler_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="expected a number of at least 0, got"):
+        NormalDt(**wrong)
 
 
 def test_a_plan_finds_the_goal_of_a_dry_lake() -> None:
@@ -358,13 +520,57 @@ def test_a_plan_finds_the_flag_of_the_mountain_car() -> None:
     assert found.best_return == -found.best_num_steps.sum()
 
 
-def test_large_pictures_are_compared_in_sums_of_neighbours() -> None:
-    pictures = np.random.default_rng(0).integers(256, size=(3, 70, 80, 3)).astype(np.uint8)
-    found = observation_features(spaces.Box(0, 255, (70, 80, 3), np.uint8), pictures, 3)
-    flat, block = pictures.reshape(3, -1), 9  # 16,800 numbers in at most 2048
-    naive = [
-        [row[start : start + block].sum() for start in range(0, 16_800, block)] for row in flat.astype(int)
-    ]
-    assert np.array_equal(found.numbers, naive)
-    small = observation_features(spaces.Box(0, 255, (4,), np.uint8), flat[:, :4], 3)
-    assert np.array_equal(small.numbers, flat[:, :4])
+def test_of_large_pictures_bytes_are_compared_that_lie_evenly() -> None:
+    pictures = np.random.default_rng(0).integers(256, size=(3, 210, 160, 3)).astype(np.uint8)
+    space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    found = observation_features(space, pictures, 3).numbers
+    looked_at = np.arange(0, 100_800, 63)
+    assert np.array_equal(found, pictures.reshape(3, -1)[:, looked_at])
+    columns = looked_at % 480 // 3
+    assert np.diff(np.unique(columns)).max() <= 4  # whatever moves by more is seen somewhere
+    small = observation_features(spaces.Box(0, 255, (4,), np.uint8), pictures.reshape(3, -1)[:, :4], 3)
+    assert np.array_equal(small.numbers, pictures.reshape(3, -1)[:, :4])
+
+
+# -- waves ----------------------------------------------------------------------------------------
+
+
+def test_one_wave_finds_the_way_through_a_whole_episode() -> None:
+    found = plan("CartPole-v1", planvec.SwarmWave())
+    assert (found.best_return, found.best_num_steps.sum(), found.stop_reason) == (500, 500, "ended")
+    assert found.action == found.best_actions[0]
+    assert found.value == found.best_return
+
+
+def test_a_wave_is_followed_to_its_end_where_nothing_is_random() -> None:
+    with planvec.PlanEnv("MountainCar-v0") as env:
+        states = np.repeat(env.reset(seed=0).state, 1)
+        found = first = WAVE.plan(env, states[0], seed=0)
+        for step, action in enumerate(np.repeat(first.best_actions, first.best_num_steps)):
+            assert found.action == action
+            assert found.best_return == first.best_return + step
+            assert found.best_num_steps.sum() == first.best_num_steps.sum() - step
+            assert step == 0 or (found.num_simulations, found.num_env_steps) == (0, 1)
+            states = env.step_batch([action], states).new_states
+            found = WAVE.plan(env, states[0], seed=step, previous=found)
+        assert found.num_simulations > 0  # the way is over, and another one is looked for
+
+
+def test_a_wave_is_planned_anew_where_the_last_one_does_not_lead() -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        states = np.repeat(env.reset(seed=0).state, 1)
+        first = WAVE.plan(env, states[0], seed=0)
+        astray = env.step_batch([1 - first.action], states).new_states
+        found = WAVE.plan(env, astray[0], seed=1, previous=first)
+        anew = WAVE.plan(env, astray[0], seed=1)
+    assert np.array_equal(found.best_actions, anew.best_actions)
+    assert found.num_env_steps == anew.num_env_steps + 1
+
+
+def test_a_wave_is_planned_anew_at_every_step_where_chance_decides() -> None:
+    with planvec.PlanEnv("FrozenLake-v1") as env:
+        states = np.repeat(env.reset(seed=0).state, 1)
+        first = WAVE.plan(env, states[0], seed=0)
+        states = env.step_batch(first.best_actions[:1], states).new_states
+        found = WAVE.plan(env, states[0], seed=1, previous=first)
+        assert same(found, WAVE.plan(env, states[0], seed=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ __all__ = ["Features", "observation_features", "space_leaves"]
 
 _MAX_PIXELS = 2048
 """A picture of 100,000 bytes would cost more to compare than to step to."""
-_MEASURED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_GOLDEN = 0.618
 
 
 class Features(NamedTuple):
@@ -27,10 +29,6 @@ class Features(NamedTuple):
     numbers: NDArray[np.floating[Any]]
     labels: NDArray[np.int64]
 
-    def take(self, rows: NDArray[np.int64]) -> Features:
-        """The rows of an index array."""
-        return Features(self.numbers[rows], self.labels[rows])
-
     def distances(self, companions: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.float64]:
         """Euclidean distance `[B]` of each row to its companion.
 
@@ -41,11 +39,15 @@ class Features(NamedTuple):
             companions: `[B]`, the row that each row is compared with.
             among: Rows that the standard deviations are taken over.
         """
-        spread = self.numbers[among].std(axis=0)
-        spread[~(spread > 0)] = 1.0
-        apart = (self.numbers - self.numbers[companions]) / spread
+        counted = self.numbers if len(among) == len(self.numbers) else self.numbers[among]
+        centred = counted - counted.sum(axis=0) / len(counted)
+        variance = np.einsum("bd,bd->d", centred, centred) / len(counted)
+        variance[~(variance > 0)] = 1.0
+        apart = self.numbers - self.numbers[companions]
+        apart /= np.sqrt(variance)
         squares = np.einsum("bd,bd->b", apart, apart).astype(np.float64)
-        squares += np.count_nonzero(self.labels != self.labels[companions], axis=1)
+        if self.labels.shape[1]:
+            squares += np.count_nonzero(self.labels != self.labels[companions], axis=1)
         distances: NDArray[np.float64] = np.sqrt(squares)
         return distances
 
@@ -61,29 +63,37 @@ def observation_features(space: Space[Any], observations: Any, num_rows: int) ->
         observations: `[B, ...]`, stacked by that space.
         num_rows: B.
     """
+    if type(space) is spaces.Box:
+        return Features(_numbers(space, observations), np.empty((num_rows, 0), np.int64))
     numbers: list[NDArray[Any]] = [np.empty((num_rows, 0), np.float32)]
     labels: list[NDArray[Any]] = [np.empty((num_rows, 0), np.int64)]
     for _, leaf_space, leaf in space_leaves(space, observations):
-        if not isinstance(leaf_space, _MEASURED):
-            continue
-        flat = np.asarray(leaf).reshape(num_rows, -1)
         if isinstance(leaf_space, (spaces.Discrete, spaces.MultiDiscrete)):
-            labels.append(flat.astype(np.int64))
-        else:
-            numbers.append(_pooled(flat) if flat.dtype.itemsize == 1 else flat.astype(np.float64))
+            labels.append(np.asarray(leaf).reshape(num_rows, -1).astype(np.int64))
+        elif isinstance(leaf_space, (spaces.Box, spaces.MultiBinary)):
+            numbers.append(_numbers(leaf_space, np.asarray(leaf)))
     return Features(np.concatenate(numbers, axis=1), np.concatenate(labels, axis=1))
 
 
-def _pooled(flat: NDArray[Any]) -> NDArray[np.float32]:
-    """Bytes `[B, D]` as numbers; those of a large picture in sums of neighbours, about `_MAX_PIXELS`."""
-    num_rows, size = flat.shape
-    if size <= 2 * _MAX_PIXELS:
-        return flat.astype(np.float32)
-    block = -(-size // _MAX_PIXELS)
-    whole = size // block * block
-    sums = flat[:, :whole].reshape(num_rows, -1, block).sum(axis=2, dtype=np.uint32)
-    rest = flat[:, whole:].sum(axis=1, dtype=np.uint32, keepdims=True)
-    return np.concatenate([sums, rest], axis=1).astype(np.float32)
+def _numbers(space: Space[Any], batch: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    """A batch as `[B, D]`; of a large picture about `_MAX_PIXELS` bytes, evenly spread over it."""
+    flat = batch.reshape(len(batch), -1)
+    if flat.dtype.itemsize > 1:
+        return flat.astype(np.float64)
+    if flat.shape[1] > 2 * _MAX_PIXELS:
+        flat = flat[:, :: _stride(flat.shape[1], math.prod((space.shape or (1,))[1:]))]
+    return flat.astype(np.float32)
+
+
+@functools.cache
+def _stride(size: int, line: int) -> int:
+    """Every how many bytes of a picture one is looked at.
+
+    From line to line the bytes have to shift by about the golden part of the stride, as in this lattice
+    no strip is left that they never fall on; straight columns would overlook what moves between them.
+    """
+    lowest = -(-size // _MAX_PIXELS)
+    return min(range(lowest, 2 * lowest), key=lambda stride: (abs(line % stride / stride - _GOLDEN), stride))
 
 
 def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:

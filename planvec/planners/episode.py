@@ -13,7 +13,8 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.arrays import one_action
-from planvec.planners.plan import Plan, Planner, one_state
+from planvec.planners.plan import Plan
+from planvec.planners.planner import Planner, one_state
 from planvec.space_arrays import (
     empty_rows,
     finish_rows,
@@ -163,12 +164,14 @@ def run_episode(
     start = env.reset(seed=seed)
     recorder.begin(seed, start.observation)
     states = one_state(env, start.state)
+    info = start.info
     plan: Plan | None = None
     while max_steps is None or recorder.num_steps < max_steps:
         plan_seed = int(decisions.spawn(1)[0].generate_state(1, np.uint64)[0])
-        plan = planner.plan(env, states[0], seed=plan_seed, previous=plan)
+        plan = planner.plan(env, states[0], seed=plan_seed, previous=plan, info=info)
         out = env.step_batch(one_action(env.action_space, plan.action), states, blocking=True)
         states = out.new_states
+        info = out.row(env.observation_space, 0)[-1]
         recorder.add(plan, out)
         stop = callback is not None and callback(
             recorder.num_steps, recorder.total_return, recorder.num_env_steps

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planvec.errors import UnsupportedEnvError
 from planvec.random_actions import is_uniform
 
-__all__ = ["check_action_space", "mean_action", "tally", "winner"]
+__all__ = ["check_action_space", "mean_action", "standard_errors", "tally", "winner"]
 
 
 def check_action_space(space: Space[Any]) -> None:
@@ -50,17 +50,40 @@ def tally(
         The distinct actions `[K, *action shape]` (all of a Discrete space), their counts `[K]`
         and the mean return of each `[K]`, NaN where the count is 0.
     """
-    if isinstance(space, spaces.Discrete):
-        distinct = np.arange(int(space.n), dtype=space.dtype) + space.start
-        index = actions - space.start
-    else:
-        distinct, index = np.unique(actions, axis=0, return_inverse=True)
-        index = index.reshape(-1)  # NumPy 2.0 shaped it like the actions
+    distinct, index = _distinct(space, actions)
     counts = np.bincount(index, minlength=len(distinct)).astype(np.int64)
-    sums = np.bincount(index, weights=returns, minlength=len(distinct))
-    means = np.full(len(distinct), np.nan)
+    return distinct, counts, _means(index, returns, counts)
+
+
+def standard_errors(
+    space: Space[Any], actions: NDArray[Any], returns: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The standard errors `[K]` of the means of `tally`; NaN where the count is below 2."""
+    distinct, index = _distinct(space, actions)
+    counts = np.bincount(index, minlength=len(distinct))
+    squares = (returns - _means(index, returns, counts)[index]) ** 2
+    variances = _means(index, squares, counts)
+    errors = np.full(len(distinct), np.nan)
+    np.divide(variances, counts - 1, out=errors, where=counts > 1)
+    np.sqrt(errors, out=errors)
+    return errors
+
+
+def _distinct(space: Space[Any], actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The distinct actions, and which of them each row carries."""
+    if isinstance(space, spaces.Discrete):
+        return np.arange(int(space.n), dtype=space.dtype) + space.start, actions - space.start
+    distinct, index = np.unique(actions, axis=0, return_inverse=True)
+    return distinct, index.reshape(-1)  # NumPy 2.0 shaped it like the actions
+
+
+def _means(
+    index: NDArray[np.int64], values: NDArray[np.float64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    means = np.full(len(counts), np.nan)
+    sums = np.bincount(index, weights=values, minlength=len(counts))
     np.divide(sums, counts, out=means, where=counts > 0)
-    return distinct, counts, means
+    return means
 
 
 def winner(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:

@@ -1,69 +1,88 @@
-"""The walkers of a swarm as a struct of arrays. Letters: B walkers, L actions of a branch."""
+"""The walkers of a swarm as a struct of arrays. Letters: B walkers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.distance import Features
+from planvec.planners.lineage import Lineage
+from planvec.space_arrays import raw
 from planvec.transitions import Transitions
 
-__all__ = ["Lineage", "Walkers"]
+__all__ = ["Walkers"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Walkers:
-    """Where every walker is, and how it got there. A clone takes all of it from its companion.
+    """Where every walker is, and how it got there.
 
     Attributes:
+        start: `[1]`, the state that was planned at.
         states: `[B]` states.
-        features: What of their observations distances are measured by.
         returns: `[B]` float64, undiscounted.
         num_steps: `[B]` int64, age in environment steps.
-        root_actions: `[B, *action shape]`, the first action of each.
+        tips: `[B]` int64, the node of the lineage that each stands on.
         terminated: `[B]` bool.
         truncated: `[B]` bool.
+        lineage: The moves of all of them, a tree.
     """
 
+    start: NDArray[Any]
     states: NDArray[Any]
-    features: Features
     returns: NDArray[np.float64]
     num_steps: NDArray[np.int64]
-    root_actions: NDArray[Any]
+    tips: NDArray[np.int64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    lineage: Lineage
 
     @classmethod
-    def first(cls, actions: NDArray[Any], out: Transitions, features: Features) -> Walkers:
-        """The walkers after their first action."""
-        assert out.new_states is not None
+    def at(cls, start: NDArray[Any], num_walkers: int, action_space: Space[Any]) -> Walkers:
+        """Walkers that have not moved yet.
+
+        Args:
+            start: `[1]`.
+            num_walkers: B.
+            action_space: The space of one action.
+        """
         return cls(
-            states=out.new_states,
-            features=features,
-            returns=out.rewards.copy(),
-            num_steps=out.infos["num_steps"].copy(),
-            root_actions=actions,
-            terminated=out.terminated,
-            truncated=out.truncated,
+            start=start,
+            states=np.repeat(start, num_walkers),
+            returns=np.zeros(num_walkers),
+            num_steps=np.zeros(num_walkers, np.int64),
+            tips=np.zeros(num_walkers, np.int64),
+            terminated=np.zeros(num_walkers, bool),
+            truncated=np.zeros(num_walkers, bool),
+            lineage=Lineage(action_space, num_walkers),
         )
 
-    def advance(self, out: Transitions, features: Features) -> None:
+    def advance(self, actions: NDArray[Any], out: Transitions) -> None:
         """Move on by what stepping all of them gave."""
         assert out.new_states is not None
-        self.states, self.features = out.new_states, features
-        self.returns += out.rewards
-        self.num_steps += out.infos["num_steps"]
+        num_steps = out.infos["num_steps"]
+        self.states = out.new_states
+        self.returns = self.returns + out.rewards
+        self.num_steps = self.num_steps + num_steps
         self.terminated, self.truncated = out.terminated, out.truncated
+        self.tips = self.lineage.append(self.tips, actions, num_steps, out.rewards)
 
     def take(self, sources: NDArray[np.int64]) -> None:
         """Walker `i` becomes a copy of what walker `sources[i]` is."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            taken = value.take(sources) if isinstance(value, Features) else value[sources]
-            setattr(self, each.name, taken)
+        states = self.states
+        self.states = states[sources] if states.dtype.hasobject else raw(states)[sources].view(states.dtype)
+        self.returns = self.returns[sources]
+        self.num_steps = self.num_steps[sources]
+        self.tips = self.tips[sources]
+        self.terminated = self.terminated[sources]
+        self.truncated = self.truncated[sources]
+
+    def have_all_ended(self) -> bool:
+        """Whether no walker's episode goes on."""
+        return bool(np.count_nonzero(self.terminated | self.truncated) == len(self.terminated))
 
     def values(self) -> NDArray[np.float64]:
         """Returns `[B]` as they would be if all walkers were of the same age, that of the oldest.
@@ -73,11 +92,14 @@ class Walkers:
         goes on is credited the mean reward per step of all such walkers for the steps it lacks; one
         that terminated collects nothing more, and is credited nothing.
         """
+        lacking = self.num_steps.max() - self.num_steps
+        if not np.count_nonzero(self.terminated):
+            credit: NDArray[np.float64] = lacking * (self.returns.sum() / self.num_steps.sum())
+            return self.returns + credit
         running = ~self.terminated
         if not running.any():
             return self.returns.copy()
         mean_reward = self.returns[running].sum() / self.num_steps[running].sum()
-        lacking = self.num_steps.max() - self.num_steps
         return self.returns + np.where(running, mean_reward * lacking, 0.0)
 
     def dead(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -93,6 +115,8 @@ class Walkers:
         Args:
             values: `[B]`, what `values()` gave.
         """
+        if not np.count_nonzero(self.terminated):
+            return self.terminated
         running = ~self.terminated
         if running.any():
             behind: NDArray[np.bool_] = self.terminated & (values <= values[running].mean())
@@ -100,36 +124,3 @@ class Walkers:
         # min: the mean of equal numbers may be rounded up beyond all of them.
         below: NDArray[np.bool_] = values < min(values.mean(), values.max())
         return below
-
-
-@dataclass(slots=True)
-class Lineage:
-    """What every walker did in every iteration, and whom it then cloned.
-
-    Attributes:
-        actions: Per iteration `[B, *action shape]`.
-        num_steps: Per iteration `[B]`, environment steps taken.
-        sources: Per iteration `[B]`, which walker each one continued as.
-    """
-
-    actions: list[NDArray[Any]] = field(default_factory=list)
-    num_steps: list[NDArray[np.int64]] = field(default_factory=list)
-    sources: list[NDArray[np.int64]] = field(default_factory=list)
-
-    def append(self, actions: NDArray[Any], num_steps: NDArray[np.int64], sources: NDArray[np.int64]) -> None:
-        """Add an iteration."""
-        self.actions.append(actions)
-        self.num_steps.append(num_steps)
-        self.sources.append(sources)
-
-    def branch(self, walker: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The actions `[L, *action shape]` that lead to a walker, and the steps `[L]` each took."""
-        rows = []
-        for sources in reversed(self.sources):
-            walker = int(sources[walker])
-            rows.append(walker)
-        rows.reverse()
-        actions = np.stack([each[row] for each, row in zip(self.actions, rows, strict=True)])
-        num_steps = np.array([each[row] for each, row in zip(self.num_steps, rows, strict=True)])
-        moved = num_steps > 0  # an ended walker stays where it is
-        return actions[moved], num_steps[moved]
