@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 where a check failed, 2 after an error, 130 after an interrupt.
     """
-    arguments = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(argv).parse_args(argv)
     try:
         from gymnasium.error import Error as GymnasiumError
 
@@ -52,11 +53,11 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="planvec", description=_summary())
     parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    add_plan(verbs)
+    add_plan(verbs, argv)
     add_check(verbs)
     add_envs(verbs)
     return parser

@@ -18,7 +18,7 @@ from planvec.planners.episode import EpisodeRecorder
 from planvec.planners.swarm import Swarm
 from planvec.workers import external_process
 
-QUICK = ["--walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
+QUICK = ["--num-walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
 
 
 def run(out: Path, *arguments: str, env_id: str = "CartPole-v1", num_workers: int = 0) -> int:
@@ -113,7 +113,7 @@ def test_the_default_directory_names_environment_planner_and_seed(
 
 
 def test_a_seed_is_drawn_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--walkers", "4", "--horizon", "2", "--max-steps", "1", "--num-workers", "0"]
+    arguments = ["--num-walkers", "4", "--horizon", "2", "--max-steps", "1", "--num-workers", "0"]
     assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
     seed = json.loads((tmp_path / "summary.json").read_text())["seed"]
     assert f"seed:        {seed}\n" in capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_an_unknown_environment_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     "wrong",
     [
-        ["--walkers", "0"],
+        ["--num-walkers", "many"],
         ["--num-workers", "-1"],
         ["--seed", "x"],
         ["--seed", str(2**64)],
@@ -179,13 +179,75 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"planvec {planvec.__version__}\n"
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [(["--help"], {"numpy", "gymnasium", "tqdm", "numba"}), (["plan", "--help"], {"tqdm", "numba"})],
+)
+def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> None:
     code = (
         "import sys\nfrom planvec.cli import main\n"
-        "try: main(['plan', '--help'])\nexcept SystemExit: pass\n"
-        "assert not {'numpy', 'gymnasium', 'tqdm', 'numba'} & set(sys.modules)"
+        f"try: main({arguments})\nexcept SystemExit: pass\n"
+        f"assert not {heavy} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+# -- every planner ----------------------------------------------------------------------------------
+
+PLANNERS = {
+    "swarm": ["--num-walkers", "8", "--horizon", "4", "--dt", "1,3"],
+    "swarm-wave": ["--num-walkers", "8", "--horizon", "4"],
+    "mcts": ["--num-simulations", "20", "--value-scale", "3.5", "--widening", "2,0.5"],
+    "random-shooting": ["--num-trajectories", "8", "--horizon", "5"],
+    "cem": ["--num-trajectories", "8", "--num-elites", "3", "--max-env-steps", "100"],
+    "icem": ["--num-trajectories", "8", "--num-elites", "3", "--noise-beta", "1"],
+    "mppi": ["--num-trajectories", "8", "--temperature", "0.5"],
+}
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_every_planner_is_on_the_command_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--num-workers", "0", "--max-steps", "2", "--seed", "1", "--out", str(tmp_path)]
+    assert main(["plan", "Pendulum-v1", "--planner", name, *PLANNERS[name], *common]) == 0
+    said = capsys.readouterr()
+    option, value = PLANNERS[name][0].strip("-").replace("-", "_"), PLANNERS[name][1]
+    line = next(line for line in said.out.splitlines() if line.startswith("planner:"))
+    assert f" {name} (" in line
+    assert f"{option}={value}" in line
+    assert json.loads((tmp_path / "summary.json").read_text())["planner_options"][option] == int(value)
+
+
+def test_the_help_lists_the_options_of_every_planner(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--planner", "mppi", "--help"])
+    said = capsys.readouterr().out
+    for name in PLANNERS:
+        assert f"--planner {name}:" in said
+    for option in ("--num-simulations", "--num-walkers", "--temperature", "--num-elites", "--noise-beta"):
+        assert option in said
+    assert "As of" not in said
+
+
+def test_options_of_another_planner_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "CartPole-v1", "--planner", "mcts", "--num-walkers", "8"])
+    assert "unrecognized arguments: --num-walkers" in capsys.readouterr().err
+
+
+def test_an_option_out_of_range_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "CartPole-v1", "--planner", "mcts", "--discount", "2"]) == 2
+    assert capsys.readouterr().err == "planvec: error: discount: expected a number from 0 to 1, got 2\n"
+    assert main(["plan", "CartPole-v1", "--num-walkers", "0"]) == 2
+    assert "num_walkers: expected an integer of at least 1, got 0" in capsys.readouterr().err
+
+
+def test_that_kernels_are_compiled_is_said_on_the_progress_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path) == 0
+    assert "compiled" in capsys.readouterr().err
 
 
 def test_python_m_planvec_is_the_command_line() -> None:

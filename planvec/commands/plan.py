@@ -6,33 +6,40 @@ import argparse
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import planvec
 from planvec.commands.arguments import INTERRUPTED, add_environment, environment, integer
+from planvec.commands.planner_options import (
+    add_planner,
+    given_options,
+    make_planner,
+    planner_name,
+)
 
 if TYPE_CHECKING:
     from planvec.batch_env import BatchEnv
     from planvec.planners.episode import Episode, EpisodeRecorder
-    from planvec.planners.swarm import Swarm
+    from planvec.planners.planner import Planner
 
 __all__ = ["add_plan"]
 
 
-def add_plan(verbs: Any) -> None:
-    """Add the verb."""
+def add_plan(verbs: Any, argv: Sequence[str]) -> None:
+    """Add the verb.
+
+    Args:
+        verbs: The subparsers.
+        argv: The arguments, which say whose options there are.
+    """
     parser = verbs.add_parser(
         "plan",
         help="play one episode with a planner",
         description="Play one episode, planning anew at every step, and write what was played.",
     )
     add_environment(parser)
-    parser.add_argument("--planner", choices=["swarm"], default="swarm", help="default: swarm")
-    parser.add_argument("--walkers", type=integer(1), metavar="N", help="walkers in the swarm (default: 48)")
-    parser.add_argument(
-        "--horizon", type=integer(1), metavar="N", help="iterations per decision (default: 30)"
-    )
     parser.add_argument(
         "--num-workers",
         type=integer(0),
@@ -56,6 +63,8 @@ def add_plan(verbs: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
     parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    if "plan" in argv:  # reading the options imports the planners
+        add_planner(parser, planner_name(argv))
     parser.set_defaults(run=_run_plan)
 
 
@@ -66,14 +75,14 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     from planvec.planners.episode import EpisodeRecorder
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    planner = _swarm(arguments)
+    planner = make_planner(arguments)
     directory = _out_dir(arguments, seed)
     source, make_kwargs = environment(arguments)
     with make(
         source,
         num_workers=arguments.num_workers,
         timeout=arguments.timeout,
-        info_keys=(),
+        info_keys=_info_keys(planner),
         codec=arguments.codec,
         **make_kwargs,
     ) as env:
@@ -94,23 +103,22 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**summary, "files": files}))
     else:
-        _print_summary(summary, files)
+        _print_summary(summary, files, given_options(arguments))
     if interrupted:
         print("planvec: interrupted; what was played so far is written", file=sys.stderr)
         return INTERRUPTED
     return 0
 
 
-def _swarm(arguments: argparse.Namespace) -> Swarm:
-    from planvec.planners.swarm import Swarm
-
-    given = {"num_walkers": arguments.walkers, "horizon": arguments.horizon}
-    return Swarm(**{name: value for name, value in given.items() if value is not None})
+def _info_keys(planner: Planner) -> tuple[str, ...]:
+    """What a planner reads in the infos."""
+    key = getattr(planner, "legal_actions", None)
+    return (key,) if isinstance(key, str) else ()
 
 
 def _play(
     env: BatchEnv,
-    planner: Swarm,
+    planner: Planner,
     seed: int,
     arguments: argparse.Namespace,
     recorder: EpisodeRecorder,
@@ -132,6 +140,9 @@ def _play(
         tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar,
         logging_redirect_tqdm([log]),
     ):
+        bar.set_description("getting ready; what is compiled on first use is kept on disk")
+        planner.prepare()
+        bar.set_description()
 
         def advance(num_steps: int, total_return: float, num_env_steps: int) -> None:
             per_second = num_env_steps / (time.perf_counter() - started)
@@ -159,7 +170,7 @@ def _out_dir(arguments: argparse.Namespace, seed: int) -> Path:
 
 def _summarise(
     arguments: argparse.Namespace,
-    planner: Swarm,
+    planner: Planner,
     episode: Episode,
     env: BatchEnv,
     interrupted: bool,
@@ -172,7 +183,11 @@ def _summarise(
     return {
         "env_id": arguments.env_id,
         "planner": arguments.planner,
-        "planner_options": dataclasses.asdict(planner),
+        "planner_options": {
+            field.name: getattr(planner, field.name)
+            for field in dataclasses.fields(planner)
+            if not callable(getattr(planner, field.name))
+        },
         "seed": episode.seed,
         "return": episode.total_return,
         "num_steps": episode.num_steps,
@@ -211,14 +226,14 @@ def _ended(episode: Episode, interrupted: bool) -> str:
     return "truncated (time limit)" if episode.truncated else "stopped at --max-steps"
 
 
-def _print_summary(summary: dict[str, Any], files: list[str]) -> None:
-    options = ", ".join(f"{name}={value}" for name, value in summary["planner_options"].items())
+def _print_summary(summary: dict[str, Any], files: list[str], given: dict[str, Any]) -> None:
+    options = ", ".join(f"{name}={value}" for name, value in given.items())
     workers = str(summary["num_workers"] or "none, stepped in this process")
     if summary["workers_replaced"]:
         workers += f"; {summary['workers_replaced']} replaced on the way, which changes no result"
     lines = {
         "environment": summary["env_id"],
-        "planner": f"{summary['planner']} ({options})",
+        "planner": f"{summary['planner']} ({options or 'with its defaults'})",
         "seed": summary["seed"],
         "return": f"{summary['return']:.2f}",
         "steps": f"{summary['num_steps']}, {summary['ended']}",
