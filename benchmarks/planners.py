@@ -1,0 +1,375 @@
+"""Tree search beside its peers, in one run.
+
+    pip install -e ".[benchmark]"
+    python benchmarks/planners.py                     # all of it, about three minutes
+    python benchmarks/planners.py --only tree
+
+    tree       the tree alone, with a model that costs nothing and 7 actions: planvec with K simulations in
+               flight, its kernels called from a compiled loop, and mctx on the CPU (jit; 1 and 32 roots).
+               `mcts` is planvec's whole search, with Python between the kernels and an instant stepper
+    openspiel  the game of catch, from OpenSpiel: its own MCTS in Python on its own states, and planvec on the
+               same states wrapped as a Gymnasium environment, with and without workers. A random rollout each
+    atari      MsPacman with two workers: env steps per second of `step_batch` on random states, and of a plan
+    swarm      share of a plan that the swarm's own arithmetic takes, for CartPole and MsPacman
+
+Contenders take turns; medians and their ratios are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numba import njit
+
+import planvec
+from planvec.planners import backup, kernels
+from planvec.planners.tree_arrays import NUM_NODES, SCALE_BY_TREE, SINGLE, Rules, empty_arrays, empty_paths
+from planvec.promise import Completed
+
+NUM_ACTIONS = 7
+ROUNDS = 7
+
+
+def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """The median figure of each, measured in turns; a first round warms up."""
+    figures: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(ROUNDS + 1):
+        for name, measure in contenders.items():
+            figure = measure()
+            if turn:
+                figures[name].append(figure)
+    return {name: statistics.median(found) for name, found in figures.items()}
+
+
+# -- the tree alone --------------------------------------------------------------------------------
+
+
+@njit
+def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any) -> None:
+    """A whole search; the value of a node is a hash of its number, its reward 0."""
+    outcomes, statuses, num_steps, rewards, ones, values, ended = rows
+    backup.plant(tree, rules)
+    done = 0
+    while done < num_simulations:
+        count = kernels.select(tree, paths, slots, statuses, rules)
+        first = tree.counters[NUM_NODES]
+        for row in range(count):
+            outcomes[row] = first + row
+            values[row] = (kernels.mix(5, first + row) % 1024) / 1024.0
+        used = slots[:count]
+        backup.attach(
+            tree,
+            paths,
+            used,
+            outcomes[:count],
+            outcomes[:count],
+            rewards[:count],
+            ones[:count],
+            num_steps[:count],
+            ended[:count],
+            rules,
+        )
+        backup.back_up(tree, paths, used, values[:count], rules)
+        done += count
+
+
+def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
+    """Simulations per second of the kernels."""
+    everything = (np.inf, 0.0)
+    rules = Rules(
+        exploration=1.0,
+        value_scale=SCALE_BY_TREE,
+        use_priors=False,
+        use_legal=False,
+        chance=SINGLE,
+        max_depth=100,
+        widening=everything,
+        sampling=everything,
+        backs_up_values=False,
+        backs_up_max=False,
+        rolls_out=False,
+        seed=0,
+    )
+    tree = empty_arrays(num_simulations + num_in_flight + 1, NUM_ACTIONS, 100, False, False)
+    paths = empty_paths(num_in_flight, 100)
+    integers = [np.ones(num_in_flight, np.int64) for _ in range(3)]
+    numbers = [np.zeros(num_in_flight), np.ones(num_in_flight), np.zeros(num_in_flight)]
+    rows = (*integers, *numbers, np.zeros(num_in_flight, bool))
+    repeats = max(1, 200_000 // num_simulations)
+
+    def measure() -> float:
+        started = time.perf_counter()
+        for _ in range(repeats):
+            _search(tree, paths, rules, np.arange(num_in_flight), num_simulations, rows)
+        return repeats * num_simulations / (time.perf_counter() - started)
+
+    return measure
+
+
+class Instant:
+    """A stepper that costs nothing: the state counts up, the reward is a hash of it."""
+
+    observation_space = gymnasium.spaces.Discrete(1)
+    action_space = gymnasium.spaces.Discrete(NUM_ACTIONS)
+    state_dtype = np.dtype([("number", "<i8")])
+    is_stochastic = False
+
+    def step_batch(self, actions: Any, states: Any, dt: Any = 1, **options: Any) -> Any:
+        count = len(states)
+        after = np.empty(count, self.state_dtype)
+        after["number"] = states["number"] * NUM_ACTIONS + actions
+        rewards = (after["number"] * 2654435761 % 1024) / 1024.0
+        flags = np.zeros(count, bool)
+        infos = {"num_steps": np.ones(count, np.int64)}
+        out = planvec.Transitions(after, np.zeros(count, np.int64), rewards, flags, flags, infos)
+        return Completed(out)
+
+
+def whole_search(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
+    """Simulations per second of `MCTS` on a stepper that costs nothing."""
+    planner = planvec.MCTS(num_simulations=num_simulations, batch_size=num_in_flight, rollout_horizon=0)
+    state = np.zeros(1, Instant.state_dtype)
+
+    def measure() -> float:
+        return num_simulations / planner.plan(Instant(), state, seed=0).elapsed  # type: ignore[arg-type]
+
+    return measure
+
+
+def mctx_search(num_roots: int, num_simulations: int) -> Callable[[], float]:
+    """Simulations per second of mctx, compiled as a whole."""
+    import jax
+    import jax.numpy as jnp
+    import mctx
+
+    def recurrent(parameters: Any, key: Any, action: Any, embedding: Any) -> Any:
+        after = embedding * NUM_ACTIONS + action
+        value = (after * 40503 % 1024) / 1024.0
+        out = mctx.RecurrentFnOutput(
+            reward=jnp.zeros(num_roots),
+            discount=jnp.ones(num_roots),
+            prior_logits=jnp.zeros((num_roots, NUM_ACTIONS)),
+            value=value.astype(jnp.float32),
+        )
+        return out, after
+
+    @jax.jit
+    def search(key: Any) -> Any:
+        root = mctx.RootFnOutput(
+            prior_logits=jnp.zeros((num_roots, NUM_ACTIONS)),
+            value=jnp.zeros(num_roots),
+            embedding=jnp.ones(num_roots, jnp.int32),
+        )
+        return mctx.muzero_policy(
+            (), key, root, recurrent, num_simulations, dirichlet_fraction=0.0
+        ).action_weights
+
+    key = jax.random.PRNGKey(0)
+
+    def measure() -> float:
+        started = time.perf_counter()
+        search(key).block_until_ready()
+        return num_roots * num_simulations / (time.perf_counter() - started)
+
+    return measure
+
+
+def show_tree() -> None:
+    for num_simulations in (1_000, 10_000):
+        contenders = {f"planvec, tree alone, K = {k}": tree_alone(k, num_simulations) for k in (1, 8, 64)}
+        contenders |= {f"planvec, MCTS, K = {k}": whole_search(k, num_simulations) for k in (1, 64, 512)}
+        if importlib.util.find_spec("mctx"):
+            for num_roots in (1, 32):
+                if num_simulations == 1_000 or num_roots == 1:  # more would take it minutes
+                    contenders[f"mctx, {num_roots} roots"] = mctx_search(num_roots, num_simulations)
+        found = in_turn(contenders)
+        best = max((figure for name, figure in found.items() if name.startswith("mctx")), default=None)
+        print(
+            f"\nTree with a model that costs nothing, {NUM_ACTIONS} actions, {num_simulations:,} simulations"
+        )
+        for name, figure in found.items():
+            ratio = f", {figure / best:.1f} times mctx's best" if best and name.startswith("planvec") else ""
+            print(f"  {name:<28} {figure:>12,.0f} simulations/s{ratio}")
+
+
+# -- OpenSpiel -------------------------------------------------------------------------------------
+
+GAME = "catch(rows=10,columns=5)"
+
+
+class Catch(gymnasium.Env[Any, Any]):
+    """OpenSpiel's catch: where the ball falls is drawn by `reset`, the rest is deterministic."""
+
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        import pyspiel
+
+        self.game = pyspiel.load_game(GAME)
+        self.state: Any = None
+        shape = tuple(self.game.observation_tensor_shape())
+        self.observation_space = gymnasium.spaces.Box(0, 1, shape, np.float32)
+
+    def seen(self) -> Any:
+        return np.array(self.state.observation_tensor(0), np.float32).reshape(self.observation_space.shape)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state = self.game.new_initial_state()
+        self.state.apply_action(int(self.np_random.integers(5)))
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.state.apply_action(int(action))
+        return self.seen(), self.state.returns()[0], self.state.is_terminal(), False, {}
+
+
+class CatchCodec(planvec.Codec):
+    """The actions so far, and how many."""
+
+    dtype = np.dtype([("actions", "i1", 16), ("count", "i1")])
+    draws = False
+
+    def get(self, env: Any) -> Any:
+        history = env.state.history()
+        return history + [0] * (16 - len(history)), len(history)
+
+    def set(self, env: Any, value: Any) -> None:
+        actions, count = value
+        env.state = env.game.new_initial_state()
+        for action in actions[:count]:
+            env.state.apply_action(int(action))
+
+    def observe(self, env: Any) -> Any:
+        return env.seen()
+
+
+def make_catch() -> Any:
+    planvec.register_codec(Catch, CatchCodec)
+    return Catch()
+
+
+def show_openspiel() -> None:
+    import pyspiel
+    from open_spiel.python.algorithms import mcts
+
+    num_simulations = 2_000
+    game = pyspiel.load_game(GAME)
+    start = game.new_initial_state()
+    start.apply_action(0)
+    random = np.random.RandomState(0)
+    rollouts = mcts.RandomRolloutEvaluator(1, random)
+    bot = mcts.MCTSBot(game, 1.4, num_simulations, rollouts, random_state=random, solve=False)
+
+    def openspiel() -> float:
+        started = time.perf_counter()
+        bot.mcts_search(start)
+        return num_simulations / (time.perf_counter() - started)
+
+    planner = planvec.MCTS(num_simulations=num_simulations, batch_size=128, rollout_horizon=10)
+    with planvec.make(make_catch, num_workers=0) as alone, planvec.make(make_catch, num_workers=2) as two:
+        seed = next(seed for seed in range(99) if alone.reset(seed=seed).state["actions"][0] == 0)
+        state = alone.reset(seed=seed).state
+        contenders = {
+            "OpenSpiel, in Python": openspiel,
+            "planvec, in this process": lambda: num_simulations / planner.plan(alone, state, seed=0).elapsed,
+            "planvec, two workers": lambda: num_simulations / planner.plan(two, state, seed=0).elapsed,
+        }
+        found = in_turn(contenders)
+        ours, theirs = planner.plan(alone, state, seed=0), bot.mcts_search(start)
+    print(f"\nCatch, {num_simulations:,} simulations with a random rollout each")
+    for name, figure in found.items():
+        print(f"  {name:<28} {figure:>12,.0f} simulations/s")
+    values = {child.action: round(child.total_reward / child.explore_count, 2) for child in theirs.children}
+    print(f"  values of the actions: planvec {ours.action_values.round(2).tolist()}, OpenSpiel {values}")
+
+
+# -- workers, swarm ------------------------------------------------------------------------------
+
+
+def show_atari() -> None:
+    options = {"frameskip": 4, "repeat_action_probability": 0.0}
+    with planvec.make("ALE/MsPacman-v5", num_workers=2, info_keys=(), **options) as env:
+        state = env.reset(seed=0).state
+        planner = planvec.MCTS(num_simulations=1_000, batch_size=64, rollout_horizon=0)
+        rng = np.random.default_rng(0)
+
+        def plan() -> float:
+            found = planner.plan(env, state, seed=0)
+            return found.num_env_steps / found.elapsed
+
+        # The states of a tree, so that both step the same kind of states.
+        states = planner.plan(env, state, seed=0).search.states[:513]
+        actions = rng.integers(env.action_space.n, size=len(states))
+
+        def raw() -> float:
+            started = time.perf_counter()
+            out = env.step_batch(actions, states)
+            return int(out.infos["num_steps"].sum()) / (time.perf_counter() - started)
+
+        found = in_turn({"step_batch, 513 rows": raw, "MCTS, K = 64": plan})
+    ratio = found["MCTS, K = 64"] / found["step_batch, 513 rows"]
+    print("\nMsPacman, two workers, frame skip 4")
+    for name, figure in found.items():
+        print(f"  {name:<28} {figure:>12,.0f} env steps/s")
+    print(f"  the search keeps the workers stepping at {ratio:.0%} of raw step_batch")
+
+
+class Timed:
+    """A stepper that counts the seconds spent in it.
+
+    Args:
+        env: The stepper.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self.seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def step_batch(self, *args: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        out = self._env.step_batch(*args, **{**options, "blocking": True})
+        self.seconds += time.perf_counter() - started
+        return Completed(out)
+
+
+def show_swarm() -> None:
+    print("\nThe swarm's own arithmetic, share of a plan (two workers)")
+    atari = {"frameskip": 15, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
+    for env_id, options in (("CartPole-v1", {}), ("ALE/MsPacman-v5", atari)):
+        with planvec.make(env_id, num_workers=2, info_keys=(), **options) as env:
+            state = env.reset(seed=0).state
+            timed = Timed(env)
+
+            def share(timed: Any = timed, state: Any = state) -> float:
+                timed.seconds = 0.0
+                plan = planvec.Swarm().plan(timed, state, seed=0)
+                return 1 - timed.seconds / plan.elapsed
+
+            print(f"  {env_id:<28} {in_turn({'share': share})['share']:>12.1%}")
+
+
+SECTIONS = {"tree": show_tree, "openspiel": show_openspiel, "atari": show_atari, "swarm": show_swarm}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
+    for name in parser.parse_args().only:
+        SECTIONS[name]()
+
+
+if __name__ == "__main__":
+    main()
