@@ -147,3 +147,31 @@ def test_arguments_of_several_roots_have_to_agree() -> None:
         with pytest.raises(planvec.InvalidBatchError, match=r"seeds: expected one per state \(3\), got 2"):
             planvec.Swarm().plan_batch(env, states, seeds=[1, 2])
         assert planvec.Swarm().plan_batch(env, states[:0]) == []
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "is_stochastic"),
+    [
+        ("CartPole-v1", {}, False),
+        ("FrozenLake-v1", {}, True),
+        ("FrozenLake-v1", {"is_slippery": False}, False),
+        ("Taxi-v4", {}, False),
+        ("Taxi-v4", {"is_rainy": True}, True),
+        ("Taxi-v4", {"fickle_passenger": True}, True),
+        ("Blackjack-v1", {}, True),
+        ("LunarLander-v3", {}, True),
+        ("ALE/Breakout-v5", {}, True),
+        ("ALE/Breakout-v5", {"repeat_action_probability": 0.0}, False),
+    ],
+)
+def test_it_is_known_whether_a_step_has_one_outcome(
+    env_id: str, options: dict[str, Any], is_stochastic: bool
+) -> None:
+    with planvec.PlanEnv(env_id, **options) as env:
+        assert env.is_stochastic is is_stochastic
+        start = np.repeat(env.reset(seed=0).state, 30)
+        actions = np.full(30, int(env.action_space.n) - 1)
+        out = env.step_batch(actions, start, dt=4, seeds=np.arange(30))
+        if not is_stochastic:
+            assert len(set(out.rewards.tolist())) == 1
+            assert (out.observations == out.observations[:1]).all()
