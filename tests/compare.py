@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
+
+import planvec
 
 
 def assert_same(got: Any, expected: Any, where: str = "") -> None:
@@ -49,3 +52,12 @@ def same_states(one: Any, other: Any) -> bool:
     if one.dtype.hasobject:
         return bool(one.tolist() == other.tolist())
     return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
+
+
+def same_plans(one: planvec.Plan, other: planvec.Plan) -> bool:
+    """Whether two decisions are equal but for the time that they took, and what is behind them."""
+    return all(
+        np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=True)
+        for field in dataclasses.fields(planvec.Plan)
+        if field.name not in ("elapsed", "stop_reason", "search")
+    )

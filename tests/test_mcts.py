@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from compare import same_plans
 from gymnasium import spaces
 from naive_search import NaiveSearch
 
@@ -31,14 +32,6 @@ def cell_value(observations: Any) -> Any:
 def plan(planner: planvec.Planner, env_id: str, seed: int = 0, **kwargs: Any) -> planvec.Plan:
     with planvec.PlanEnv(env_id, **kwargs) as env:
         return planner.plan(env, env.reset(seed=1).state, seed=seed)
-
-
-def same(one: planvec.Plan, other: planvec.Plan) -> bool:
-    return all(
-        np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=True)
-        for field in dataclasses.fields(planvec.Plan)
-        if field.name not in ("elapsed", "stop_reason", "search")
-    )
 
 
 # -- against a search that was written down plainly ------------------------------------------------
@@ -130,7 +123,7 @@ def test_several_roots_give_the_plans_that_each_gives_alone(config: MCTS, env_id
         states = np.array([env.reset(seed=seed).state for seed in range(3)])
         together = config.plan_batch(env, states, seeds=[4, 5, 6])
         alone = [config.plan(env, state, seed=seed) for state, seed in zip(states, (4, 5, 6), strict=True)]
-    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert all(same_plans(one, other) for one, other in zip(together, alone, strict=True))
 
 
 def test_a_plan_does_not_depend_on_the_number_of_workers() -> None:
@@ -142,7 +135,7 @@ def test_a_plan_does_not_depend_on_the_number_of_workers() -> None:
                 for name, config in CONFIGS.items():
                     if config.rollout_policy is None:
                         found.setdefault(name, []).append(config.plan(env, state, seed=2))
-        assert all(same(plans[0], plan) for plans in found.values() for plan in plans[1:])
+        assert all(same_plans(plans[0], plan) for plans in found.values() for plan in plans[1:])
 
 
 # -- chance ----------------------------------------------------------------------------------------
@@ -320,7 +313,7 @@ def test_a_saved_search_goes_on_as_if_it_had_not_been_saved(name: str, env_id: s
         tree.save(tmp_path / "tree.npz")
         loaded = Tree.load(tmp_path / "tree.npz")
         assert loaded.num_nodes == tree.num_nodes
-        assert same(config.resume(env, tree, seed=5), config.resume(env, loaded, seed=5))
+        assert same_plans(config.resume(env, tree, seed=5), config.resume(env, loaded, seed=5))
 
 
 def test_a_tree_that_was_advanced_is_whole() -> None:

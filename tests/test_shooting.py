@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from compare import same_plans
 from environments import Warehouse
 from gymnasium import spaces
 
@@ -15,7 +16,6 @@ import planvec
 from planvec.planners.distributions import Categorical, Gaussian
 from planvec.planners.mppi import mppi_update, mppi_weights
 from planvec.planners.noise import colored_noise
-from planvec.planners.plan import Plan
 
 RANDOM = planvec.RandomShooting(num_trajectories=12, horizon=10)
 CEM = planvec.CEM(num_trajectories=12, num_iterations=2, num_elites=4, horizon=10)
@@ -25,14 +25,6 @@ EVERY = [RANDOM, CEM, ICEM, MPPI]
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 1], np.float32))
 
 every_planner = pytest.mark.parametrize("planner", EVERY, ids=lambda planner: type(planner).__name__)
-
-
-def same(one: Plan, other: Plan) -> bool:
-    return all(
-        np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=True)
-        for field in dataclasses.fields(Plan)
-        if field.name not in ("elapsed", "stop_reason", "search")
-    )
 
 
 class Spy:
@@ -308,12 +300,12 @@ def test_a_plan_does_not_depend_on_the_number_of_workers_nor_on_other_roots(plan
             first = planner.plan_batch(env, states, seeds=[5, 6, 7])
             then = planner.plan_batch(env, states, seeds=[8, 9, 10], previous=first)
             alone = planner.plan(env, states[1], seed=9, previous=first[1])
-            assert same(alone, then[1])
+            assert same_plans(alone, then[1])
             plans.append(then)
-    assert all(same(one, other) for one, other in zip(*plans, strict=True))
+    assert all(same_plans(one, other) for one, other in zip(*plans, strict=True))
     for one, other in zip(*plans, strict=True):
         assert np.array_equal(one.search.elites, other.search.elites)
-    assert not same(plans[0][0], plans[0][1])
+    assert not same_plans(plans[0][0], plans[0][1])
 
 
 @every_planner
@@ -418,8 +410,8 @@ def test_a_decision_of_another_kind_is_not_built_on(other: str | None) -> None:
             "another space": CEM.plan(cart, cart.reset(seed=0).state, seed=0),
             "another dt": dataclasses.replace(CEM, dt=2).plan(env, state, seed=0),
         }[other]
-        assert same(CEM.plan(env, state, seed=1, previous=before), alone)
-        assert not same(CEM.plan(env, state, seed=1, previous=own), alone)
+        assert same_plans(CEM.plan(env, state, seed=1, previous=before), alone)
+        assert not same_plans(CEM.plan(env, state, seed=1, previous=own), alone)
 
 
 def test_a_reward_that_is_no_number_never_wins() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
-from planvec.planners.planner import Planner
+from planvec.planners.planner import Planner, generator_of
 from planvec.planners.search import PlanCallback, Search
 from planvec.transitions import BatchStepper
 
@@ -236,6 +235,5 @@ class MCTS(Planner):
         if tree.states is None:
             raise InvalidBatchError("tree: expected one with states, got that of an open loop; plan anew")
         started = time.perf_counter()
-        generator = np.random.default_rng(secrets.randbits(63) if seed is None else seed)
-        search = TreeSearch(self, env, tree.states[:1], generator, tree, None, is_new_root=False)
+        search = TreeSearch(self, env, tree.states[:1], generator_of(seed), tree, None, is_new_root=False)
         return self._run(env, [search], started, callback)[0]

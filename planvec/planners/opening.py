@@ -95,7 +95,10 @@ def make_rules(config: MCTS, env: BatchStepper, has_all_actions: bool, seed: int
 def search_kind(config: MCTS, env: BatchStepper) -> TreeKind:
     """How a search will use its tree."""
     has_all_actions = list_actions(env.action_space) is not None
-    rules = make_rules(config, env, has_all_actions, 0)
+    return _kind_of(config, make_rules(config, env, has_all_actions, 0), has_all_actions)
+
+
+def _kind_of(config: MCTS, rules: Rules, has_all_actions: bool) -> TreeKind:
     return TreeKind(
         has_own_actions=not has_all_actions,
         has_priors=rules.use_priors,
@@ -135,7 +138,7 @@ def open_tree(
             f"prior_fn: expected a space whose actions can be listed, got {space}: it would not know which "
             "actions were drawn; leave it out"
         )
-    kind = search_kind(config, env)
+    kind = _kind_of(config, rules, listed is not None)
     if known is not None:
         _check_known(known, num_actions, kind)
     capacity = _capacity(config, env, state, kind, num_actions, known)

@@ -17,7 +17,7 @@ from planvec.planners.plan import Plan
 from planvec.planners.search import Budget, PlanCallback, Search, drive
 from planvec.transitions import BatchStepper
 
-__all__ = ["Planner", "one_state"]
+__all__ = ["Planner", "generator_of", "one_state"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +180,7 @@ class Planner(ABC):
         started = time.perf_counter()
         searches = []
         for state, seed, before, info in zip(roots, seeds, previous, infos, strict=True):
-            generator = np.random.default_rng(secrets.randbits(63) if seed is None else seed)
-            searches.append(self.begin(env, state, generator, previous=before, info=info))
+            searches.append(self.begin(env, state, generator_of(seed), previous=before, info=info))
         return self._run(env, searches, started, callback)
 
     def _run(
@@ -191,6 +190,11 @@ class Planner(ABC):
         drive(env, searches, Budget(self.max_env_steps, self.max_seconds), started, callback)
         elapsed = time.perf_counter() - started
         return [search.plan(elapsed) for search in searches]
+
+
+def generator_of(seed: int | None) -> np.random.Generator:
+    """What every random choice of a decision comes from; None takes a fresh seed."""
+    return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
 
 
 def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from planvec.planners.places import Places
 from planvec.planners.plan import Plan
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
 from planvec.planners.tree import Tree
-from planvec.planners.tree_arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SAMPLE, empty_paths
+from planvec.planners.tree_arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SAMPLE, SINGLE, empty_paths
 from planvec.random_actions import uniform_actions
 from planvec.transitions import BatchStepper, Transitions
 
@@ -62,10 +62,8 @@ class TreeSearch(Search):
         self._limit = config.simulation_limit
         self._env = env
         self._generator = generator
-        self._samples_chance = env.is_stochastic and config.chance != "foresee"
         listed = list_actions(env.action_space)
-        self._has_all_actions = listed is not None
-        self._rules = make_rules(config, env, self._has_all_actions, int(generator.integers(2**62)))
+        self._rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
         self._root_state = state
         self._tree = open_tree(config, env, state, self._rules, listed, tree)
         self._arrays = self._tree.arrays
@@ -77,7 +75,7 @@ class TreeSearch(Search):
             self._evaluation.evaluate_root(state, info)
         if is_new_root:
             self._evaluation.add_root_noise()
-        foresees = env.is_stochastic and config.chance == "foresee"
+        foresees = env.is_stochastic and self._rules.chance == SINGLE
         self._places = Places(self._tree, self._rules, config.transpositions, foresees)
         self._unasked = set[int]()  # nodes of an open loop where the episode ended each time so far
         self._paths = empty_paths(config.batch_size, config.max_depth)
@@ -186,7 +184,7 @@ class TreeSearch(Search):
         return StepRequest(actions, states, np.full(len(slots), self._config.dt), self._seeds(len(slots)))
 
     def _seeds(self, num_rows: int) -> NDArray[np.uint64] | None:
-        if not self._samples_chance:
+        if self._rules.chance == SINGLE:
             return None
         return self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
 
@@ -300,7 +298,7 @@ class TreeSearch(Search):
         visits = arrays.edge_visits[0].astype(np.int64)
         branch = tree.principal_variation(by_value)
         # Of drawn actions only those that were tried.
-        weighed = np.arange(tree.num_actions) if self._has_all_actions else np.flatnonzero(visits)
+        weighed = np.flatnonzero(visits) if tree.kind.has_own_actions else np.arange(tree.num_actions)
         values = np.where(visits > 0, arrays.edge_values[0], np.nan)
         depths = np.flatnonzero(arrays.depth_histogram)
         return Plan(
