@@ -25,8 +25,8 @@ import gymnasium
 from gymnasium import wrappers
 
 from planvec import CheckReport, check_env
-from planvec.env_source import make_env
-from planvec.families import FAMILIES, Family, markdown_table
+from planvec.codecs.families import FAMILIES, Family, markdown_table
+from planvec.envs.sources import make_env
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = "<!-- planvec envs -->\n", "<!-- end -->\n"

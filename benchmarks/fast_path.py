@@ -168,7 +168,7 @@ def python_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
 
-    from planvec.env_source import find_spec
+    from planvec.envs.sources import find_spec
 
     states, actions = random_walk(env_id, num_rows)
     base: Any = gymnasium.make(find_spec(env_id)).unwrapped

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from planvec.workers.procfs import descendants
+from planvec.backends.processes.os.procfs import descendants
 
 SECONDS = 2.0
 PARENT = """

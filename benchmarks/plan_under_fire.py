@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from planvec.workers import procfs
+from planvec.backends.processes.os import procfs
 
 
 def workers_of(pid: int) -> list[int]:

@@ -37,7 +37,7 @@ import gymnasium
 import numpy as np
 
 import planvec
-from planvec.workers import procfs
+from planvec.backends.processes.os import procfs
 
 SIGNALS = {
     signal.SIGKILL: 60,

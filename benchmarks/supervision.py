@@ -24,15 +24,15 @@ import cloudpickle
 import numpy as np
 
 import planvec
-from planvec import stepping
-from planvec.arrays import check_batch, split
-from planvec.infos import merge_columns
-from planvec.outputs import Outputs
-from planvec.stepping import RowStepper
-from planvec.workers.launch import Child
-from planvec.workers.messages import SPIN_SECONDS, Frame, yield_core
-from planvec.workers.row_jobs import Sink, StepJob
-from planvec.workers.slab import Slab
+from planvec.backends.processes.os.launch import Child
+from planvec.backends.processes.row_jobs import Sink, StepJob
+from planvec.backends.processes.wire.channel import SPIN_SECONDS, Frame, yield_core
+from planvec.backends.processes.wire.slab import Slab
+from planvec.rows.checks import check_batch, split
+from planvec.rows.infos import merge_columns
+from planvec.rows.outputs import Outputs
+from planvec.stepping.row_loop import RowStepper
+from planvec.stepping.row_loop import row_loop as stepping
 
 
 def heedless_env(env_id: str) -> Any:

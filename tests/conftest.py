@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from planvec import check
-from planvec.workers import external_process, procfs
+from planvec.backends.processes import external_process
+from planvec.backends.processes.os import procfs
+from planvec.checking import check
 
 
 def _workers() -> dict[int, str]:

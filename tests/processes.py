@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from planvec.workers import procfs
+from planvec.backends.processes.os import procfs
 
 PARENT = """
 import os, signal, sys, threading

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs.atari import AtariCodec
-from planvec.codecs.replay import ReplayCodec
+from planvec.codecs.atari.codec import AtariCodec
+from planvec.codecs.generic.replay import ReplayCodec
 
 gymnasium.register_envs(ale_py)
 pytestmark = pytest.mark.usefixtures("quick_checks")

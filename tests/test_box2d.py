@@ -16,12 +16,13 @@ from gymnasium.envs.box2d.lunar_lander import LunarLander, heuristic
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs import box2d_check, box2d_layout
-from planvec.codecs.box2d_world import WorldMemory
-from planvec.codecs.replay import ReplayCodec
+from planvec.backends.processes.os import procfs
+from planvec.codecs.box2d import layout as box2d_layout
+from planvec.codecs.box2d import layout_check as box2d_check
+from planvec.codecs.box2d.world import WorldMemory
+from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec
 from planvec.errors import UnsupportedEnvError
-from planvec.workers import procfs
 
 VARIANTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "lander": ("LunarLander-v3", {}, 120),

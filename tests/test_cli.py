@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import planvec
-from planvec.cli import main
+from planvec.backends.processes import external_process
+from planvec.cli.entry import main
 from planvec.planners.episode import EpisodeRecorder
-from planvec.planners.swarm import Swarm
-from planvec.workers import external_process
+from planvec.planners.swarm.swarm import Swarm
 
 QUICK = ["--num-walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
 
@@ -185,7 +185,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> None:
     code = (
-        "import sys\nfrom planvec.cli import main\n"
+        "import sys\nfrom planvec.cli.entry import main\n"
         f"try: main({arguments})\nexcept SystemExit: pass\n"
         f"assert not {heavy} & set(sys.modules)"
     )

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 import planvec
 from planvec import PlanEnv
 from planvec.codecs import registry
-from planvec.codecs.copied import CopiedCodec
-from planvec.codecs.proof import same
+from planvec.codecs.generic.copied import CopiedCodec
+from planvec.codecs.verify import same
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from compare import same_states
 from faulty import ARMED, Faulty, fault
 
 import planvec
-from planvec.workers import link
+from planvec.backends.processes import link
 
 METHODS = ["spawn", "forkserver", "fork"]
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.

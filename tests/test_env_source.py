@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 import planvec
-from planvec.env_source import find_spec, make_env
+from planvec.envs.sources import find_spec, make_env
 
 FRESH = """
 import planvec

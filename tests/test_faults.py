@@ -23,9 +23,10 @@ from processes import is_zombie_or_gone, wait_until_dead
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
-from planvec.arrays import check_batch
-from planvec.workers import launch, link
-from planvec.workers.row_jobs import RowJob, Sink, StepJob
+from planvec.backends.processes import link
+from planvec.backends.processes.os import launch
+from planvec.backends.processes.row_jobs import RowJob, Sink, StepJob
+from planvec.rows.checks import check_batch
 
 METHODS = ["spawn", "forkserver", "fork"]
 

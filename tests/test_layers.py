@@ -1,81 +1,51 @@
-"""Imports point down the layers, and within a level only where the design names it."""
+"""Imports point down the levels, run in no circle, and enter a folder by its entrance."""
 
 from __future__ import annotations
 
 import ast
+import functools
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import planvec
 
 ROOT = Path(planvec.__file__).parent
 
 LEVELS = {
-    # 0: words that everybody uses
     "errors": 0,
-    "promise": 0,
-    "saved_state": 0,
-    "space_arrays": 0,
-    "transitions": 0,
-    # 1: arrays
-    "arrays": 1,
-    "infos": 1,
-    "random_actions": 1,
-    "rollouts": 1,
-    # 2: states
-    "env_source": 2,
+    "rows": 1,
     "codecs": 2,
-    # 3: the stepping loop
-    "outputs": 3,
-    "found": 3,
     "stepping": 3,
-    "plan_env": 3,
-    # 4: processes
-    "workers": 4,
-    # 5: batches
-    "in_process": 5,
-    "batch_env": 5,
-    # 6: the front door, and what sees nothing but a BatchStepper
-    "making": 6,
+    "backends": 4,
+    "envs": 5,
     "planners": 6,
-    # 7: what users look at
-    "check_report": 7,
-    "check_alone": 7,
-    "check": 7,
-    "families": 7,
-    # 8: the command line
-    "commands": 8,
+    "checking": 7,
     "cli": 8,
     "__main__": 9,
 }
-"""Top-level module -> level. `planvec/__init__.py` hands on names lazily and is no part of it."""
+"""Folder or module at the top -> its level. `planvec/__init__.py` hands on names and has none."""
 
-PEERS = {
-    ("promise", "errors"),
-    ("space_arrays", "errors"),
-    ("transitions", "space_arrays"),
-    ("rollouts", "arrays"),
-    ("rollouts", "random_actions"),
-    ("found", "outputs"),
-    ("stepping", "found"),
-    ("stepping", "outputs"),
-    ("plan_env", "stepping"),
-    ("batch_env", "in_process"),
-    ("check", "check_alone"),
-    ("check", "check_report"),
-    ("cli", "commands"),
-}
-"""Imports within a level."""
+PLANNERS_SEE = {"errors", "rows", "planners"}
+"""A planner knows a `BatchStepper`, and never a backend."""
 
-PLANNERS_SEE = {"arrays", "errors", "planners", "random_actions", "space_arrays", "transitions"}
-"""A planner knows a `BatchStepper`, and never a worker."""
+MAX_FLOORS = 10
 
 
-def modules() -> list[tuple[str, Path]]:
-    return [(path.relative_to(ROOT).parts[0].removesuffix(".py"), path) for path in ROOT.rglob("*.py")]
+def module_name(path: Path) -> str:
+    """`rows.checks` for `planvec/rows/checks.py`, and `rows` for its `__init__`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> set[str]:
-    """The top-level parts of planvec that a file imports, lazily or not."""
+@functools.cache
+def modules() -> dict[str, Path]:
+    return {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports_of(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules that a file imports: lazily or not, at run time or for type checkers alone."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -85,29 +55,93 @@ def imports(path: Path) -> set[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("planvec.")}
+        for name in names:
+            if name.split(".")[0] == "planvec":
+                found.add(_module_of(name.removeprefix("planvec").lstrip("."), known))
     return found
 
 
+def _module_of(name: str, known: dict[str, Path]) -> str:
+    """The module that holds a dotted name."""
+    while name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    return {name: imports_of(path, modules()) - {name} for name, path in modules().items()}
+
+
+def top(name: str) -> str:
+    return name.split(".")[0]
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """A circle of imports, or nothing."""
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except ValueError as error:
+        return list(error.args[1])
+    return []
+
+
+def floors(graph: dict[str, set[str]]) -> dict[str, int]:
+    """For each node the length of the longest way down from it."""
+    heights: dict[str, int] = {}
+    for name in TopologicalSorter(graph).static_order():
+        heights[name] = 1 + max((heights[target] for target in graph.get(name, ())), default=0)
+    return heights
+
+
 def test_every_module_has_a_level() -> None:
-    assert {name for name, _ in modules()} - {"__init__"} == set(LEVELS)
+    assert {top(name) for name in modules()} - {""} == set(LEVELS)
 
 
 def test_imports_point_downwards_only() -> None:
-    for name, path in modules():
-        if name == "__init__":
-            continue
-        for target in imports(path) - {name, "__version__"}:
-            allowed = LEVELS[target] < LEVELS[name] or (name, target) in PEERS
-            assert allowed, f"{path.relative_to(ROOT)} imports {target}"
+    for name, targets in imports().items():
+        if name:
+            for target in targets - {""}:
+                allowed = top(target) == top(name) or LEVELS[top(target)] < LEVELS[top(name)]
+                assert allowed, f"{name} imports {target}"
 
 
-def test_planners_see_no_worker() -> None:
-    for name, path in modules():
-        if name == "planners":
-            assert imports(path) <= PLANNERS_SEE, path
+def test_imports_run_in_no_circle() -> None:
+    graph = {name: targets - {""} for name, targets in imports().items() if name}
+    # A package imports its modules to hand their names on; a module of it that imports the package itself
+    # would be a circle.
+    assert not circles(graph), " -> ".join(circles(graph))
 
 
-def test_every_named_exception_to_the_levels_is_used() -> None:
-    used = {(name, target) for name, path in modules() for target in imports(path)}
-    assert used >= PEERS
+def test_another_folder_is_entered_by_its_entrance() -> None:
+    for name, targets in imports().items():
+        if name:
+            for target in targets - {""}:
+                is_inside = top(target) == top(name)
+                assert is_inside or "." not in target, f"{name} imports {target}, not planvec.{top(target)}"
+
+
+def test_there_are_few_floors_from_the_command_line_to_the_errors() -> None:
+    graph: dict[str, set[str]] = {}
+    for name, targets in imports().items():
+        if name:
+            graph.setdefault(top(name), set()).update(top(target) for target in targets if target)
+            graph[top(name)].discard(top(name))
+    assert max(floors(graph).values()) <= MAX_FLOORS
+
+
+def test_planners_see_no_backend() -> None:
+    for name, targets in imports().items():
+        if top(name) == "planners":
+            assert {top(target) for target in targets} <= PLANNERS_SEE, name
+
+
+@pytest.mark.parametrize(
+    "second", ["import planvec.b", "from planvec import b", "if x:\n    import planvec.b"]
+)
+def test_a_circle_inside_a_folder_is_seen(second: str, tmp_path: Path) -> None:
+    known = {"": tmp_path / "__init__.py", "a": tmp_path / "a.py", "b": tmp_path / "b.py"}
+    known["a"].write_text(second)
+    known["b"].write_text("def f():\n    from planvec.a import x")
+    graph = {name: imports_of(known[name], known) - {""} for name in ("a", "b")}
+    assert circles(graph)

@@ -29,7 +29,7 @@ from processes import (
 
 import planvec
 from planvec import ExternalProcess
-from planvec.workers import procfs
+from planvec.backends.processes.os import procfs
 
 METHODS = ["spawn", "forkserver", "fork"]
 ROOT = Path(planvec.__file__).parent

@@ -24,7 +24,7 @@ from walks import Step, gymnasium_walk
 import planvec
 from planvec import PlanEnv, UnsupportedEnvError
 from planvec.codecs import codec_for
-from planvec.codecs.mujoco import PhysicsAndAttributesCodec, PhysicsCodec
+from planvec.codecs.mujoco.codec import PhysicsAndAttributesCodec, PhysicsCodec
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*environment .*-v4 is out of date:DeprecationWarning")
 

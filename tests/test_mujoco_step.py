@@ -15,7 +15,7 @@ from gymnasium.envs.mujoco.ant_v5 import AntEnv
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
 from planvec import PlanEnv
-from planvec.codecs.mujoco_step import quicken
+from planvec.codecs.mujoco.fast_step import quicken
 
 NUM_STEPS = 240
 EPISODE = 80

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import planvec
-from planvec.planners.search import Search, Simulation, StepRequest
+from planvec.planners.driver import Search, Simulation, StepRequest
 
 PLANNERS: dict[str, planvec.Planner] = {
     "MCTS": planvec.MCTS(num_simulations=40, rollout_horizon=5),

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import planvec
-from planvec import arrays, infos
-from planvec.random_actions import ActionStreams
+from planvec.rows import checks as arrays
+from planvec.rows import infos
+from planvec.rows.random_actions import ActionStreams
 
 SETTINGS = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

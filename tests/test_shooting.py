@@ -13,9 +13,9 @@ from environments import Warehouse
 from gymnasium import spaces
 
 import planvec
-from planvec.planners.distributions import Categorical, Gaussian
-from planvec.planners.mppi import mppi_update, mppi_weights
-from planvec.planners.noise import colored_noise
+from planvec.planners.shooting.distributions import Categorical, Gaussian
+from planvec.planners.shooting.mppi import mppi_update, mppi_weights
+from planvec.planners.shooting.noise import colored_noise
 
 RANDOM = planvec.RandomShooting(num_trajectories=12, horizon=10)
 CEM = planvec.CEM(num_trajectories=12, num_iterations=2, num_elites=4, horizon=10)

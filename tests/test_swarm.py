@@ -14,15 +14,15 @@ import pytest
 from gymnasium import spaces
 
 import planvec
-from planvec.planners.cloning import clone_sources, elites, pick, relativize
-from planvec.planners.distance import observation_features
-from planvec.planners.lineage import Lineage
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import mean_action, standard_errors, tally, winner
-from planvec.planners.samplers import NormalDt, draw_dt
-from planvec.planners.swarm import SwarmPlanner
-from planvec.planners.walkers import Walkers
-from planvec.random_actions import uniform_actions
+from planvec.planners.swarm.cloning import clone_sources, elites, pick, relativize
+from planvec.planners.swarm.distance import observation_features
+from planvec.planners.swarm.lineage import Lineage
+from planvec.planners.swarm.samplers import NormalDt, draw_dt
+from planvec.planners.swarm.swarm import SwarmPlanner
+from planvec.planners.swarm.walkers import Walkers
+from planvec.rows.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, horizon=8, dt=(1, 4))
 WAVE = planvec.SwarmWave(num_walkers=16, horizon=40, dt=(1, 4))

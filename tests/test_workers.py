@@ -20,7 +20,8 @@ from nbclient import NotebookClient
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
-from planvec.workers import procfs, slab
+from planvec.backends.processes.os import procfs
+from planvec.backends.processes.wire import slab
 
 METHODS = ["spawn", "forkserver", "fork"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planvec.codecs.base import Codec, StateCodec, WrapperCodec
-from planvec.codecs.copied import Copied
+from planvec.codecs.generic.copied import Copied
 from planvec.codecs.registry import codec_for, register_codec, registered_codecs
 
 __all__ = [

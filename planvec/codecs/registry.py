@@ -8,14 +8,14 @@ from typing import Any
 
 import gymnasium
 
-from planvec.codecs import classic_control, toy_text
-from planvec.codecs import wrappers as wrapper_codecs
-from planvec.codecs.attributes import ADVICE
 from planvec.codecs.base import Codec, StateCodec
-from planvec.codecs.copied import Copied, CopiedCodec, CopiedWrapperCodec
-from planvec.codecs.proof import digest, prove, walk_alone
-from planvec.codecs.replay import ReplayCodec
+from planvec.codecs.generic.attributes import ADVICE
+from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec
+from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.gymnasium import classic_control, toy_text
 from planvec.codecs.stack import StackCodec, layers_of
+from planvec.codecs.verify import digest, prove, walk_alone
+from planvec.codecs.wrappers import codecs as wrapper_codecs
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["CodecChoice", "check_codec", "codec_for", "register_codec", "registered_codecs"]
@@ -31,9 +31,9 @@ _COPY_ADVICE = (
 _REPLAY_ADVICE = "It does not restart from its seed: register a codec for it."
 _BUILTIN: dict[type, CodecMaker] = {**classic_control.CODECS, **toy_text.CODECS}
 _FAMILIES = {
-    "ale_py": "planvec.codecs.atari",
-    "gymnasium.envs.box2d": "planvec.codecs.box2d",
-    "gymnasium.envs.mujoco": "planvec.codecs.mujoco",
+    "ale_py": "planvec.codecs.atari.codec",
+    "gymnasium.envs.box2d": "planvec.codecs.box2d.codec",
+    "gymnasium.envs.mujoco": "planvec.codecs.mujoco.codec",
 }
 """Package of an environment class or one of its bases -> the module with `codec_maker` for it.
 

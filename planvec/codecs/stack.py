@@ -20,14 +20,14 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from numpy.typing import NDArray
 
-from planvec.arrays import StateFormat
 from planvec.codecs import generator
 from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, WrapperCodec
-from planvec.codecs.proof import origin_of, same
-from planvec.codecs.wrappers import TRANSPARENT
+from planvec.codecs.verify import origin_of, same
+from planvec.codecs.wrappers.codecs import TRANSPARENT
 from planvec.errors import UnsupportedEnvError
-from planvec.saved_state import SavedState
-from planvec.space_arrays import is_fixed
+from planvec.rows.checks import StateFormat
+from planvec.rows.saved_state import GENERATOR_FIELD, SavedState
+from planvec.rows.space_arrays import is_fixed
 
 __all__ = ["StackCodec", "layers_of"]
 
@@ -46,13 +46,13 @@ def layers_of(env: Env) -> list[Any]:
 class _GeneratorPart:
     """`env.np_random` as a part of the state, in the form of a codec."""
 
-    dtype = np.dtype([("generator", generator.GENERATOR)])
+    dtype = np.dtype([(GENERATOR_FIELD, generator.GENERATOR)])
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        generator.pack_generators(values, records["generator"])
+        generator.pack_generators(values, records[GENERATOR_FIELD])
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
-        return generator.unpack_generators(records["generator"])
+        return generator.unpack_generators(records[GENERATOR_FIELD])
 
 
 class _NestedPart:

@@ -12,16 +12,16 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.arrays import one_action
+from planvec.planners.base import Planner, one_state
 from planvec.planners.plan import Plan
-from planvec.planners.planner import Planner, one_state
-from planvec.space_arrays import (
+from planvec.rows.checks import one_action
+from planvec.rows.results import BatchStepper
+from planvec.rows.space_arrays import (
     empty_rows,
     finish_rows,
     stack_rows,
     take_row,
 )
-from planvec.transitions import BatchStepper
 
 __all__ = ["Episode", "EpisodeCallback", "EpisodeRecorder", "run_episode"]
 

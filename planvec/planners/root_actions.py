@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
-from planvec.random_actions import is_uniform
+from planvec.rows.random_actions import is_uniform
 
 __all__ = ["check_action_space", "mean_action", "standard_errors", "tally", "winner"]
 

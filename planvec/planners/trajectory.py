@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.distance import space_leaves
 from planvec.planners.episode import Episode
+from planvec.planners.swarm.distance import space_leaves
 
 __all__ = ["save_trajectory", "trajectory_arrays"]
 

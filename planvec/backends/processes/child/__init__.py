@@ -1,0 +1,5 @@
+"""What runs in a worker process."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,180 @@
+"""The rows of a batch in memory that a worker shares with its parent.
+
+    slot 0: states actions dt seeds flags | outputs: new_states observations rewards ... num_steps
+    slot 1: the same; the parent fills one slot while the worker steps the other
+    progress: ticket, row, step, where the worker is at present
+
+The parent writes the left side and the worker the right, and neither reads what the other has not
+announced over the channel: the rows of a worker that died while writing them are never looked at. What
+it was doing then is told by `progress` alone. The memory has no name in the file system: it goes when both
+processes have gone, however they went. Its size is bounded; larger batches travel in several waves.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.envs.plan_env import EnvDescription
+from planvec.rows.outputs import Outputs
+from planvec.rows.space_arrays import empty_rows, is_fixed, raw, take_rows
+
+__all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
+
+NUM_SLOTS = 2
+_SLOT_BYTES = 4 << 20
+_MAX_ROWS = 2048
+_ALIGNMENT = 64
+_MAX_VIEWS = 32
+
+
+def open_memory() -> int:
+    """A file descriptor of memory without a name. It grows when it is first used."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("planvec", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:  # unlinked at once
+        return os.dup(file.fileno())
+
+
+@dataclass(slots=True)
+class Slot:
+    """The rows of one chunk. What is not of fixed size is None and travels in the message instead.
+
+    Attributes, B the rows:
+        states: `[B]` or None.
+        actions: A tree of arrays `[B, ...]` or None.
+        dt: `[B]` int64.
+        seeds: `[B]` uint64.
+        has_seeds: `[1]` bool, whether `seeds` count.
+        return_state: `[1]` bool, whether new states are wanted.
+        mask_errors: `[1]` bool, whether rows that raise are flagged rather than the end of the chunk.
+        outputs: The right side, as the stepping loop takes it.
+        raw_states: `states` as blocks of bytes, in the views that `first` gives.
+        raw_new_states: The new states likewise.
+    """
+
+    states: NDArray[Any] | None
+    actions: Any
+    dt: NDArray[np.int64]
+    seeds: NDArray[np.uint64]
+    has_seeds: NDArray[np.bool_]
+    return_state: NDArray[np.bool_]
+    mask_errors: NDArray[np.bool_]
+    outputs: Outputs
+    _views: dict[int, Slot] = field(default_factory=dict)
+    raw_states: NDArray[Any] | None = None
+    raw_new_states: NDArray[Any] | None = None
+
+    def first(self, num_rows: int) -> Slot:
+        """The first rows of this slot, as views (kept, since calls tend to be of one size)."""
+        view = self._views.get(num_rows)
+        if view is None:
+            if len(self._views) >= _MAX_VIEWS:
+                self._views.clear()
+            view = self._part(slice(0, num_rows))
+            self._views[num_rows] = view  # whole by now, should a signal handler raise here
+        return view
+
+    def _part(self, rows: slice) -> Slot:
+        view = Slot(
+            states=None if self.states is None else self.states[rows],
+            actions=None if self.actions is None else take_rows(self.actions, rows),
+            dt=self.dt[rows],
+            seeds=self.seeds[rows],
+            has_seeds=self.has_seeds,
+            return_state=self.return_state,
+            mask_errors=self.mask_errors,
+            outputs=self.outputs.part(rows),
+        )
+        if view.states is not None and view.outputs.new_states is not None:
+            view.raw_states, view.raw_new_states = raw(view.states), raw(view.outputs.new_states)
+        return view
+
+
+class _Allocator:
+    """Hands out arrays from a buffer one after another, or, without one, counts the bytes."""
+
+    def __init__(self, buffer: mmap.mmap | None, offset: int = 0) -> None:
+        self._buffer = buffer
+        self.offset = offset
+
+    def __call__(self, shape: Any, dtype: Any) -> NDArray[Any]:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        dtype = np.dtype(dtype)
+        start = -(-self.offset // _ALIGNMENT) * _ALIGNMENT
+        count = int(np.prod(shape, dtype=np.int64))
+        self.offset = start + count * dtype.itemsize
+        if self._buffer is None or not count * dtype.itemsize:
+            # Only shape and dtype matter here: no memory is touched, whatever the size.
+            return np.broadcast_to(np.zeros((), dtype), shape)
+        return np.frombuffer(self._buffer, dtype, count, start).reshape(shape)
+
+
+def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> Slot:
+    def rows(space: Space[Any]) -> Any:
+        return empty_rows(space, num_rows, allocate) if is_fixed(space) else None
+
+    dtype = description.state_format.dtype
+    has_records = not dtype.hasobject
+    return Slot(
+        states=allocate(num_rows, dtype) if has_records else None,
+        actions=rows(description.action_space),
+        dt=allocate(num_rows, np.int64),
+        seeds=allocate(num_rows, np.uint64),
+        has_seeds=allocate(1, np.bool_),
+        return_state=allocate(1, np.bool_),
+        mask_errors=allocate(1, np.bool_),
+        outputs=Outputs(
+            new_states=allocate(num_rows, dtype) if has_records else None,
+            observations=rows(description.observation_space),
+            rewards=allocate(num_rows, np.float64),
+            terminated=allocate(num_rows, np.bool_),
+            truncated=allocate(num_rows, np.bool_),
+            num_steps=allocate(num_rows, np.int64),
+        ),
+    )
+
+
+def _capacity(description: EnvDescription) -> int:
+    """Rows per slot: what fits into `_SLOT_BYTES`, but one row at least."""
+    one = _Allocator(None)
+    _slot(description, 1, one)
+    return max(1, min(_MAX_ROWS, _SLOT_BYTES // max(one.offset, 1)))
+
+
+class Slab:
+    """The slots of one worker, mapped from a file descriptor.
+
+    Both processes make one from the same description, and so agree where everything lies.
+
+    Args:
+        description: Of the environment.
+        memory: What `open_memory` gave; grown to the size that is needed.
+
+    Attributes:
+        capacity: The most rows that a slot can hold.
+        num_bytes: The size of the memory.
+        slots: The slots.
+        progress: What the worker is doing: `[3]` int64, the ticket, the row of that chunk, the step of
+            that rollout.
+    """
+
+    def __init__(self, description: EnvDescription, memory: int) -> None:
+        self.capacity = _capacity(description)
+        counter = _Allocator(None)
+        counter(3, np.int64)
+        for _ in range(NUM_SLOTS):
+            _slot(description, self.capacity, counter)
+        self.num_bytes = max(counter.offset, 1)
+        if os.fstat(memory).st_size < self.num_bytes:
+            os.ftruncate(memory, self.num_bytes)
+        allocate = _Allocator(mmap.mmap(memory, self.num_bytes))
+        self.progress = memoryview(allocate(3, np.int64))  # type: ignore[arg-type]
+        self.slots = [_slot(description, self.capacity, allocate) for _ in range(NUM_SLOTS)]

@@ -1,0 +1,7 @@
+"""The command line: `planvec plan`, `planvec check`, `planvec envs`."""
+
+from __future__ import annotations
+
+from planvec.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,160 @@
+"""What the verbs of the command line share: exit statuses, types of arguments, which environment."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["FAILED", "INTERRUPTED", "USAGE_ERROR", "add_environment", "environment", "integer"]
+
+FAILED = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+"""Exit statuses."""
+
+
+def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
+    """An argparse type: an integer in a range."""
+
+    def integer(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = lowest - 1
+        if not lowest <= value <= highest:
+            bounds = f"from {lowest} to {highest}" if highest < math.inf else f"of at least {lowest}"
+            raise argparse.ArgumentTypeError(f"expected an integer {bounds}, got {text!r}")
+        return value
+
+    return integer
+
+
+def add_environment(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which environment."""
+    parser.add_argument(
+        "env_id",
+        metavar="ENV_ID",
+        help="a Gymnasium id, such as CartPole-v1 or ALE/Pong-v5, module:EnvId, or module:function for a "
+        "function that makes an environment of your own",
+    )
+    group = parser.add_argument_group("the environment")
+    group.add_argument(
+        "--make",
+        nargs="+",
+        default=[],
+        type=_assignment,
+        metavar="KEY=VALUE",
+        help="for gymnasium.make, such as obs_type=ram frameskip=1",
+    )
+    group.add_argument(
+        "--wrappers",
+        nargs="+",
+        default=[],
+        type=_wrapper,
+        metavar="NAME[=ARG,...]",
+        help="Gymnasium's wrappers, innermost first, such as TimeLimit=50 FrameStackObservation=4",
+    )
+    group.add_argument(
+        "--codec", choices=["copied", "replay"], help="how states are saved (default: the fastest exact way)"
+    )
+
+
+def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The id or factory behind the arguments, and what `gymnasium.make` needs beside it.
+
+    Raises:
+        gymnasium.error.Error: Unknown id.
+        ValueError: `--make` for a factory.
+    """
+    # `python -m` looks for modules in the working directory; an installed command would not.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    source: Any = arguments.env_id
+    make_kwargs = dict(arguments.make)
+    module, _, name = source.rpartition(":")
+    function = _attribute(module, name) if module else None
+    if callable(function):
+        if make_kwargs:
+            raise ValueError(f"--make: {source} is a function of your own, which takes no arguments")
+        source = function
+    if arguments.wrappers:
+        return _Wrapped(source, make_kwargs, arguments.wrappers), {}
+    return source, make_kwargs
+
+
+def _attribute(module: str, name: str) -> Any:
+    """What a module calls by a (dotted) name; None where that is an id that the module registers.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        import gymnasium
+
+        try:
+            gymnasium.spec(name)
+        except gymnasium.error.Error as error:
+            raise ValueError(
+                f"{module} has no function {name!r} that makes an environment, and registers no such id"
+            ) from error
+    return found
+
+
+class _Wrapped:
+    """A factory: an environment, and wrappers around it."""
+
+    def __init__(
+        self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[str, tuple[Any, ...]]]
+    ) -> None:
+        from planvec.envs.sources import find_spec
+
+        self._source = find_spec(source) if isinstance(source, str) else source
+        self._make_kwargs = make_kwargs
+        self._wrappers = wrappers
+
+    def __call__(self) -> Any:
+        import gymnasium
+
+        from planvec.envs.sources import make_env
+
+        env = make_env(self._source, **self._make_kwargs)
+        for name, arguments in self._wrappers:
+            env = getattr(gymnasium.wrappers, name)(env, *arguments)
+        return env
+
+
+def _value(text: str) -> Any:
+    """A Python literal, or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not (equals and key.isidentifier()):
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    return key, _value(value)
+
+
+def _wrapper(text: str) -> tuple[str, tuple[Any, ...]]:
+    import gymnasium
+
+    name, equals, value = text.partition("=")
+    found = getattr(gymnasium.wrappers, name, None)
+    if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
+        raise argparse.ArgumentTypeError(f"gymnasium.wrappers has no wrapper {name!r}")
+    arguments = _value(f"({value},)") if equals else ()
+    if not isinstance(arguments, tuple):
+        raise argparse.ArgumentTypeError(f"expected {name}=ARG,... with Python literals, got {text!r}")
+    return name, arguments

@@ -1,0 +1,67 @@
+"""The command line: `planvec plan CartPole-v1`.
+
+Every verb is a module of `planvec.cli`, with one function that adds its parser and one that does the
+work; what is heavy is imported by the latter, so that `planvec --help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import planvec
+from planvec.cli.arguments import INTERRUPTED, USAGE_ERROR
+from planvec.cli.check import add_check
+from planvec.cli.envs import add_envs
+from planvec.cli.plan import add_plan
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: The arguments after the program's name; None takes those of the process.
+
+    Returns:
+        The exit status: 0, 1 where a check failed, 2 after an error, 130 after an interrupt.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(argv).parse_args(argv)
+    try:
+        from gymnasium.error import Error as GymnasiumError
+
+        from planvec.errors import PlanvecError
+
+        try:
+            status: int = arguments.run(arguments)
+        except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError, ValueError) as error:
+            print(f"planvec: error: {_one_line(error)}", file=sys.stderr)
+            return USAGE_ERROR
+        except (TypeError, RuntimeError) as error:  # of the environment's or a wrapper's own arguments
+            print(f"planvec: error: {type(error).__name__}: {_one_line(error)}", file=sys.stderr)
+            return USAGE_ERROR
+        return status
+    except KeyboardInterrupt:
+        print("planvec: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="planvec", description=_summary())
+    parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    add_plan(verbs, argv)
+    add_check(verbs)
+    add_envs(verbs)
+    return parser
+
+
+def _summary() -> str:
+    return "Plan in Gymnasium environments by stepping their states in batches."

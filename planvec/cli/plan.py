@@ -1,0 +1,246 @@
+"""`planvec plan ENV_ID`: play one episode with a planner."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import planvec
+from planvec.cli.arguments import INTERRUPTED, add_environment, environment, integer
+from planvec.cli.planner_options import (
+    add_planner,
+    given_options,
+    make_planner,
+    planner_name,
+)
+
+if TYPE_CHECKING:
+    from planvec.envs.batch_env import BatchEnv
+    from planvec.planners.base import Planner
+    from planvec.planners.episode import Episode, EpisodeRecorder
+
+__all__ = ["add_plan"]
+
+
+def add_plan(verbs: Any, argv: Sequence[str]) -> None:
+    """Add the verb.
+
+    Args:
+        verbs: The subparsers.
+        argv: The arguments, which say whose options there are.
+    """
+    parser = verbs.add_parser(
+        "plan",
+        help="play one episode with a planner",
+        description="Play one episode, planning anew at every step, and write what was played.",
+    )
+    add_environment(parser)
+    parser.add_argument(
+        "--num-workers",
+        type=integer(0),
+        metavar="N",
+        help="worker processes, which change no result (default: one per core); 0 steps in this process, "
+        "which is quicker where a step takes microseconds",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="kill and replace a worker that takes longer over its share of a batch (default: never)",
+    )
+    parser.add_argument("--seed", type=integer(0, 2**64 - 1), metavar="N", help="default: drawn and printed")
+    parser.add_argument("--max-steps", type=integer(1), metavar="N", help="default: until the episode ends")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="overwritten (default: a new one, runs/<env>-<planner>-seed<seed>)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    if "plan" in argv:  # reading the options imports the planners
+        add_planner(parser, planner_name(argv))
+    parser.set_defaults(run=_run_plan)
+
+
+def _run_plan(arguments: argparse.Namespace) -> int:
+    import secrets
+
+    from planvec.envs.make import make
+    from planvec.planners.episode import EpisodeRecorder
+
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    planner = make_planner(arguments)
+    directory = _out_dir(arguments, seed)
+    source, make_kwargs = environment(arguments)
+    with make(
+        source,
+        num_workers=arguments.num_workers,
+        timeout=arguments.timeout,
+        info_keys=_info_keys(planner),
+        codec=arguments.codec,
+        **make_kwargs,
+    ) as env:
+        directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
+        recorder = EpisodeRecorder(env.action_space, env.observation_space)
+        interrupted = False
+        try:
+            _play(env, planner, seed, arguments, recorder)
+        except KeyboardInterrupt:
+            if not recorder.num_steps:
+                if not any(directory.iterdir()):
+                    directory.rmdir()
+                raise
+            interrupted = True
+        episode = recorder.episode()
+        summary = _summarise(arguments, planner, episode, env, interrupted)
+        files = _write(directory, summary, episode, env)
+    if arguments.json:
+        print(json.dumps({**summary, "files": files}))
+    else:
+        _print_summary(summary, files, given_options(arguments))
+    if interrupted:
+        print("planvec: interrupted; what was played so far is written", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _info_keys(planner: Planner) -> tuple[str, ...]:
+    """What a planner reads in the infos."""
+    key = getattr(planner, "legal_actions", None)
+    return (key,) if isinstance(key, str) else ()
+
+
+def _play(
+    env: BatchEnv,
+    planner: Planner,
+    seed: int,
+    arguments: argparse.Namespace,
+    recorder: EpisodeRecorder,
+) -> None:
+    """Play, with a progress bar on stderr."""
+    import logging
+    import time
+
+    from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    from planvec.planners.episode import run_episode
+
+    limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
+    total = min((limit for limit in limits if limit), default=None)
+    started = time.perf_counter()
+    log = logging.getLogger("planvec")  # what becomes of workers is told above the bar, not across it
+    with (
+        tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar,
+        logging_redirect_tqdm([log]),
+    ):
+        bar.set_description("getting ready; what is compiled on first use is kept on disk")
+        planner.prepare()
+        bar.set_description()
+
+        def advance(num_steps: int, total_return: float, num_env_steps: int) -> None:
+            per_second = num_env_steps / (time.perf_counter() - started)
+            bar.set_postfix_str(f"return {total_return:.2f}, {per_second:,.0f} env steps/s", refresh=False)
+            bar.update(num_steps - bar.n)
+
+        run_episode(
+            env,
+            planner,
+            seed=seed,
+            max_steps=arguments.max_steps,
+            callback=advance,
+            recorder=recorder,
+        )
+
+
+def _out_dir(arguments: argparse.Namespace, seed: int) -> Path:
+    if arguments.out is not None:
+        return Path(arguments.out)
+    name = arguments.env_id.replace("/", "_").replace(":", "_")
+    first = Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
+    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], again) if not path.exists())
+
+
+def _summarise(
+    arguments: argparse.Namespace,
+    planner: Planner,
+    episode: Episode,
+    env: BatchEnv,
+    interrupted: bool,
+) -> dict[str, Any]:
+    import dataclasses
+
+    import gymnasium
+    import numpy as np
+
+    return {
+        "env_id": arguments.env_id,
+        "planner": arguments.planner,
+        "planner_options": {
+            field.name: getattr(planner, field.name)
+            for field in dataclasses.fields(planner)
+            if not callable(getattr(planner, field.name))
+        },
+        "seed": episode.seed,
+        "return": episode.total_return,
+        "num_steps": episode.num_steps,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+        "ended": _ended(episode, interrupted),
+        "num_env_steps": episode.num_env_steps,
+        "elapsed_seconds": episode.elapsed,
+        "env_steps_per_second": episode.num_env_steps / episode.elapsed,
+        "num_workers": env.num_workers,
+        "workers_replaced": env.stats.restarts,
+        "versions": {
+            "planvec": planvec.__version__,
+            "gymnasium": gymnasium.__version__,
+            "numpy": np.__version__,
+        },
+    }
+
+
+def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
+    """Write the files of a run and return their paths."""
+    from planvec.planners.trajectory import save_trajectory
+
+    summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
+    summary_path.write_text(json.dumps(summary, indent=2) + "\n")
+    save_trajectory(trajectory_path, episode, env.action_space, env.observation_space)
+    return [str(summary_path), str(trajectory_path)]
+
+
+def _ended(episode: Episode, interrupted: bool) -> str:
+    """How the episode came to its end."""
+    if interrupted:
+        return "interrupted"
+    if episode.terminated:
+        return "terminated"
+    return "truncated (time limit)" if episode.truncated else "stopped at --max-steps"
+
+
+def _print_summary(summary: dict[str, Any], files: list[str], given: dict[str, Any]) -> None:
+    options = ", ".join(f"{name}={value}" for name, value in given.items())
+    workers = str(summary["num_workers"] or "none, stepped in this process")
+    if summary["workers_replaced"]:
+        workers += f"; {summary['workers_replaced']} replaced on the way, which changes no result"
+    lines = {
+        "environment": summary["env_id"],
+        "planner": f"{summary['planner']} ({options or 'with its defaults'})",
+        "seed": summary["seed"],
+        "return": f"{summary['return']:.2f}",
+        "steps": f"{summary['num_steps']}, {summary['ended']}",
+        "simulated": f"{summary['num_env_steps']:,} environment steps in "
+        f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
+        "workers": workers,
+        "written": ", ".join(files),
+    }
+    for name, value in lines.items():
+        print(f"{name + ':':<13}{value}")

@@ -1,0 +1,261 @@
+"""The memory of a Box2D world, saved and put back word by word.
+
+Box2D 2.3 has no copy of a world, and its interface does not reach contacts, impulses, sleep times or the
+tree of boxes. But all of it lies in few places, which a world keeps for life:
+
+    b2World       heads of lists and of free blocks, counters
+    tree nodes    one array, replaced by one of twice the size when it is full
+    chunks        of 16 KB: blocks of one size each; bodies, shapes, joints and contacts live in them
+
+Saved is what differs from the world's *baseline*, its memory after the reset: positions and words. A pointer
+is saved as (region, offset), so that the bytes are the same in every process, and another world with the
+same baseline can take them. Memory that Box2D never initialised is zeroed when it is first seen: equal
+states are equal bytes.
+
+Letters: W words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.codecs.box2d.heap import WorldHeap
+from planvec.codecs.box2d.layout import (
+    CHUNK_BYTES,
+    CHUNK_COUNTS,
+    FIXTURE_BLOCK,
+    FIXTURE_SHAPE,
+    MEMORY,
+    MOVE_COUNTS,
+    NODE_WORDS,
+    VIRTUAL_BYTES,
+    WORLD_BYTES,
+    WORLD_WORDS,
+    Words,
+    at,
+    view,
+)
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["SavedWorld", "WorldMemory"]
+
+_SLACK = 4
+"""Unused blocks at the end of a window; should the last of them be touched, the window is widened."""
+_SHIFT, _MASK = 20, (1 << 20) - 1
+_FIRST_CHUNK = 2
+"""Regions: of positions 0 the world, 1 the nodes, then the chunks; of pointers 1 the virtual tables."""
+_CHUNK_WORDS = CHUNK_BYTES // 8
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+class SavedWorld(NamedTuple):
+    """What differs from the baseline.
+
+    Attributes:
+        positions: `[W]` uint32: region << 20 | word.
+        words: `[W]` uint64; a pointer is region << 32 | byte.
+        pointers: `[W]` bits: which of the words are pointers.
+        chunks: Block sizes of the chunks that were added since.
+        capacity: How many nodes the tree has room for.
+    """
+
+    positions: bytes
+    words: bytes
+    pointers: bytes
+    chunks: tuple[int, ...]
+    capacity: int
+
+
+class WorldMemory:
+    """Saves and restores one world.
+
+    Args:
+        world: A `Box2D.b2World` as its reset has left it, which is the baseline.
+
+    Attributes:
+        digest: Of the baseline: equal in worlds that can take each other's states.
+
+    Raises:
+        UnsupportedEnvError: Its memory is not laid out as expected; nothing was written.
+    """
+
+    def __init__(self, world: Any) -> None:
+        self._heap = heap = WorldHeap(world)
+        self._num_base = len(heap.chunks)
+        self._base_world = MEMORY[[at(heap.address + offset) for offset in WORLD_WORDS]]
+        self._base_nodes = view(heap.nodes, heap.capacity * NODE_WORDS).copy()
+        self._base_chunks = [view(chunk, _CHUNK_WORDS).copy() for chunk in heap.chunks]
+        self._windows = [0] * self._num_base
+        for number, touched in enumerate(heap.touched):
+            self._widen(number, touched)
+        self._lay_out()
+        self.digest = self._digest()
+
+    def get(self) -> SavedWorld:
+        """What differs from the baseline now.
+
+        Raises:
+            UnsupportedEnvError: The world stands in the middle of a step.
+        """
+        heap = self._heap
+        if heap.has_new_nodes():
+            self._catch_up()
+        present = MEMORY.take(self._where)
+        changed = np.flatnonzero(present != self._base)
+        while self._is_guard[changed].any():
+            if heap.moves_pending():
+                raise UnsupportedEnvError("Box2D: this world stands in the middle of a step")
+            self._catch_up()
+            present = MEMORY.take(self._where)
+            changed = np.flatnonzero(present != self._base)
+        words = present[changed]
+        densities = np.flatnonzero(self._is_density[changed])
+        if len(densities):  # of a fixture that has left half of a link beside it
+            shapes = MEMORY[self._where[changed[densities]] + FIXTURE_SHAPE // 8]
+            words[densities[shapes != 0]] &= _LOW
+        pointers = self._name_pointers(words)
+        return SavedWorld(
+            self._positions[changed].tobytes(),
+            words.tobytes(),
+            np.packbits(pointers).tobytes(),
+            tuple(heap.sizes[self._num_base :]),
+            heap.known_capacity,
+        )
+
+    def set(self, saved: SavedWorld) -> None:
+        """Put the world into a saved state.
+
+        Raises:
+            UnsupportedEnvError: It is not a state of a world with this baseline; nothing was written.
+        """
+        heap = self._heap
+        if heap.has_new_nodes() or (MEMORY.take(self._guards) != self._guarded).any():
+            heap.drop_moves()  # of a step that raised
+            self._catch_up()
+        num_chunks = self._num_base + len(saved.chunks)
+        if num_chunks > len(heap.chunks) or saved.capacity > heap.capacity:
+            heap.make_room(num_chunks, saved.capacity)
+            self._lay_out()
+        positions, words = np.frombuffer(saved.positions, np.uint32), np.frombuffer(saved.words, np.uint64)
+        regions, offsets = positions >> _SHIFT, positions & _MASK
+        try:
+            beyond = offsets >= self._window_words[regions]
+            if beyond.any():
+                self._widen_to(regions[beyond], offsets[beyond])
+            places = self._window_starts[regions] + offsets
+            image = self._base.copy()
+            image[places] = words
+            pointers = np.unpackbits(np.frombuffer(saved.pointers, np.uint8), count=len(words)).view(bool)
+            named = words[pointers]
+            image[places[pointers]] = self._bases[named >> _HALF] + (named & _LOW)
+        except (IndexError, ValueError) as error:
+            raise UnsupportedEnvError(f"Box2D: a state of another world: {error}") from error
+        MEMORY[self._where[: self._num_saved]] = image[: self._num_saved]
+        heap.known_capacity = saved.capacity
+        if tuple(heap.sizes[self._num_base :]) != saved.chunks:
+            heap.sizes[self._num_base :] = saved.chunks
+            self._lay_out()
+
+    # -- where the words are --------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """Take note of new memory, and of blocks in use beyond the windows."""
+        self._heap.adopt()
+        for number, base in enumerate(self._base_chunks):
+            differs = np.flatnonzero(view(self._heap.chunks[number], _CHUNK_WORDS) != base)
+            if len(differs):
+                self._widen(number, int(differs[-1]) * 8 // self._heap.sizes[number] + 1)
+        self._lay_out()
+
+    def _widen_to(self, regions: NDArray[np.uint32], offsets: NDArray[np.uint32]) -> None:
+        """Let the windows reach blocks that another world has used."""
+        for region, offset in zip(regions.tolist(), offsets.tolist(), strict=True):
+            number = region - _FIRST_CHUNK
+            if not 0 <= number < self._num_base or offset >= _CHUNK_WORDS:
+                raise ValueError(f"no word {offset} in region {region}")
+            self._widen(number, offset * 8 // self._heap.sizes[number] + 1)
+        self._lay_out()
+
+    def _widen(self, number: int, num_blocks: int) -> None:
+        """Save so many blocks from the start of a chunk, and some more."""
+        size = self._heap.sizes[number]
+        window = min(num_blocks + _SLACK, CHUNK_BYTES // size) * (size // 8)
+        self._windows[number] = max(self._windows[number], window)
+
+    def _lay_out(self) -> None:
+        """Compute which words of memory are compared, and what the baseline has there."""
+        heap = self._heap
+        start, num_nodes = at(heap.address), heap.capacity * NODE_WORDS
+        where = [start + np.array(WORLD_WORDS) // 8, at(heap.nodes) + np.arange(num_nodes)]
+        nodes = np.zeros(num_nodes, np.uint64)
+        nodes[: len(self._base_nodes)] = self._base_nodes[:num_nodes]
+        base, guards = [self._base_world, nodes], [np.zeros(len(part), bool) for part in where]
+        for number, chunk in enumerate(heap.chunks):
+            if number < self._num_base:
+                window, block = self._windows[number], heap.sizes[number] // 8
+                guard = np.zeros(window, bool)
+                if window + block <= _CHUNK_WORDS:
+                    # Free blocks are taken in the order of their addresses: none beyond this was.
+                    guard[window - block :] = True
+                guards.append(guard)
+                base.append(self._base_chunks[number][:window])
+            else:
+                window = _CHUNK_WORDS
+                guards.append(np.zeros(window, bool))
+                base.append(np.zeros(window, np.uint64))
+            where.append(at(chunk) + np.arange(window))
+        lengths = np.array([len(part) for part in where])
+        watched = start + np.array([CHUNK_COUNTS, MOVE_COUNTS]) // 8
+        self._num_saved = int(lengths.sum())
+        self._where = np.concatenate([*where, watched])
+        self._base: Words = np.concatenate([*base, MEMORY[watched]])
+        self._is_guard = np.concatenate([*guards, np.ones(len(watched), bool)])
+        self._guards, self._guarded = self._where[self._is_guard], self._base[self._is_guard]
+        self._is_density = np.zeros(len(self._where), bool)
+        self._window_words, self._window_starts = lengths, np.cumsum(lengths) - lengths
+        for number, size in enumerate(heap.sizes):
+            if size == FIXTURE_BLOCK:
+                first = self._window_starts[_FIRST_CHUNK + number]
+                self._is_density[first : first + lengths[_FIRST_CHUNK + number] : size // 8] = True
+        numbered = [region << _SHIFT | np.arange(length) for region, length in enumerate(lengths)]
+        self._positions = np.concatenate(numbered).astype(np.uint32)
+        self._order_regions()
+
+    def _order_regions(self) -> None:
+        """Sort what pointers may point into by address."""
+        chunks = self._heap.chunks
+        self._bases: Words = np.array([self._heap.address, self._heap.virtual, *chunks], np.uint64)
+        sizes = np.array([WORLD_BYTES, 2 * VIRTUAL_BYTES] + [CHUNK_BYTES] * len(chunks), np.uint64)
+        order = np.argsort(self._bases)
+        self._starts, self._lengths, self._names = self._bases[order], sizes[order], order.astype(np.uint64)
+        self._lowest = self._starts[0]
+        self._span = self._starts[-1] + self._lengths[-1] - self._lowest
+
+    def _name_pointers(self, words: Words) -> NDArray[np.bool_]:
+        """Replace the pointers among words `[W]` by (region, byte), in place; returns which they are `[W]`.
+
+        What points into the world is a pointer. No numbers that Box2D keeps do: of two floats the second
+        would have to be one of 1e-41, of two counts it would have to exceed 20,000.
+        """
+        pointers = np.zeros(len(words), bool)
+        candidates = np.flatnonzero(words - self._lowest < self._span)
+        if len(candidates):
+            found = words[candidates]
+            slots = self._starts.searchsorted(found, "right") - 1
+            offsets = found - self._starts[slots]
+            inside = offsets < self._lengths[slots]
+            candidates = candidates[inside]
+            words[candidates] = self._names[slots[inside]] << _HALF | offsets[inside]
+            pointers[candidates] = True
+        return pointers
+
+    def _digest(self) -> bytes:
+        words = np.concatenate([self._base_world, self._base_nodes])
+        self._name_pointers(words)
+        about = repr((self._heap.sizes, self._heap.capacity, self._heap.virtual % 4096)).encode()
+        return hashlib.blake2b(about + words.tobytes(), digest_size=8).digest()

@@ -1,0 +1,249 @@
+"""MuJoCo: one vector of physics, and for classes of the user's own a pickle of their attributes beside it.
+
+MuJoCo's `mjSTATE_INTEGRATION` holds all that its next step depends on. Gymnasium depends on more: `mj_step`
+ends with new joint positions, while the positions of bodies are still those of the substep before, and
+some environments measure how far a body moves from there. Computing them afresh gives other numbers, so
+what is read before the simulation runs is saved too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+from numpy.typing import NDArray
+
+from planvec.codecs.base import Codec
+from planvec.codecs.generic.attributes import ADVICE, Attributes, reseed_generators
+from planvec.codecs.mujoco.fast_step import quicken
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["PhysicsAndAttributesCodec", "PhysicsCodec", "codec_maker"]
+
+_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+_READ: dict[str, tuple[str, ...]] = {
+    "ant": ("xpos",),
+    "half_cheetah": (),
+    "hopper": (),
+    "humanoid": ("xipos",),
+    "humanoidstandup": (),
+    "inverted_double_pendulum": (),
+    "inverted_pendulum": (),
+    "pusher": ("xpos",),
+    "reacher": ("xpos",),
+    "swimmer": (),
+    "walker2d": (),
+}
+"""Gymnasium's module -> arrays of `MjData` that are read before the simulation runs, or to observe."""
+_OBSERVE_FORCES = ("ant", "humanoid", "humanoidstandup", "inverted_double_pendulum")
+"""Observations with forces or inertias in them: longer to restore than the observation itself."""
+_VERSIONS = ("v4", "v5")
+_POSES = (
+    *("xpos", "xquat", "xmat", "xipos", "xiquat", "ximat", "xanchor", "xaxis", "subtree_com"),
+    *("geom_xpos", "geom_xquat", "geom_xmat", "site_xpos", "site_xquat", "site_xmat"),
+    *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "flexvert_xpos"),
+    *("ten_length", "ten_wrapadr", "ten_wrapnum", "wrap_obj", "wrap_xpos"),
+)
+"""What a picture is drawn from."""
+_DERIVED = (
+    *_POSES,
+    *("qacc", "act_dot", "sensordata", "cinert", "cvel", "cacc", "cfrc_int", "cfrc_ext", "energy"),
+    *("actuator_length", "actuator_velocity", "actuator_force", "ten_velocity"),
+    *("qfrc_bias", "qfrc_passive", "qfrc_actuator", "qfrc_constraint"),
+    *("subtree_linvel", "subtree_angmom"),
+)
+"""What a class of the user's own may read before it simulates."""
+_BEYOND_STATE = ("flexvert_lambda", "flexvert_conage")
+"""What MuJoCo itself carries from step to step outside its state: contacts of soft bodies."""
+
+
+def codec_maker(base: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec], bool] | None:
+    """What makes the codec of an environment, and whether it needs no proof.
+
+    Args:
+        base: The unwrapped environment.
+        knows_wrappers: Whether all its wrappers are known; another may change any attribute of it.
+
+    Returns:
+        None for what only looks like MuJoCo.
+    """
+    if not isinstance(base, MujocoEnv):
+        return None
+    if knows_wrappers and _family(base) is not None and not (base.model.nplugin or _num_flexes(base.model)):
+        return _quick_codec, True
+    return PhysicsAndAttributesCodec, False
+
+
+def _quick_codec(env: Any) -> Codec:
+    """For environments that nobody changes from outside, so that their weights can be looked up once."""
+    codec = PhysicsCodec(env)
+    quicken(env)
+    return codec
+
+
+def _family(env: Any) -> str | None:
+    """`ant` for exactly Gymnasium's own Ant; None for a class that may hold more."""
+    package, _, module = type(env).__module__.rpartition(".")
+    family, _, version = module.rpartition("_")
+    own = package == "gymnasium.envs.mujoco" and version in _VERSIONS and family in _READ
+    return family if own else None
+
+
+def _num_flexes(model: Any) -> int:
+    return int(getattr(model, "nflex", 0))
+
+
+class PhysicsCodec(Codec):
+    """Gymnasium's own environments: `physics`, a float64 vector.
+
+    It is `mjSTATE_INTEGRATION`, followed by the arrays of `MjData` that are read before the simulation
+    runs; and, with a render mode, those that a picture is drawn from.
+
+    Raises:
+        UnsupportedEnvError: Bodies of the model may fall asleep.
+    """
+
+    draws = False
+    how = "one vector of physics"
+
+    def __init__(self, env: Any) -> None:
+        self._model, self._data = env.model, env.data
+        self._observes = _family(env) not in _OBSERVE_FORCES
+        if env.model.opt.enableflags & int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0)):
+            raise UnsupportedEnvError(
+                f"{type(env).__name__}: the model lets bodies sleep, and which of them do is no part of the "
+                'state that MuJoCo saves; leave out <flag sleep="enable"/>'
+            )
+        self._num_state = mujoco.mj_stateSize(self._model, _STATE)
+        self._size = self._num_state
+        self._views: list[tuple[NDArray[Any], int, int]] = []
+        for name in dict.fromkeys((*_BEYOND_STATE, *self._names_of_arrays(env))):
+            array = getattr(self._data, name, None)
+            if array is not None and array.size:
+                start, self._size = self._size, self._size + array.size
+                self._views.append((array.reshape(-1), start, self._size))
+        self._state = np.empty(self._num_state)
+        self._parts = (self._state, *(view for view, _, _ in self._views))
+        self.dtype = np.dtype([("physics", "<f8", self._size)])
+        if env.render_mode is not None:
+            _fix_camera(env)
+        parameters = inspect.signature(type(env).__init__).parameters
+        self.constants = ("frame_skip", *(f"_{name}" for name in parameters if hasattr(env, f"_{name}")))
+
+    def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
+        read = _READ[str(_family(env))]
+        return read if env.render_mode is None else (*read, *_POSES)
+
+    def identity(self, env: Any) -> list[Any]:
+        """The constants, the version of the class and the whole model."""
+        model = np.empty(mujoco.mj_sizeModel(env.model), np.uint8)
+        mujoco.mj_saveModel(env.model, None, model)
+        return [*super().identity(env), type(env).__module__, model]
+
+    def get(self, env: Any) -> Any:
+        if self._views:
+            mujoco.mj_getState(self._model, self._data, self._state, _STATE)
+            return np.concatenate(self._parts)
+        value = np.empty(self._size)
+        mujoco.mj_getState(self._model, self._data, value, _STATE)
+        return value
+
+    def set(self, env: Any, value: Any) -> None:
+        if self._views:
+            mujoco.mj_setState(self._model, self._data, value[: self._num_state], _STATE)
+            for view, start, stop in self._views:
+                view[:] = value[start:stop]
+        else:
+            mujoco.mj_setState(self._model, self._data, value, _STATE)
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        records["physics"] = np.concatenate(values).reshape(len(values), self._size)
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        return list(records["physics"].copy())
+
+    def observe(self, env: Any) -> Any:
+        return env._get_obs() if self._observes else None
+
+
+def _fix_camera(env: Any) -> None:
+    """Point a free camera at the model as its file describes it.
+
+    Gymnasium points it at whatever state is rendered first, which would make pictures depend on the worker.
+    `AddRenderObservation` renders one when it is made, of a reset without a seed.
+    """
+    described = mujoco.MjData(env.model)
+    mujoco.mj_kinematics(env.model, described)
+    renderer = env.mujoco_renderer
+    config = {"lookat": np.median(described.geom_xpos, axis=0), **(renderer.default_cam_config or {})}
+    renderer.default_cam_config = config
+    for viewer in getattr(renderer, "_viewers", {}).values():
+        viewer.cam.lookat[:] = config["lookat"]
+
+
+class PhysicsAndAttributesCodec(PhysicsCodec):
+    """A class of the user's own: the physics, and a pickle of its Python attributes.
+
+    Left out of the pickle are the model, the simulation, the renderer and what points into their memory.
+
+    Raises:
+        UnsupportedEnvError: An attribute cannot be pickled.
+    """
+
+    draws = True
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.dtype = None
+        self.constants = ("frame_skip",)
+        vars(env).setdefault("_np_random", None)
+        left_out = ("model", "data", "mujoco_renderer", "_np_random")
+        self._attributes = Attributes(
+            env,
+            [name for name in left_out if name in vars(env)],
+            lambda: {
+                ".env": env,
+                ".np_random": env._np_random,
+                **{f".{name}": getattr(env, name, None) for name in left_out[:3]},
+            },
+            _points_into_mujoco,
+        )
+
+    def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
+        return _DERIVED
+
+    def begin(self, env: Any) -> None:
+        self._attributes.restore_new()
+
+    def get(self, env: Any) -> tuple[NDArray[Any], bytes]:
+        if env.model is not self._model or env.data is not self._data:
+            raise UnsupportedEnvError(
+                f"{type(env).__name__}: it replaces its model or data while it runs. {ADVICE}"
+            )
+        return super().get(env), self._attributes.save()
+
+    def set(self, env: Any, value: tuple[NDArray[Any], bytes]) -> None:
+        physics, attributes = value
+        self._attributes.restore(attributes)
+        super().set(env, physics)
+
+    def observe(self, env: Any) -> Any:
+        return None
+
+    def reseed(self, env: Any, seed: int) -> None:
+        """Reseed the generators that the environment keeps besides `np_random`."""
+        reseed_generators(self._attributes.generators(), seed)
+
+
+def _points_into_mujoco(value: Any) -> bool:
+    """Whether a value is an accessor (`data.body("torso")`) or a view of an array of MuJoCo's."""
+    if isinstance(value, np.ndarray):
+        owner: Any = value
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        return type(owner).__name__ == "PyCapsule"
+    return type(value).__module__.partition(".")[0] == "mujoco" and not isinstance(value, mujoco.MjData)

@@ -1,3 +1,0 @@
-"""The verbs of the command line."""
-
-__all__: list[str] = []

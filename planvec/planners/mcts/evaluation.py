@@ -1,0 +1,168 @@
+"""What new nodes of a search tree are worth, and what they allow, where that takes no step.
+
+Letters: A actions, B nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners.mcts.arrays import ROOT_WEIGHT, Rules
+from planvec.planners.mcts.tree import Tree
+from planvec.rows.random_actions import uniform_actions
+from planvec.rows.results import BatchStepper, Transitions
+from planvec.rows.space_arrays import finish_rows, is_fixed, take_row, take_rows
+
+if TYPE_CHECKING:
+    from planvec.planners.mcts.mcts import MCTS
+
+__all__ = ["Evaluation"]
+
+
+class Evaluation:
+    """Asks the user's functions about whole batches of new nodes.
+
+    Args:
+        config: With `value_fn`, `prior_fn`, `legal_actions` and `root_noise`.
+        env: The stepper.
+        tree: Written.
+        rules: What the kernels go by.
+        generator: For drawn actions and noise.
+    """
+
+    def __init__(
+        self, config: MCTS, env: BatchStepper, tree: Tree, rules: Rules, generator: np.random.Generator
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._tree = tree
+        self._rules = rules
+        self._generator = generator
+
+    def evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
+        """Make the root ready.
+
+        Args:
+            state: `[1]`.
+            info: The environment's info there, if it is at hand; without it nothing is illegal by it.
+        """
+        config, root = self._config, np.zeros(1, np.int64)
+        self.draw_actions(root)
+        key = config.legal_actions
+        needs_observation = config.value_fn or config.prior_fn or callable(key)
+        observation = self._env.observe(state) if needs_observation else None
+        if config.value_fn is not None:
+            self._tree.arrays.counters[ROOT_WEIGHT] = 1
+        mask = np.ones((1, self._tree.num_actions), bool)
+        if isinstance(key, str) and info is not None and key in info:
+            mask = np.asarray(info[key])[None]
+        self._ask(root, observation, mask)
+
+    def evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
+        """Ask about new nodes whose episode goes on.
+
+        Args:
+            nodes: `[B]`.
+            rows: `[B]`, the transition that led to each.
+            out: Transitions.
+
+        Raises:
+            InvalidBatchError: A function returned something else than it should.
+        """
+        config = self._config
+        if not len(nodes) or not (config.value_fn or self._rules.use_legal or self._rules.use_priors):
+            return
+        space = self._env.observation_space
+        key, mask = config.legal_actions, None
+        if isinstance(key, str):
+            if key not in out.infos:
+                raise InvalidBatchError(
+                    f"legal_actions: expected the key of an info, got {key!r}, which is not among "
+                    f"{sorted(out.infos)}; pass it to make(info_keys=...), or pass a function"
+                )
+            mask = np.stack(list(out.infos[key][rows]))
+        if is_fixed(space):
+            observations = take_rows(out.observations, rows)
+        else:
+            observations = finish_rows(space, [take_row(space, out.observations, row) for row in rows])
+        self._ask(nodes, observations, mask)
+
+    def _ask(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
+        config, arrays = self._config, self._tree.arrays
+        if config.value_fn is not None:
+            arrays.own_values[nodes] = self.values_of(observations, len(nodes))
+            arrays.values[nodes] = arrays.own_values[nodes]
+        if self._rules.use_legal:
+            if callable(config.legal_actions):
+                mask = np.asarray(config.legal_actions(observations))
+            assert mask is not None
+            self._set_legal(nodes, mask)
+        if self._rules.use_priors:
+            self._set_priors(nodes, observations)
+
+    def values_of(self, observations: Any, num_rows: int) -> NDArray[np.float64]:
+        """What `value_fn` says of observations.
+
+        Raises:
+            InvalidBatchError: Not a finite number for each.
+        """
+        assert self._config.value_fn is not None
+        values = np.asarray(self._config.value_fn(observations), np.float64)
+        if values.shape != (num_rows,) or not np.isfinite(values).all():
+            raise InvalidBatchError(
+                f"value_fn: expected finite values of shape ({num_rows},), got {_described(values)}"
+            )
+        return values
+
+    def _set_legal(self, nodes: NDArray[np.int64], mask: NDArray[Any]) -> None:
+        wanted = (len(nodes), self._tree.num_actions)
+        if mask.shape != wanted or not mask.astype(bool).any(axis=1).all():
+            raise InvalidBatchError(
+                f"legal_actions: expected shape {wanted} with at least one legal action a row, got "
+                f"{_described(mask)}"
+            )
+        self._tree.arrays.legal[nodes] = mask.astype(bool)
+
+    def _set_priors(self, nodes: NDArray[np.int64], observations: Any) -> None:
+        wanted = (len(nodes), self._tree.num_actions)
+        priors = np.ones(wanted)
+        if self._config.prior_fn is not None:
+            priors = np.array(self._config.prior_fn(observations), np.float64)
+        if priors.shape != wanted or not np.isfinite(priors).all() or (priors < 0).any():
+            raise InvalidBatchError(
+                f"prior_fn: expected finite numbers of at least 0 of shape {wanted}, got {_described(priors)}"
+            )
+        if self._rules.use_legal:
+            priors = priors * self._tree.arrays.legal[nodes]
+        sums = priors.sum(axis=1, keepdims=True)
+        if not (sums > 0).all():
+            raise InvalidBatchError(
+                "prior_fn: expected a legal action above 0 in every row, got a row of zeros"
+            )
+        self._tree.arrays.priors[nodes] = priors / sums
+
+    def add_root_noise(self) -> None:
+        """Mix noise into the priors at the root, where `root_noise` asks for it."""
+        if self._config.root_noise is None:
+            return
+        alpha, fraction = self._config.root_noise
+        arrays, num_actions = self._tree.arrays, self._tree.num_actions
+        legal = arrays.legal[0] if self._rules.use_legal else np.ones(num_actions, bool)
+        noise = np.zeros(num_actions)
+        noise[legal] = self._generator.dirichlet(np.full(int(legal.sum()), alpha))
+        arrays.priors[0] = (1 - fraction) * arrays.priors[0] + fraction * noise
+
+    def draw_actions(self, nodes: NDArray[np.int64]) -> None:
+        """Draw the actions of new nodes, where each node has its own."""
+        if self._tree.kind.has_own_actions:
+            num_actions = self._tree.num_actions
+            drawn = uniform_actions(self._env.action_space, self._generator, len(nodes) * num_actions)
+            self._tree.actions[nodes] = drawn.reshape(len(nodes), num_actions, *drawn.shape[1:])
+
+
+def _described(array: NDArray[Any]) -> str:
+    return f"shape {array.shape}, {array.dtype}"

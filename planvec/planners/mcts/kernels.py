@@ -1,0 +1,286 @@
+"""Going down a search tree, compiled: the inner loop of tree search.
+
+The arrays are those of `tree_arrays`. Letters: N nodes, K simulations in flight.
+
+Sources: UCT (Kocsis and Szepesvari 2006), its version for simulations in flight (Liu et al. 2020,
+"Watch the Unobserved": WU-UCT), PUCT with a growing exploration rate (Silver et al. 2018, AlphaZero),
+progressive widening (Couetoux et al. 2011).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from planvec.planners.mcts.arrays import (
+    COLLIDED,
+    NUM_DRAWS,
+    OPEN_LOOP,
+    RESOLVED,
+    SAMPLE,
+    SCALE_BY_NODE,
+    SINGLE,
+    Paths,
+    Rules,
+    TreeArrays,
+)
+
+__all__ = ["mix", "resume", "select"]
+
+
+@njit(cache=True)
+def mix(seed: int, number: int) -> int:
+    """A well-mixed 62-bit number of a seed and a count (SplitMix64, Steele et al. 2014)."""
+    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(number + 1)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64(z >> np.uint64(2))  # type: ignore[return-value]
+
+
+@njit(cache=True)
+def _allowed(growth: tuple[float, float], count: int) -> float:
+    """How many children a count of visits allows: at least 1."""
+    if math.isinf(growth[0]):
+        return growth[0]
+    return max(1.0, float(math.floor(growth[0] * float(count) ** growth[1])))
+
+
+@njit(cache=True)
+def _width(legal: NDArray[np.bool_], wanted: int) -> int:
+    """How many actions, from the first on, hold as many legal ones as are wanted, or all of them."""
+    found = 0
+    for action in range(len(legal)):
+        found += legal[action]
+        if found == wanted:
+            return action + 1
+    return len(legal)
+
+
+@njit(cache=True, inline="always")
+def _scale(
+    edge_visits: NDArray[np.int32],
+    edge_values: NDArray[np.float64],
+    bounds: NDArray[np.float64],
+    width: int,
+    value_scale: float,
+) -> float:
+    """What a bonus of 1 is worth at a node, whose edges are given."""
+    scale = value_scale
+    if value_scale < 0.0:
+        low, high = bounds[0], bounds[1]
+        if value_scale == SCALE_BY_NODE:
+            lowest, highest = math.inf, -math.inf
+            for action in range(width):
+                if edge_visits[action] > 0:
+                    lowest = min(lowest, edge_values[action])
+                    highest = max(highest, edge_values[action])
+            if highest > lowest:
+                low, high = lowest, highest
+        scale = high - low if high > low else 1.0
+    return scale
+
+
+@njit(cache=True, inline="always")
+def _untried(
+    edge_visits: NDArray[np.int32],
+    edge_unobserved: NDArray[np.int32],
+    legal: NDArray[np.bool_],
+    start: int,
+    width: int,
+    use_legal: bool,
+) -> int:
+    """The first action from `start` on that no simulation has taken; -1: none."""
+    found = -1
+    action = start
+    for _ in range(width):
+        if edge_visits[action] + edge_unobserved[action] == 0 and (not use_legal or legal[action]):
+            found = action
+            break
+        action = action + 1 if action + 1 < width else 0
+    return found
+
+
+@njit(cache=True, inline="always")
+def _best(
+    edge_visits: NDArray[np.int32],
+    edge_unobserved: NDArray[np.int32],
+    edge_values: NDArray[np.float64],
+    priors: NDArray[np.float64],
+    legal: NDArray[np.bool_],
+    start: int,
+    width: int,
+    node_value: float,
+    factor: float,
+    log_total: float,
+    use_priors: bool,
+    use_legal: bool,
+) -> int:
+    """The action with the highest score, the first of them from `start` on."""
+    best, best_score = -1, -math.inf
+    action = start
+    for _ in range(width):
+        if not use_legal or legal[action]:
+            count = edge_visits[action] + edge_unobserved[action]
+            value = edge_values[action] if edge_visits[action] > 0 else node_value
+            if use_priors:
+                score = value + factor * priors[action] / (1.0 + count)
+            else:
+                score = value + factor * math.sqrt(log_total / count)
+            if score > best_score or best < 0:
+                best, best_score = action, score
+        action = action + 1 if action + 1 < width else 0
+    return best
+
+
+@njit(cache=True)
+def _draw_outcome(
+    first: int,
+    outcome_counts: NDArray[np.int32],
+    next_outcomes: NDArray[np.int32],
+    counters: NDArray[np.int64],
+    seed: int,
+) -> int:
+    """One of the outcomes of an action, each as likely as it was sampled."""
+    total = 0
+    outcome = first
+    while outcome >= 0:
+        total += outcome_counts[outcome]
+        outcome = next_outcomes[outcome]
+    counters[NUM_DRAWS] += 1
+    left = mix(seed, counters[NUM_DRAWS]) % total
+    outcome = first
+    while left >= outcome_counts[outcome]:
+        left -= outcome_counts[outcome]
+        outcome = next_outcomes[outcome]
+    return outcome
+
+
+@njit(cache=True)
+def resume(
+    tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
+) -> int:
+    """Send simulations further down until one meets a step that is under way.
+
+    UCT: `Q + c sqrt(2 ln(N + O) / (n + o))`, actions that nobody has tried first.
+    PUCT: `Q + c(N) P sqrt(N + O) / (1 + n + o)`, where N counts the visit that made the node.
+    Actions without a completed visit have the value of their node.
+
+    Args:
+        tree: Counts of what is under way go up along the paths.
+        paths: Written, from the last node of each on.
+        slots: Rows of `paths`.
+        statuses: Written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`.
+        rules: What to go by.
+
+    Returns:
+        How many did not collide. Only where `rules.chance` is `SINGLE` any does.
+    """
+    # Unpacked here: each look into the tuple would count references, in the inner loop.
+    visits, unobserved, values = tree.visits, tree.unobserved, tree.values
+    ended, starts, bounds = tree.ended, tree.starts, tree.bounds
+    edge_visits, edge_unobserved, edge_values = tree.edge_visits, tree.edge_unobserved, tree.edge_values
+    edge_samples, first_outcomes = tree.edge_samples, tree.first_outcomes
+    priors, legal = tree.priors, tree.legal
+    outcome_nodes, outcome_rewards = tree.outcome_nodes, tree.outcome_rewards
+    outcome_discounts, outcome_counts = tree.outcome_discounts, tree.outcome_counts
+    next_outcomes, counters = tree.next_outcomes, tree.counters
+    path_nodes, path_actions, path_depths = paths.nodes, paths.actions, paths.depths
+    path_rewards, path_discounts = paths.rewards, paths.discounts
+    num_actions = edge_visits.shape[1]
+    widens = not math.isinf(rules.widening[0])
+    use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
+    for number in range(len(slots)):
+        slot = slots[number]
+        depth = path_depths[slot]
+        node = path_nodes[slot, depth]
+        status = RESOLVED
+        while not ended[node] and depth < rules.max_depth:
+            total = visits[node] + unobserved[node]
+            width = num_actions
+            if widens:
+                wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
+                width = int(wanted)
+                if use_legal:  # so many that may be taken
+                    width = _width(legal[node], width)
+            start = starts[node] if starts[node] < width else 0
+            action = -1
+            prior_row, legal_row = node if use_priors else 0, node if use_legal else 0
+            if not use_priors:
+                action = _untried(
+                    edge_visits[node], edge_unobserved[node], legal[legal_row], start, width, use_legal
+                )
+            if action < 0:
+                scale = _scale(edge_visits[node], edge_values[node], bounds, width, rules.value_scale)
+                factor, log_total = rules.exploration * scale, 0.0
+                if use_priors:
+                    total += 1
+                    rate = math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25
+                    factor *= rate * math.sqrt(total)
+                else:
+                    log_total = 2.0 * math.log(total)
+                action = _best(
+                    edge_visits[node],
+                    edge_unobserved[node],
+                    edge_values[node],
+                    priors[prior_row],
+                    legal[legal_row],
+                    start,
+                    width,
+                    values[node],
+                    factor,
+                    log_total,
+                    use_priors,
+                    use_legal,
+                )
+            outcome = first_outcomes[node, action]
+            if chance == SINGLE:
+                if outcome < 0 and edge_unobserved[node, action] > 0:
+                    status = COLLIDED
+                    break
+            elif chance == OPEN_LOOP:
+                outcome = -1
+            elif outcome >= 0:
+                tries = edge_visits[node, action] + edge_unobserved[node, action] + 1
+                if edge_samples[node, action] < _allowed(rules.sampling, tries):
+                    outcome = -1
+                else:
+                    outcome = _draw_outcome(outcome, outcome_counts, next_outcomes, counters, rules.seed)
+            path_actions[slot, depth] = action
+            unobserved[node] += 1
+            edge_unobserved[node, action] += 1
+            if outcome < 0:
+                edge_samples[node, action] += 1
+                status = SAMPLE
+                break
+            path_rewards[slot, depth] = outcome_rewards[outcome]
+            path_discounts[slot, depth] = outcome_discounts[outcome]
+            node = outcome_nodes[outcome]
+            depth += 1
+            path_nodes[slot, depth] = node
+        path_depths[slot] = depth
+        statuses[number] = status
+        if status == COLLIDED:
+            return number
+    return len(slots)
+
+
+@njit(cache=True)
+def select(
+    tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
+) -> int:
+    """Send simulations down from the root; what collides is taken back. Arguments as in `resume`."""
+    for number in range(len(slots)):
+        paths.depths[slots[number]] = 0
+        paths.nodes[slots[number], 0] = 0
+    count = resume(tree, paths, slots, statuses, rules)
+    if count < len(slots):
+        slot = slots[count]
+        for depth in range(paths.depths[slot]):
+            node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
+            tree.unobserved[node] -= 1
+            tree.edge_unobserved[node, action] -= 1
+    return count

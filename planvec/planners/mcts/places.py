@@ -1,0 +1,111 @@
+"""Where in a search tree a transition belongs: what was there before, and what is new.
+
+Letters: B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SINGLE, Rules
+from planvec.rows.state_keys import state_keys
+from planvec.planners.mcts.tree import Tree
+from planvec.rows.results import Transitions
+
+__all__ = ["Places"]
+
+_Edge = tuple[int, int]
+
+
+class Places:
+    """Finds the outcome and the node of a transition.
+
+    Outcomes of an action are the same if they lead to equal states with equal rewards. With `shared`
+    nodes, equal states are one node, whatever way led there.
+
+    Args:
+        tree: What is in it already is entered.
+        rules: What the kernels go by.
+        shared: False, True, or what states are equal by: `shared(states) -> [B]`.
+        keeps_generator: Whether states with other generators are others, as where chance is foreseen.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        rules: Rules,
+        shared: bool | Callable[[NDArray[Any]], NDArray[Any]],
+        keeps_generator: bool,
+    ) -> None:
+        self._tree = tree
+        self._is_open_loop = rules.chance == OPEN_LOOP
+        self._shared = shared
+        self._keeps_generator = keeps_generator
+        self._always_new = rules.chance == SINGLE and not shared
+        self._outcomes: dict[tuple[_Edge, Hashable, float], int] = {}
+        self._nodes: dict[Hashable, int] = {}
+        if not self._always_new:
+            self._enter()
+
+    def find(
+        self, nodes: NDArray[np.int32], actions: NDArray[np.int32], out: Transitions
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The outcome and the node of each transition; those that are new have the next free indices.
+
+        Args:
+            nodes: `[B]`, where each began.
+            actions: `[B]`, the index of its action.
+            out: The transitions.
+        """
+        counters = self._tree.arrays.counters
+        next_node, next_outcome = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
+        if self._always_new:
+            new = next_node + np.arange(len(nodes))
+            return new, new
+        keys: list[Hashable] = [None] * len(nodes)
+        rewards = [0.0] * len(nodes)
+        if not self._is_open_loop:
+            assert out.new_states is not None
+            keys, rewards = self._keys(out.new_states), out.rewards.tolist()
+        found = []
+        edges = zip(nodes.tolist(), actions.tolist(), strict=True)
+        for edge, key, reward in zip(edges, keys, rewards, strict=True):
+            outcome = self._outcomes.setdefault((edge, key, reward), next_outcome)
+            if outcome < next_outcome:
+                node = self._node_of_outcome[outcome]
+            else:
+                next_outcome += 1
+                node = self._nodes.setdefault(key, next_node) if self._shared else next_node
+                next_node += node == next_node
+                self._node_of_outcome[outcome] = node
+            found.append((outcome, node))
+        pairs = np.array(found, np.int64).reshape(-1, 2)
+        return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+    def _keys(self, states: NDArray[Any]) -> list[Hashable]:
+        """What states are told apart by."""
+        if callable(self._shared):
+            return list(np.asarray(self._shared(states)).tolist())
+        return state_keys(states, self._keeps_generator)
+
+    def _enter(self) -> None:
+        """Note what is in the tree."""
+        tree, arrays = self._tree, self._tree.arrays
+        keys: list[Hashable] = [None] * tree.num_nodes
+        if tree.states is not None:
+            keys = self._keys(tree.states[: tree.num_nodes])
+        for node in range(tree.num_nodes):
+            self._nodes.setdefault(keys[node], node)
+            for action in np.flatnonzero(arrays.first_outcomes[node] >= 0).tolist():
+                for outcome in tree.outcomes(node, action):
+                    child = int(arrays.outcome_nodes[outcome])
+                    reward = 0.0 if self._is_open_loop else float(arrays.outcome_rewards[outcome])
+                    self._outcomes[(node, action), keys[child], reward] = outcome
+
+    @property
+    def _node_of_outcome(self) -> Any:
+        return self._tree.arrays.outcome_nodes

@@ -1,0 +1,5 @@
+"""Swarms of walkers."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
