@@ -29,8 +29,8 @@ import numpy as np
 from numba import njit
 
 import planvec
-from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, SINGLE, Rules, empty_arrays, empty_paths
 from planvec.planners.mcts import backup, kernels
+from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, SINGLE, Rules, empty_arrays, empty_paths
 from planvec.rows.promises import Completed
 
 NUM_ACTIONS = 7

@@ -16,8 +16,8 @@ from naive_search import NaiveSearch
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
 from planvec.planners.mcts import backup, kernels
+from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.mcts.warm_up import warm_up
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SINGLE, Rules
-from planvec.rows.state_keys import state_keys
 from planvec.planners.mcts.tree import Tree
 from planvec.rows.results import Transitions
+from planvec.rows.state_keys import state_keys
 
 __all__ = ["Places"]
 

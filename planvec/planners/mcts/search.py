@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.planners.driver import RolloutRequest, Search, Simulation, StepRequest
+from planvec.planners.mcts import backup, kernels
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SAMPLE, SINGLE, empty_paths
 from planvec.planners.mcts.evaluation import Evaluation
-from planvec.planners.mcts import backup, kernels
 from planvec.planners.mcts.opening import list_actions, make_rules, open_tree
 from planvec.planners.mcts.places import Places
 from planvec.planners.mcts.tree import Tree

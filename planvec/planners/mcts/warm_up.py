@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planvec.planners.mcts.arrays import SINGLE, Rules, empty_arrays, empty_paths
 from planvec.planners.mcts import backup, kernels
+from planvec.planners.mcts.arrays import SINGLE, Rules, empty_arrays, empty_paths
 
 __all__ = ["warm_up"]
 
