@@ -1,5 +1,46 @@
-"""Where batches are stepped: in this process, or in worker processes."""
+"""Where batches are stepped: in this process, or spread over workers.
+
+To add a backend, write a `Worker` for `Sharded`, or a `Backend` of its own, in a folder or module here.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from typing import TYPE_CHECKING
+
+from planvec.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from planvec.backends.base import Backend, Future, Worker, WorkerExit
+    from planvec.backends.in_process import InProcess
+    from planvec.backends.processes import ExternalProcess, over_processes
+    from planvec.backends.sharded import Sharded
+    from planvec.backends.stats import ExitReason, Stats
+
+__all__ = [
+    "Backend",
+    "ExitReason",
+    "ExternalProcess",
+    "Future",
+    "InProcess",
+    "Sharded",
+    "Stats",
+    "Worker",
+    "WorkerExit",
+    "over_processes",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Backend": "planvec.backends.base",
+        "ExitReason": "planvec.backends.stats",
+        "ExternalProcess": "planvec.backends.processes",
+        "Future": "planvec.backends.base",
+        "InProcess": "planvec.backends.in_process",
+        "Sharded": "planvec.backends.sharded",
+        "Stats": "planvec.backends.stats",
+        "Worker": "planvec.backends.base",
+        "WorkerExit": "planvec.backends.base",
+        "over_processes": "planvec.backends.processes",
+    },
+)

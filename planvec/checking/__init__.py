@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.checking.check import check_env
+from planvec.checking.report import CheckReport
+
+__all__ = ["CheckReport", "check_env"]

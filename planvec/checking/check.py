@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -22,16 +22,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
+from planvec.backends import ExternalProcess
 from planvec.checking.reference import Alone, Outcome
 from planvec.checking.report import ROUTES, CheckReport, Gap
-from planvec.codecs.registry import CodecChoice
-from planvec.envs.batch_env import BatchEnv
-from planvec.envs.make import make
-from planvec.envs.plan_env import PlanEnv
-from planvec.envs.sources import find_spec, make_env
+from planvec.codecs import CodecChoice
+from planvec.envs import BatchEnv, PlanEnv, find_spec, make_env
 from planvec.errors import PlanvecError
-from planvec.rows.results import BatchStepper
-from planvec.rows.space_arrays import finish_rows, take_row
+from planvec.rows import BatchStepper, finish_rows, take_row
 
 __all__ = ["CheckReport", "check_env"]
 
@@ -75,7 +72,7 @@ def check_env(
     codec: CodecChoice = None,
     info_keys: Sequence[str] | None = None,
     replay_seconds: float = 5.0,
-    **make_kwargs: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> CheckReport:
     """Restore an environment's states in other instances and processes, and compare every bit.
 
@@ -88,7 +85,7 @@ def check_env(
         codec: As for `planvec.make`.
         info_keys: The info keys that count; None: all.
         replay_seconds: How long branches are replayed by the environment itself, one at least.
-        make_kwargs: For `gymnasium.make`, where `env` is an id or a spec.
+        env_kwargs: For `gymnasium.make`, where `env` is an id or a spec.
 
     Raises:
         gymnasium.error.Error: Unknown id.
@@ -103,9 +100,9 @@ def check_env(
             raise ValueError(f"{name}: expected at least 1, got {number}")
     source = find_spec(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else getattr(source, "id", getattr(source, "__name__", repr(source)))
-    options = {"codec": codec, "info_keys": info_keys, "trust": True, **make_kwargs}
+    options = {"codec": codec, "info_keys": info_keys, "trust": True, "env_kwargs": env_kwargs}
     try:
-        with _Check(source, options, make_kwargs, seed) as check:
+        with _Check(source, options, seed) as check:
             try:
                 return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
             except Exception as error:  # the environment's own
@@ -119,7 +116,7 @@ def check_env(
 class _Check:
     """One check. Everything that it opens is closed with it."""
 
-    def __init__(self, source: Any, options: dict[str, Any], make_kwargs: dict[str, Any], seed: int) -> None:
+    def __init__(self, source: Any, options: dict[str, Any], seed: int) -> None:
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._info_keys = options["info_keys"]
@@ -128,9 +125,11 @@ class _Check:
         try:
             self._here = self._open(PlanEnv(source, **options))
             self._there = self._open(PlanEnv(source, **options))
-            self._worker: BatchEnv = self._open(make(source, num_workers=1, **options))
+            self._worker: BatchEnv = self._open(_in_a_process(source, options))
             changed = PlanEnv(source, **options) if self._here.codec.note else None
-            self._alone = self._open(Alone(lambda: make_env(source, **make_kwargs), changed))
+            self._alone = self._open(
+                Alone(lambda: make_env(source, env_kwargs=options["env_kwargs"]), changed)
+            )
         except BaseException:
             self.close()
             raise
@@ -212,7 +211,7 @@ class _Check:
                     one, other = _numbers(self._counted(first[1])), _numbers(self._counted(start.info))
                     self._gap("stepped on", "reset").compare(one, other, f"{where}, info")
                 state = start.state
-            out = env.step_batch(self._batch([step.actions[-1]]), state)
+            out = env.step_batch(self._batch([step.actions[-1]]), state, blocking=True)
             self._compare("stepped on", step.outcome, out.row(space, 0), f"step {number}")
             states[number], news[number] = state, out.new_states[0]
             state = out.new_states[0]
@@ -227,7 +226,9 @@ class _Check:
         self._gap(route, "reset").compare(_bytes(states[0]), _bytes(first), "the state of a reset")
         env.reset(seed=self._seed + len(walk))
         for rows in _split(self._rng.permutation(len(walk))):
-            out = env.step_batch(self._batch([walk[row].actions[-1] for row in rows]), states[rows])
+            out = env.step_batch(
+                self._batch([walk[row].actions[-1] for row in rows]), states[rows], blocking=True
+            )
             observed = env.observe(out.new_states)
             for place, row in enumerate(rows):
                 where = f"step {row}"
@@ -255,7 +256,9 @@ class _Check:
                 states[place] = children[row].state
             ended = np.zeros(len(rows), bool)
             for depth in range(_DEPTH):
-                out = env.step_batch(self._batch([children[row].actions[depth] for row in rows]), states)
+                out = env.step_batch(
+                    self._batch([children[row].actions[depth] for row in rows]), states, blocking=True
+                )
                 for place, row in enumerate(rows):
                     if not ended[place]:
                         found[row].append(out.row(space, place))
@@ -332,6 +335,11 @@ class _Check:
             for name, part in (("set", 0), ("step", 1), ("get", 2), ("observe", 4)):
                 found[name].append(1e6 * (times[part + 1] - times[part]))
         return {name: statistics.median(values) for name, values in found.items()}
+
+
+def _in_a_process(source: Any, options: dict[str, Any]) -> BatchEnv:
+    """Open an environment in a worker process, without verifying its codec there."""
+    return BatchEnv([ExternalProcess(lambda: PlanEnv(source, **options))])
 
 
 def _numbers(info: Any) -> Any:

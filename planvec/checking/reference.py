@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium
 
-from planvec.codecs.verify import same
-from planvec.envs.plan_env import PlanEnv
-from planvec.rows.space_arrays import empty_rows, finish_rows, own_copy, stack_rows, take_row
+from planvec.codecs import same
+from planvec.envs import PlanEnv
+from planvec.rows import empty_rows, finish_rows, own_copy, stack_rows, take_row
 
 __all__ = ["Alone", "Outcome"]
 

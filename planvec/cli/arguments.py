@@ -115,7 +115,7 @@ class _Wrapped:
     def __init__(
         self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[str, tuple[Any, ...]]]
     ) -> None:
-        from planvec.envs.sources import find_spec
+        from planvec.envs import find_spec
 
         self._source = find_spec(source) if isinstance(source, str) else source
         self._make_kwargs = make_kwargs
@@ -124,9 +124,9 @@ class _Wrapped:
     def __call__(self) -> Any:
         import gymnasium
 
-        from planvec.envs.sources import make_env
+        from planvec.envs import make_env
 
-        env = make_env(self._source, **self._make_kwargs)
+        env = make_env(self._source, env_kwargs=self._make_kwargs)
         for name, arguments in self._wrappers:
             env = getattr(gymnasium.wrappers, name)(env, *arguments)
         return env

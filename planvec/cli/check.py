@@ -36,7 +36,7 @@ def add_check(verbs: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from planvec.checking.check import check_env
+    from planvec.checking import check_env
 
     source, make_kwargs = environment(arguments)
     report = check_env(
@@ -47,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
         num_children=arguments.children,
         codec=arguments.codec,
         info_keys=arguments.info_keys,
-        **make_kwargs,
+        env_kwargs=make_kwargs,
     )
     report = dataclasses.replace(report, name=arguments.env_id)
     print(json.dumps(report.to_dict()) if arguments.json else report)

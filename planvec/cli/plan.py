@@ -20,7 +20,7 @@ from planvec.cli.planner_options import (
 )
 
 if TYPE_CHECKING:
-    from planvec.envs.batch_env import BatchEnv
+    from planvec.envs import BatchEnv
     from planvec.planners.base import Planner
     from planvec.planners.episode import Episode, EpisodeRecorder
 
@@ -71,7 +71,7 @@ def add_plan(verbs: Any, argv: Sequence[str]) -> None:
 def _run_plan(arguments: argparse.Namespace) -> int:
     import secrets
 
-    from planvec.envs.make import make
+    from planvec.envs import make
     from planvec.planners.episode import EpisodeRecorder
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
@@ -84,7 +84,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         timeout=arguments.timeout,
         info_keys=_info_keys(planner),
         codec=arguments.codec,
-        **make_kwargs,
+        env_kwargs=make_kwargs,
     ) as env:
         directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
         recorder = EpisodeRecorder(env.action_space, env.observation_space)

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.rows.checks import StateFormat
+from planvec.rows.states import StateFormat
 
 __all__ = ["Codec", "Outcome", "Rows", "StateCodec", "WrapperCodec"]
 
@@ -209,6 +209,11 @@ class StateCodec(ABC):
     how: str = ""
     note: str = ""
     step: Callable[[Any], Outcome]
+
+    @property
+    def step_without_info(self) -> Callable[[Any], Outcome]:
+        return getattr(self.step, "without_info", self.step)
+
     set: Callable[[Any], None]
     get: Callable[[Any], Any]
 

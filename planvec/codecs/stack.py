@@ -25,9 +25,9 @@ from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.verify import origin_of, same
 from planvec.codecs.wrappers.codecs import TRANSPARENT
 from planvec.errors import UnsupportedEnvError
-from planvec.rows.checks import StateFormat
 from planvec.rows.saved_state import GENERATOR_FIELD, SavedState
 from planvec.rows.space_arrays import is_fixed
+from planvec.rows.states import StateFormat
 
 __all__ = ["StackCodec", "layers_of"]
 

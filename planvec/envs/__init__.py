@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.envs.batch_env import BatchEnv
+from planvec.envs.make import make
+from planvec.envs.plan_env import PlanEnv
+from planvec.envs.sources import EnvSource, find_spec, make_env
+
+__all__ = ["BatchEnv", "EnvSource", "PlanEnv", "find_spec", "make", "make_env"]

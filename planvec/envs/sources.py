@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -93,22 +93,33 @@ def find_spec(env_id: str) -> EnvSpec:
         return gymnasium.spec(env_id)
 
 
-def make_env(source: EnvSource, **make_kwargs: Any) -> gymnasium.Env[Any, Any]:
-    """The environment behind an id, a spec or a factory; an environment is handed back as it is.
+def make_env(
+    source: EnvSource, render_mode: str | None = None, env_kwargs: Mapping[str, Any] | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Make the environment of an id, a spec or a factory; an environment is returned as it is.
+
+    Args:
+        source: Any of these.
+        render_mode: For `gymnasium.make`, for an id or a spec.
+        env_kwargs: Further arguments for it.
 
     Raises:
-        TypeError: `source` is none of these, or the factory returned something else.
+        TypeError: `source` is none of these, the factory returned something else, or there are arguments
+            that nobody takes.
         UnsupportedEnvError: Something that it needs is not installed; names the extra.
     """
+    env_kwargs = dict(env_kwargs or {})
+    if render_mode is not None:
+        env_kwargs["render_mode"] = render_mode
     if isinstance(source, (str, EnvSpec)):
         spec = find_spec(source) if isinstance(source, str) else source
         try:
-            return gymnasium.make(spec, **make_kwargs)
+            return gymnasium.make(spec, **env_kwargs)
         except gymnasium.error.DependencyNotInstalled as error:
             raise UnsupportedEnvError(f"{spec.id}: {error}{_hint(spec)}") from error
-    if make_kwargs:
+    if env_kwargs:
         raise TypeError(
-            f"{', '.join(sorted(make_kwargs))}: a factory takes no arguments (they are for ids); pass a "
+            f"{', '.join(sorted(env_kwargs))}: a factory takes no arguments (they are for ids); pass a "
             "lambda or functools.partial that holds them"
         )
     env = _call(source) if callable(source) and not isinstance(source, gymnasium.Env) else source

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.driver import Budget, PlanCallback, Search, drive
 from planvec.planners.plan import Plan
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 __all__ = ["Planner", "generator_of", "one_state"]
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
-from planvec.rows.results import BatchStepper, Transitions
+from planvec.rows import BatchStepper, Transitions
 from planvec.rows.space_arrays import is_fixed, take_rows
 
 __all__ = [
@@ -256,7 +256,7 @@ def _step(env: BatchStepper, requests: list[Any]) -> Any:
 def _roll_out(env: BatchStepper, request: RolloutRequest) -> Any:
     states, horizon, actions, seed, seeds, discount = request
     return env.rollout_batch(
-        states, horizon, actions=actions, seed=seed, seeds=seeds, discount=discount, blocking=False
+        states, horizon, actions=actions, action_seed=seed, seeds=seeds, discount=discount, blocking=False
     )
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from planvec.planners.base import Planner, one_state
 from planvec.planners.plan import Plan
-from planvec.rows.checks import one_action
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
+from planvec.rows.actions import one_action
 from planvec.rows.space_arrays import (
     empty_rows,
     finish_rows,

@@ -1,5 +1,120 @@
-"""What a batch is: arrays of states and actions, requests, results, infos, promises."""
+"""What a batch is: states and actions as arrays, requests, results, infos, promises.
+
+Nothing here knows an environment or a process.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.rows.actions import check_actions, one_action
+from planvec.rows.arguments import check_seed
+from planvec.rows.attributes import resolve
+from planvec.rows.checks import check_rollout, check_step
+from planvec.rows.description import EnvDescription
+from planvec.rows.info_bytes import decode_columns, encode_columns
+from planvec.rows.infos import (
+    Columns,
+    check_info_keys,
+    forget_row,
+    merge_columns,
+    stack_columns,
+    unpicklable_rows,
+)
+from planvec.rows.outputs import Answer, Errors, Outputs
+from planvec.rows.promises import Completed, Failed, Promise
+from planvec.rows.random_actions import ActionStreams, actions_of, is_uniform, uniform_actions
+from planvec.rows.requests import (
+    FlagBatch,
+    ObserveBatch,
+    ReadBatch,
+    RenderBatch,
+    Request,
+    ResetRequest,
+    RolloutBatch,
+    RowRequest,
+    SetBaseStateRequest,
+    StepBatch,
+)
+from planvec.rows.results import OnError, Rollouts, Start, Transitions
+from planvec.rows.saved_state import GENERATOR_FIELD, SavedState
+from planvec.rows.space_arrays import (
+    blank,
+    copy_rows,
+    copy_tree,
+    empty_rows,
+    finish_rows,
+    is_fixed,
+    list_rows,
+    map_leaves,
+    own_copy,
+    put_row,
+    raw,
+    stack_rows,
+    take_row,
+    take_rows,
+)
+from planvec.rows.state_keys import state_keys
+from planvec.rows.states import StateFormat, check_state, check_states
+from planvec.rows.stepper import BatchStepper
+
+__all__ = [
+    "GENERATOR_FIELD",
+    "ActionStreams",
+    "Answer",
+    "BatchStepper",
+    "Columns",
+    "Completed",
+    "EnvDescription",
+    "Errors",
+    "Failed",
+    "FlagBatch",
+    "ObserveBatch",
+    "OnError",
+    "Outputs",
+    "Promise",
+    "ReadBatch",
+    "RenderBatch",
+    "Request",
+    "ResetRequest",
+    "RolloutBatch",
+    "Rollouts",
+    "RowRequest",
+    "SavedState",
+    "SetBaseStateRequest",
+    "Start",
+    "StateFormat",
+    "StepBatch",
+    "Transitions",
+    "actions_of",
+    "blank",
+    "check_actions",
+    "check_info_keys",
+    "check_rollout",
+    "check_seed",
+    "check_state",
+    "check_states",
+    "check_step",
+    "copy_rows",
+    "copy_tree",
+    "decode_columns",
+    "empty_rows",
+    "encode_columns",
+    "finish_rows",
+    "forget_row",
+    "is_fixed",
+    "is_uniform",
+    "list_rows",
+    "map_leaves",
+    "merge_columns",
+    "one_action",
+    "own_copy",
+    "put_row",
+    "raw",
+    "resolve",
+    "stack_columns",
+    "stack_rows",
+    "state_keys",
+    "take_row",
+    "take_rows",
+    "uniform_actions",
+    "unpicklable_rows",
+]

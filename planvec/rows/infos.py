@@ -9,7 +9,6 @@ takes the first value's and truncates the others).
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ __all__ = [
     "Column",
     "Columns",
     "check_info_keys",
-    "decode_columns",
-    "encode_columns",
     "forget_row",
     "merge_columns",
     "stack_columns",
@@ -51,9 +48,6 @@ class Column:
     kind: Any
     values: Any
     present: NDArray[np.bool_]
-
-
-_PYTHON_TYPES = {"bool": bool, "int": int, "float": float}
 
 
 def check_info_keys(keys: Sequence[str] | None) -> None:
@@ -212,45 +206,6 @@ def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
     for row, value in enumerate(values):
         objects[row] = value
     return objects
-
-
-def encode_columns(columns: Columns) -> bytes | None:
-    """Columns as bytes without pickling; None where some hold more than numbers and arrays."""
-    header = _header(columns)
-    if header is None:
-        return None
-    text = json.dumps(header).encode()
-    arrays = [array for column in columns.values() for array in (column.values, column.present)]
-    parts = [len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays)]
-    return b"".join(parts)
-
-
-def _header(columns: Columns) -> list[Any] | None:
-    """Per column its name, type, dtype and shape."""
-    header = []
-    for name, column in columns.items():
-        if not isinstance(name, str) or not isinstance(column.values, np.ndarray):
-            return None
-        kind = column.kind.__name__ if column.kind in _PYTHON_TYPES.values() else ""
-        is_array = isinstance(column.kind, tuple)
-        header.append([name, kind, is_array, column.values.dtype.str, column.values.shape])
-    return header
-
-
-def decode_columns(data: bytes) -> Columns:
-    """What `encode_columns` was given."""
-    start = 4 + int.from_bytes(data[:4], "little")
-    columns = {}
-    for name, kind, is_array, code, shape in json.loads(data[4:start]):
-        dtype = np.dtype(code)
-        size = int(np.prod(shape)) * dtype.itemsize
-        values = np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
-        start += size
-        present = np.frombuffer(data[start : start + shape[0]], np.bool_).copy()
-        start += shape[0]
-        scalar: Any = _PYTHON_TYPES.get(kind, dtype.type)
-        columns[name] = Column((dtype, tuple(shape[1:])) if is_array else scalar, values, present)
-    return columns
 
 
 def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:

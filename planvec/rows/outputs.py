@@ -1,8 +1,8 @@
-"""Where the rows of a batch go, and the user's form of what has come out."""
+"""Arrays that the rows of a batch are written into, and the answer to a request. Letters: B rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -10,49 +10,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
-from planvec.rows import space_arrays
-from planvec.rows.infos import Columns, vector_infos
-from planvec.rows.results import Rollouts, Transitions
+from planvec.rows.infos import Columns
+from planvec.rows.space_arrays import copy_rows, empty_rows, raw, take_rows
 
-__all__ = ["Errors", "Outputs"]
+__all__ = ["Answer", "Errors", "Outputs"]
 
 Errors = dict[int, PlanvecError]
-"""Row -> why it failed."""
+"""Row -> the error that it failed with."""
 
 
 @dataclass(slots=True)
 class Outputs:
-    """Where the rows of a batch go: arrays `[B, ...]`, perhaps in shared memory.
+    """Holds what the rows of a batch give: arrays `[B, ...]`, perhaps in shared memory.
+
+    Every field may be None: it was not asked for, or its size varies and it travels elsewhere.
 
     Attributes:
-        new_states: Of the state dtype, or None where they are not wanted or cannot lie there.
-        observations: What `space_arrays.empty_rows` gives, or None likewise.
+        new_states: Of the state dtype.
+        observations: What `empty_rows` gives for the observation space.
         rewards: float64; the returns of rollouts.
         terminated: bool.
         truncated: bool.
         num_steps: int64.
+        values: A list of B values of any kind: frames, attributes.
     """
 
-    new_states: NDArray[Any] | None
-    observations: Any
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    num_steps: NDArray[np.int64]
+    new_states: NDArray[Any] | None = None
+    observations: Any = None
+    rewards: NDArray[np.float64] | None = None
+    terminated: NDArray[np.bool_] | None = None
+    truncated: NDArray[np.bool_] | None = None
+    num_steps: NDArray[np.int64] | None = None
+    values: list[Any] | None = None
 
     @classmethod
-    def empty(
+    def of_steps(
         cls,
         num_rows: int,
         state_dtype: np.dtype[Any],
         observation_space: gymnasium.Space[Any] | None,
         return_state: bool = True,
     ) -> Outputs:
-        """Fresh arrays for `num_rows` rows; without a space for rollouts, which have no observations."""
+        """Return uninitialised arrays for steps, or without an observation space for rollouts."""
         space = observation_space
         return cls(
             new_states=np.empty(num_rows, state_dtype) if return_state else None,
-            observations=None if space is None else space_arrays.empty_rows(space, num_rows),
+            observations=None if space is None else empty_rows(space, num_rows),
             rewards=np.empty(num_rows),
             terminated=np.empty(num_rows, bool),
             truncated=np.empty(num_rows, bool),
@@ -60,58 +63,62 @@ class Outputs:
         )
 
     def part(self, rows: slice) -> Outputs:
-        """Some of the rows, as views."""
+        """Return some of the rows, as views."""
         return Outputs(
             new_states=None if self.new_states is None else self.new_states[rows],
-            observations=None
-            if self.observations is None
-            else space_arrays.take_rows(self.observations, rows),
-            rewards=self.rewards[rows],
-            terminated=self.terminated[rows],
-            truncated=self.truncated[rows],
-            num_steps=self.num_steps[rows],
+            observations=None if self.observations is None else take_rows(self.observations, rows),
+            rewards=None if self.rewards is None else self.rewards[rows],
+            terminated=None if self.terminated is None else self.terminated[rows],
+            truncated=None if self.truncated is None else self.truncated[rows],
+            num_steps=None if self.num_steps is None else self.num_steps[rows],
+            values=None if self.values is None else self.values[rows],
         )
 
-    def transitions(
-        self, space: gymnasium.Space[Any], columns: Columns, errors: Errors | None
-    ) -> Transitions:
-        """The user's form. Args: errors: Of the rows that failed; None where those raise."""
-        return Transitions(
-            self.new_states,
-            space_arrays.finish_rows(space, self.observations),
-            self.rewards,
-            self.terminated,
-            self.truncated,
-            {
-                **_without_mask(vector_infos(columns)),
-                "num_steps": self.num_steps,
-                **self._error_infos(errors),
-            },
-        )
+    def put(self, rows: slice, part: Outputs) -> None:
+        """Copy the outputs of some rows into their place.
 
-    def rollouts(self, errors: Errors | None) -> Rollouts:
-        """The user's form of rollouts. Args: as `transitions`."""
-        assert self.new_states is not None
-        return Rollouts(
-            self.new_states,
-            self.rewards,
-            self.num_steps,
-            self.terminated,
-            self.truncated,
-            self._error_infos(errors),
-        )
-
-    def _error_infos(self, errors: Errors | None) -> dict[str, Any]:
-        """Gymnasium's vector form of an info that the failed rows have."""
-        if errors is None:
-            return {}
-        error, failed = np.full(len(self.rewards), None, object), np.zeros(len(self.rewards), bool)
-        for row, what in errors.items():
-            error[row], failed[row] = what, True
-        return {"error": error, "_error": failed}
+        Args:
+            rows: Where they belong here.
+            part: Their outputs, with at least the fields that this has.
+        """
+        if self.new_states is not None:
+            assert part.new_states is not None
+            if self.new_states.dtype.hasobject:
+                self.new_states[rows] = part.new_states
+            else:
+                raw(self.new_states[rows])[:] = raw(part.new_states)
+        if isinstance(self.observations, (np.ndarray, list)):
+            self.observations[rows] = part.observations
+        elif self.observations is not None:
+            copy_rows(part.observations, take_rows(self.observations, rows))
+        if self.rewards is not None:
+            assert self.terminated is not None
+            assert self.truncated is not None
+            assert self.num_steps is not None
+            assert part.num_steps is not None
+            self.rewards[rows] = part.rewards
+            self.terminated[rows] = part.terminated
+            self.truncated[rows] = part.truncated
+            self.num_steps[rows] = part.num_steps
+        if self.values is not None:
+            assert part.values is not None
+            self.values[rows] = part.values
 
 
-def _without_mask(infos: dict[str, Any]) -> dict[str, Any]:
-    """An environment's own "num_steps" gives way to planvec's, which every row has."""
-    infos.pop("_num_steps", None)
-    return infos
+@dataclass(slots=True)
+class Answer:
+    """The answer to a request, or to a part of one.
+
+    Attributes:
+        outputs: Of its rows.
+        columns: Their infos.
+        errors: The rows that failed and are flagged, by their numbers in the request.
+        value: Of a request that has no rows.
+        seconds: How long it took.
+    """
+
+    outputs: Outputs
+    columns: Columns = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
+    value: Any = None
+    seconds: float = 0.0

@@ -1,18 +1,18 @@
-"""A promise: the answer to a call that may still be under way."""
+"""Promises: answers to calls that may still be under way."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from planvec.errors import PlanvecError
 
-__all__ = ["Broken", "Completed", "Promise"]
+__all__ = ["Completed", "Failed", "Promise"]
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Promise(ABC, Generic[T]):
+class Promise(ABC, Generic[T_co]):
     """The answer to a call: ask with `done()`, take with `result()` or by calling it.
 
     Several promises may be pending; they may be read in any order, more than once, or never.
@@ -20,10 +20,10 @@ class Promise(ABC, Generic[T]):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether `result()` would return (or raise) at once. Does not wait for an answer."""
+        """Return whether `result()` would return (or raise) at once. Does not wait for an answer."""
 
     @abstractmethod
-    def result(self, timeout: float | None = None) -> T:
+    def result(self, timeout: float | None = None) -> T_co:
         """Wait for the answer and return it.
 
         Args:
@@ -35,29 +35,29 @@ class Promise(ABC, Generic[T]):
         """
 
     def abandon(self) -> None:
-        """Give up on the answer, which nobody will ask for any more. What was not begun is not done."""
+        """Cancel the call: nobody will ask for the answer. Rows that were not begun are not stepped."""
         return
 
-    def __call__(self) -> T:
-        """The same as `result()`."""
+    def __call__(self) -> T_co:
+        """Return `result()`."""
         return self.result()
 
 
-class Completed(Promise[T]):
-    """A promise that was kept when it was made: what stepping in this process returns."""
+class Completed(Promise[T_co]):
+    """A promise that has its value from the start: what stepping in this process returns."""
 
-    def __init__(self, value: T) -> None:
+    def __init__(self, value: T_co) -> None:
         self._value = value
 
     def done(self) -> bool:
         return True
 
-    def result(self, timeout: float | None = None) -> T:
+    def result(self, timeout: float | None = None) -> T_co:
         return self._value
 
 
-class Broken(Promise[Any]):
-    """A promise that is known to be broken: `result()` raises."""
+class Failed(Promise[NoReturn]):
+    """A promise of a call that has failed: `result()` raises its error."""
 
     def __init__(self, error: PlanvecError) -> None:
         self._error = error
@@ -65,5 +65,5 @@ class Broken(Promise[Any]):
     def done(self) -> bool:
         return True
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> NoReturn:
         raise self._error

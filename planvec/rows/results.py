@@ -1,9 +1,8 @@
-"""What a batch call returns, and the protocol that planners see."""
+"""What a batch call returns. Letters: B rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -11,10 +10,10 @@ from numpy.typing import NDArray
 
 from planvec.rows.space_arrays import take_row
 
-__all__ = ["BatchStepper", "OnError", "Rollouts", "Start", "Transitions"]
+__all__ = ["OnError", "Rollouts", "Start", "Transitions"]
 
 OnError = Literal["raise", "mask"]
-"""Whether a row that fails ends its batch, or comes back flagged."""
+"""What becomes of a row that fails: it ends its batch, or comes back flagged."""
 
 
 class Transitions(NamedTuple):
@@ -31,7 +30,7 @@ class Transitions(NamedTuple):
             `[B]`, the `PlanvecError` of a row that failed, None for the others, and its mask `_error`.
     """
 
-    new_states: NDArray[Any] | None
+    new_states: NDArray[Any]
     observations: Any
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
@@ -94,74 +93,3 @@ class Rollouts(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     infos: dict[str, Any]
-
-
-@runtime_checkable
-class BatchStepper(Protocol):
-    """All that a planner needs: `PlanEnv` and `BatchEnv` are both of this kind.
-
-    Shapes: B rows; `actions` `[B, *action shape]`, `states` `[B]` of `state_dtype`. With
-    `blocking=True` a call returns the named tuple, with False a `Promise` of it; None takes the
-    stepper's own default.
-    """
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        """The space of one observation."""
-        ...
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        """The space of one action."""
-        ...
-
-    @property
-    def state_dtype(self) -> np.dtype[Any]:
-        """The dtype of one state."""
-        ...
-
-    @property
-    def is_stochastic(self) -> bool:
-        """False only where it is known that a step has one outcome, whatever its seed."""
-        ...
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
-        """Start an episode; its state becomes the base state."""
-        ...
-
-    def get_state(self) -> Any:
-        """The base state: one record."""
-        ...
-
-    def step_batch(
-        self,
-        actions: Any,
-        states: Any = None,
-        dt: int | Sequence[int] | NDArray[np.integer[Any]] = 1,
-        *,
-        seeds: Any = None,
-        return_state: bool = True,
-        on_error: OnError = "raise",
-        blocking: bool | None = None,
-    ) -> Any:
-        """`Transitions` of B rows, each from its own state."""
-        ...
-
-    def rollout_batch(
-        self,
-        states: Any = None,
-        horizon: int | None = None,
-        *,
-        actions: Any = None,
-        seed: int | None = None,
-        seeds: Any = None,
-        discount: float = 1.0,
-        on_error: OnError = "raise",
-        blocking: bool | None = None,
-    ) -> Any:
-        """`Rollouts` of B rows."""
-        ...
-
-    def observe(self, states: Any) -> Any:
-        """Observations `[B, ...]` of states, without stepping."""
-        ...

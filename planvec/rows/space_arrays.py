@@ -23,6 +23,7 @@ __all__ = [
     "SIMPLE",
     "blank",
     "copy_rows",
+    "copy_tree",
     "empty_rows",
     "finish_rows",
     "is_fixed",
@@ -104,6 +105,11 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, tuple):
         return tuple(map_leaves(function, child) for child in tree)
     return function(tree)
+
+
+def copy_tree(tree: Any) -> Any:
+    """Return the same tree with copies of its arrays or lists."""
+    return map_leaves(lambda leaf: leaf.copy(), tree)
 
 
 def take_rows(tree: Any, rows: Any) -> Any:

@@ -1,7 +1,17 @@
-"""Worker processes: see `conversation` for who sends what to whom."""
+"""Worker processes: see `conversation` for who sends what to whom, and `worker` for their lives."""
 
 from __future__ import annotations
 
-from planvec.backends.processes.external_process import ExternalProcess
+from typing import TYPE_CHECKING
 
-__all__ = ["ExternalProcess"]
+from planvec.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from planvec.backends.processes.external_process import ExternalProcess, over_processes
+
+__all__ = ["ExternalProcess", "over_processes"]
+
+# Lazily: a worker imports `child`, and not what its parent needs.
+__getattr__, __dir__ = lazy_names(
+    __name__, dict.fromkeys(__all__, "planvec.backends.processes.external_process")
+)

@@ -1,16 +1,15 @@
-"""What one process is asked, and what it answers.
+"""The messages between this process and one worker process.
 
-    parent                                              child (host.py)
-    ------                                              -----
-    Job.write -> slab slot  -- frame (ticket, verb) -->  reads the slot
-                                                         steps its rows, noting each in `Slab.progress`
-    Job.read  <- slab slot  <-- frame (ticket, done) --  writes the slot
+    parent                                                child (child/host.py)
+    ------                                                ---------------------
+    Form.write  -> slot  -- frame (ticket, verb) -->      Form.read
+                                                          EnvStepper.perform, noting each row in `Slab.progress`
+    read_answer <- slot  <-- frame (ticket, done) --      write_answer
 
-    asked for -> waiting (any number) -> sent (at most two, one per slot) -> done
-                 backlog (of the pool) -^
+    submitted -> waiting (any number) -> sent (at most two, one per slot) -> done
 
 A ticket is used once, and an answer under another ticket than the oldest one sent is a broken worker.
-What becomes of the jobs of a process that is gone is not decided here: see `link`.
+What becomes of the requests of a process that is gone is not decided here: see `worker`.
 """
 
 from __future__ import annotations
@@ -19,49 +18,52 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from planvec.backends.processes.child import host
-from planvec.backends.processes.jobs import Job
+import gymnasium
+
 from planvec.backends.processes.os.signals import is_from_handler
+from planvec.backends.processes.pending import Pending
+from planvec.backends.processes.wire.answers import read_answer, read_value
 from planvec.backends.processes.wire.channel import Channel, Frame
+from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.slab import NUM_SLOTS, Slab, Slot
+from planvec.backends.processes.wire.verbs import FAILED
 from planvec.errors import EnvError, InvalidBatchError
+from planvec.rows import RowRequest
 
 __all__ = ["Conversation", "Sent", "WrongTicketError"]
 
 _SMALL = 32 << 10
-"""A frame below this size fits into the socket's buffer, so sending it never waits for the worker."""
+"""A frame below this size fits into the socket's buffer, so that sending it never waits for the worker."""
 
 
 class WrongTicketError(Exception):
-    """A process answered what it was not asked."""
+    """A process answered something that it was not asked."""
 
 
 class Sent(NamedTuple):
-    """A job that was sent: under which ticket, and where in the slab its rows lie."""
+    """A request that was sent: its ticket, and the slot of its rows."""
 
     ticket: int
     slot: int
-    job: Job
+    pending: Pending
 
 
 class Conversation:
-    """The jobs of one process, from the asking to the answer. Another process may follow it: `begin`.
+    """The requests of one process, until they are answered. Another process may follow it: `begin`.
 
     Attributes:
-        waiting: What this process alone is to be sent.
-        backlog: Jobs that any process of a pool may do; they share it.
-        sent: What it was sent and has not answered, the oldest first.
+        waiting: Submitted, but not sent.
+        sent: Sent, but not answered; the oldest first.
         is_open: Whether more may be sent.
-        is_midway: Whether a message is on its way. If none is, a signal handler has raised in one.
-        since: When the process was started, or began its present job.
+        is_interrupted: Whether a message is on its way. If none is, a signal handler has raised in one.
+        since: When the process was started, or began its present request.
         progress: The cells that tell which ticket, row and step it is at; None where it has no rows.
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Job] = deque()
-        self.backlog: deque[Job] = deque()
+        self.waiting: deque[Pending] = deque()
         self.sent: deque[Sent] = deque()
         self._tickets = 0
 
@@ -70,120 +72,150 @@ class Conversation:
         self._channel = channel
         self._free_slots = list(range(NUM_SLOTS))
         self._slots: list[Slot] = []
+        self._space: gymnasium.Space[Any] | None = None
         self.progress: memoryview | None = None
-        self._is_greeted = self.is_open = self.is_midway = False
+        self._is_greeted = self.is_open = self.is_interrupted = False
         self.since = time.monotonic()
 
-    def open(self, slab: Slab | None) -> None:
-        """Send jobs from now on. Args: slab: Where their rows lie, if it can do any."""
+    def open(self, slab: Slab | None, action_space: gymnasium.Space[Any] | None) -> None:
+        """Send requests from now on.
+
+        Args:
+            slab: The memory of its rows, if it can step any.
+            action_space: The space of one action likewise.
+        """
         if slab is not None:
             self._slots, self.progress = slab.slots, slab.progress
+        self._space = action_space
         self._is_greeted = self.is_open = True
 
-    def jobs(self) -> list[Job]:
-        """All jobs that are not done, each once: an interrupted one may be in both queues."""
-        jobs = dict.fromkeys([*(sent.job for sent in self.sent), *self.waiting])
-        return [job for job in jobs if job.is_wanted]
+    def end(self) -> list[Pending]:
+        """Forget the requests and the slab (a view of it would keep its memory).
 
-    def end(self) -> None:
-        """Forget the jobs, and the slab: a view of it would keep its memory."""
+        Returns:
+            The requests that are not done, the oldest first.
+        """
+        # Each once: one that was interrupted may be in both queues.
+        pending = list(dict.fromkeys([*(sent.pending for sent in self.sent), *self.waiting]))
         self.is_open = False
         self.sent.clear()
         self.waiting.clear()
         self._slots, self.progress = [], None
+        return pending
 
-    def send_waiting(self) -> None:
-        """Send what waits, here and in the backlog, as far as there is room.
+    def submit(self, pending: Pending) -> None:
+        """Send a request if there is room, else keep a copy of it until there is.
 
         Raises:
-            ChannelError: The process is gone. The last job of `sent` has not reached it.
+            ChannelError: As of `send_waiting`.
         """
-        while (queue := self.waiting or self.backlog) and self.is_open:
-            job = queue[0]
-            if not job.is_wanted:
-                queue.popleft()
+        self.waiting.append(pending)
+        self.send_waiting()
+        if not pending.is_sent and not pending.done() and isinstance(pending.request, RowRequest):
+            pending.request = pending.request.copy()  # the caller may change its arrays
+
+    def send_waiting(self) -> None:
+        """Send what waits, as far as there is room.
+
+        Raises:
+            ChannelError: The process is gone. The last of `sent` has not reached it.
+        """
+        waiting = self.waiting
+        while waiting and self.is_open:
+            pending = waiting[0]
+            if pending.done():
+                waiting.popleft()
                 continue
-            slot = self._slots[self._free_slots[-1]] if self._free_slots and job.num_rows else None
-            if len(self.sent) >= NUM_SLOTS or (job.num_rows and slot is None):
+            has_slot = pending.form.has_slot
+            if len(self.sent) >= NUM_SLOTS or (has_slot and not self._free_slots):
                 return
+            index = self._free_slots[-1] if has_slot else 0
+            slot = self._slots[index].first(pending.request.num_rows) if has_slot else None
             try:
-                payload = job.write(slot)
+                payload = pending.form.write(pending.request, slot, self._space)
             except (pickle.PicklingError, TypeError, AttributeError, ValueError, OverflowError) as error:
                 if is_from_handler(error):
                     raise
-                # Rows that cannot be sent must not stay in the way of the next ones.
-                queue.popleft()
-                job.fail(InvalidBatchError(f"{job.describe()}: cannot be sent ({error})"))
+                # A request that cannot be sent must not stay in the way of the next ones.
+                waiting.popleft()
+                text = f"{pending.describe()}: cannot be sent ({error})"
+                pending.finish(error=InvalidBatchError(text))
                 continue
             if len(payload) > _SMALL and self.sent:
                 return  # the worker may be writing to us: neither side would read
-            self._send(job, payload, self._free_slots[-1] if slot is not None else 0, queue)
+            self._send(pending, payload, index)
 
-    def _send(self, job: Job, payload: bytes, slot: int, queue: deque[Job]) -> None:
+    def _send(self, pending: Pending, payload: bytes, slot: int) -> None:
         self._tickets += 1
-        frame = Frame(self._tickets, job.verb, slot, job.num_rows, payload)
+        frame = Frame(self._tickets, pending.form.verb, slot, pending.request.num_rows, payload)
         if not self.sent:
             self.since = time.monotonic()
-        self.is_midway = True
-        self.sent.append(Sent(self._tickets, slot, job))
-        queue.popleft()
-        if job.num_rows:
+        self.is_interrupted = True
+        self.sent.append(Sent(self._tickets, slot, pending))
+        pending.is_sent = True
+        self.waiting.popleft()
+        if pending.form.has_slot:
             self._free_slots.pop()
         self._channel.send(frame)
-        self.is_midway = False
+        self.is_interrupted = False
 
-    def receive(self, greet: Callable[[Frame], None]) -> Job | None:
+    def receive(self, greet: Callable[[Frame], None]) -> Pending | None:
         """Read one frame, which is there.
 
         Args:
             greet: Takes the first frame of a process, and calls `open`, or ends the process.
 
         Returns:
-            The job that it finishes; None if it was the first, or if another thread was here first.
+            The request that it answers; None if it was the first, or if another thread was here first.
 
         Raises:
             ChannelError: The process is gone.
-            WrongTicketError: It answered what it was not asked.
+            WrongTicketError: It answered something that it was not asked.
         """
-        job = None
-        self.is_midway = True
+        pending = None
+        self.is_interrupted = True
         frame = self._channel.receive()
         if frame is not None:
             if self._is_greeted:
-                job = self._finish(frame)
+                pending = self._finish(frame)
             else:
                 greet(frame)
-        self.is_midway = False
-        return job
+        self.is_interrupted = False
+        return pending
 
-    def _finish(self, frame: Frame) -> Job:
-        ticket, slot_index, job = self.sent[0]
+    def _finish(self, frame: Frame) -> Pending:
+        ticket, index, pending = self.sent[0]
         if frame.ticket != ticket:
             raise WrongTicketError
-        slot = self._slots[slot_index] if job.num_rows else None
         self.since = time.monotonic()
-        if not job.is_done and job.is_wanted:
-            _read(job, slot, frame)
-        self.sent.popleft()
-        if slot is not None:
-            self._free_slots.append(slot_index)
-        return job
-
-
-def _read(job: Job, slot: Slot | None, frame: Frame) -> None:
-    """Have a job read its answer, and be done."""
-    try:
-        if frame.verb == host.FAILED:
-            job.fail(pickle.loads(frame.payload).revive(job.first_row))
+        if pending.cancelled():
+            pending.finish()
         else:
-            job.read(slot, frame.payload)
-            job.finish()
-    except Exception as error:
-        if is_from_handler(error):
+            has_slot = pending.form.has_slot
+            slot = self._slots[index].first(frame.num_rows) if has_slot else None
+            _read(pending, slot, frame)
+        # Only now: whoever was told has copied what lies in the slot.
+        self.sent.popleft()
+        if pending.form.has_slot:
+            self._free_slots.append(index)
+        return pending
+
+
+def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
+    """Read an answer, and tell whoever waits for it."""
+    try:
+        if frame.verb == FAILED:
+            failure: Failure = pickle.loads(frame.payload)
+            answer, error = None, failure.revive()
+        else:
+            answer = read_value(frame.payload) if slot is None else read_answer(slot, frame.payload)
+            error = None
+    except Exception as cause:
+        if is_from_handler(cause):
             raise
-        job.fail(
-            EnvError(
-                f"{job.describe()}: the answer cannot be read in this process "
-                f"({type(error).__name__}: {error}); leave infos of such types out with info_keys="
-            )
+        text = (
+            f"{pending.describe()}: the answer cannot be read in this process "
+            f"({type(cause).__name__}: {cause}); leave infos of such types out with info_keys="
         )
+        answer, error = None, EnvError(text)
+    pending.finish(answer, error)

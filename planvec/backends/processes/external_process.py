@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
-import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NoReturn, overload
 
 import cloudpickle
 
-from planvec.backends.processes.child.host import Call
-from planvec.backends.processes.jobs import CallJob
-from planvec.backends.processes.link import START_SECONDS, Link
-from planvec.backends.processes.os.launch import GRACE_SECONDS
-from planvec.backends.processes.os.signals import undisturbed
-from planvec.backends.processes.promises import JobsPromise
-from planvec.backends.processes.waiting import Watch
-from planvec.envs.plan_env import EnvDescription
-from planvec.errors import WorkerStartError, WorkerTimeoutError
-from planvec.rows.promises import Promise
+from planvec.backends.base import WorkerExit
+from planvec.backends.processes.group import ProcessGroup, close_all
+from planvec.backends.processes.os.launch import DEFAULT_START_METHOD, START_METHODS
+from planvec.backends.processes.pending import Pending
+from planvec.backends.processes.watchdog import START_SECONDS
+from planvec.backends.processes.wire.hosted import (
+    CallMethod,
+    GetAttribute,
+    HostedRequest,
+    Operation,
+    SetAttribute,
+)
+from planvec.backends.processes.worker import ProcessWorker
+from planvec.backends.sharded import Sharded
+from planvec.backends.waiting import Waiter
+from planvec.errors import (
+    InvalidBatchError,
+    PlanvecError,
+    WorkerCrashedError,
+    WorkerStartError,
+    WorkerTimeoutError,
+)
+from planvec.rows import EnvDescription, Promise, Transitions
 
-__all__ = ["DEFAULT_START_METHOD", "ExternalProcess", "close_all"]
+__all__ = ["ExternalProcess", "over_processes"]
 
-DEFAULT_START_METHOD = "spawn"
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
 
-class ExternalProcess(Link):
+class ExternalProcess:
     """A process that hosts the object that `factory` makes.
 
     It starts at once and gets ready in the background; the first call waits for it.
@@ -37,7 +47,7 @@ class ExternalProcess(Link):
     Args:
         factory: Called in the process, without arguments. A lambda, a closure, a function from a
             notebook or from `__main__`: what cloudpickle can send.
-        start_method: "spawn" (default), "forkserver" or "fork".
+        start_method: "template" (default), "spawn", "forkserver" or "fork".
         name: For messages and process listings.
 
     Raises:
@@ -51,10 +61,9 @@ class ExternalProcess(Link):
         start_method: str | None = None,
         name: str = "planvec-worker",
     ) -> None:
-        methods = multiprocessing.get_all_start_methods()
         start_method = start_method or DEFAULT_START_METHOD
-        if start_method not in methods:
-            raise WorkerStartError(f"start_method: expected one of {methods}, got {start_method!r}")
+        if start_method not in START_METHODS:
+            raise WorkerStartError(f"start_method: expected one of {START_METHODS}, got {start_method!r}")
         try:
             pickled = cloudpickle.dumps(factory)
         except Exception as error:
@@ -62,10 +71,38 @@ class ExternalProcess(Link):
                 f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
                 "nothing was started"
             ) from error
-        super().__init__(pickled, start_method, name)
-        self._watch = Watch([self])
+        self._open(pickled, start_method, name)
+
+    def _open(self, factory: bytes, start_method: str, name: str) -> None:
+        self._worker = ProcessWorker(factory, start_method, name)
+        self._waiter = Waiter(ProcessGroup([self._worker]))
         _live.add(self)
         _register_exit()
+
+    def clone(self, *, name: str | None = None) -> ExternalProcess:
+        """Start another process with a new object from the same factory.
+
+        Args:
+            name: For messages; None takes the name of this one.
+        """
+        other = object.__new__(ExternalProcess)
+        other._open(self._worker.factory, self._worker.start_method, name or self._worker.name)
+        return other
+
+    @property
+    def name(self) -> str:
+        """The name in messages and process listings."""
+        return self._worker.name
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._worker.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the object is made."""
+        return self._worker.is_ready
 
     def wait_ready(self, timeout: float | None = START_SECONDS) -> EnvDescription | None:
         """Wait until the object is made.
@@ -74,26 +111,53 @@ class ExternalProcess(Link):
             timeout: Seconds.
 
         Returns:
-            What the object's `describe()` says; None where it has none.
+            The description of the environment, where the object is a `PlanEnv`; else None.
 
         Raises:
             WorkerStartError: The factory raised, or took too long; the process is gone.
         """
-        self.check()
-        if not self.is_ready:
-            try:
-                self._watch.wait_for(lambda: self.is_settled, timeout)
-            except WorkerTimeoutError:
-                self.give_up_starting(timeout or 0.0)
-            self.check()
-        return self.description
+        worker = self._worker
+        worker.check()
+        try:
+            self._waiter.wait_for(
+                lambda: worker.is_ready or worker.is_closed or worker.exit is not None, timeout
+            )
+        except WorkerTimeoutError:
+            worker.give_up_starting(f"was not ready within {timeout:g} s")
+        worker.check()
+        if worker.exit is not None:
+            _raise(worker.exit)
+        return worker.description
+
+    def kill(self) -> None:
+        """Kill the process at once (SIGKILL), and what it has started.
+
+        Calls under way raise `WorkerCrashedError`, or, in a `BatchEnv`, are done again.
+        """
+        self._worker.kill()
+
+    def restart(self) -> None:
+        """Start the process anew, with a new object from the same factory. Calls under way raise.
+
+        Raises:
+            ClosedError: It was closed.
+            WorkerStartError: No process can be started.
+        """
+        worker = self._worker
+        worker.check()
+        with worker.lock:
+            worker.abort("was restarted")
+            if worker.exit is not None:  # else a `BatchEnv` has done it
+                worker.restart()
+            if worker.exit is not None:
+                _raise(worker.exit)
 
     def close(self) -> None:
         """Close the object and end the process. Closing again does nothing.
 
         An idle worker gets a second to close its object; a busy one is killed.
         """
-        close_all([self])
+        self._worker.close()
 
     def __enter__(self) -> ExternalProcess:
         return self
@@ -101,11 +165,17 @@ class ExternalProcess(Link):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an ExternalProcess cannot be copied or pickled: it is a running process; clone() starts another"
+        )
+
     def __repr__(self) -> str:
-        state = "closed" if self.is_closed else "failed" if self.failure else "open"
+        worker = self._worker
+        state = "closed" if worker.is_closed else "failed" if worker.exit is not None else "open"
         return f"<ExternalProcess {self.name}, pid {self.pid}, {state}>"
 
-    # -- calls --------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Promise[Any]:
         """Call a method of the hosted object.
@@ -122,56 +192,140 @@ class ExternalProcess(Link):
             InvalidBatchError: An argument cannot be pickled; nothing was sent.
             WorkerCrashedError: The process is gone.
         """
-        return self._ask(Call(name, args, kwargs))
+        return self._ask(CallMethod(name, args, kwargs))
 
     def get_attr(self, name: str) -> Any:
-        """An attribute of the hosted object."""
-        return self._ask(Call(name, kind="get")).result()
+        """Return an attribute: of the environment where the object is a `PlanEnv`, else of the object.
+
+        Args:
+            name: A dotted name, such as "gravity" or "ale.lives".
+        """
+        return self._ask(GetAttribute(name)).result()
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute of the hosted object."""
-        self._ask(Call(name, (value,), kind="set")).result()
+        """Set an attribute: of the environment where the object is a `PlanEnv`, else of the object."""
+        self._ask(SetAttribute(name, value)).result()
 
     def get_state(self) -> Any:
-        """The base state of the hosted environment."""
+        """Return the base state of the hosted environment."""
         return self.call("get_state").result()
 
     def set_state(self, state: Any) -> None:
         """Set the base state of the hosted environment."""
         self.call("set_state", state).result()
 
+    @overload
     def step_batch(
-        self,
-        actions: Any,
-        states: Any = None,
-        dt: Any = 1,
-        *,
-        blocking: bool = True,
-        **options: Any,
-    ) -> Any:
-        """`PlanEnv.step_batch` in the process; with `blocking=False` a promise of it."""
-        promise = self.call("step_batch", actions, states, dt, **options)
+        self, actions: Any, states: Any = ..., dt: Any = ..., *, blocking: Literal[True] = ..., **options: Any
+    ) -> Transitions: ...
+
+    @overload
+    def step_batch(
+        self, actions: Any, states: Any = ..., dt: Any = ..., *, blocking: Literal[False], **options: Any
+    ) -> Promise[Transitions]: ...
+
+    def step_batch(
+        self, actions: Any, states: Any = None, dt: Any = 1, *, blocking: bool = True, **options: Any
+    ) -> Transitions | Promise[Transitions]:
+        """Call `PlanEnv.step_batch` in the process.
+
+        Args:
+            actions: `[B, *action shape]`.
+            states: `[B]`; None starts every row at the base state.
+            dt: int or `[B]`.
+            blocking: False returns a promise.
+            options: Further arguments of `PlanEnv.step_batch`.
+        """
+        promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
         return promise.result() if blocking else promise
 
-    def _ask(self, call: Call) -> Promise[Any]:
-        self.check()
-        job = CallJob(call)
-        self.submit(job)
-        return JobsPromise(self._watch, [job], lambda: job.value)
+    def _ask(self, operation: Operation) -> Promise[Any]:
+        self._worker.check()
+        if self._worker.exit is not None:
+            _raise(self._worker.exit)
+        pending = self._worker.submit(HostedRequest.of(operation))
+        return _HostedPromise(self._waiter, pending, operation.name)
 
 
-def close_all(processes: list[ExternalProcess]) -> None:
-    """Close several processes in the time of one."""
-    with undisturbed():
-        for process in processes:
-            process.hang_up()
-        deadline = time.monotonic() + GRACE_SECONDS
-        for process in processes:
-            process.reap(deadline)
+class _HostedPromise(Promise[Any]):
+    """The value of an operation on a hosted object."""
+
+    def __init__(self, waiter: Waiter, pending: Pending, name: str) -> None:
+        self._waiter = waiter
+        self._pending = pending
+        self._name = name
+
+    def done(self) -> bool:
+        if not self._pending.done():
+            self._waiter.poll()
+        return self._pending.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._waiter.wait_for(self._pending.done, timeout)
+        error = self._pending.exception()
+        if isinstance(error, WorkerExit):
+            _raise(error, f" during the call of {self._name}" if error.is_cause else "")
+        return self._pending.result().value
+
+    def abandon(self) -> None:
+        self._pending.cancel()
+
+
+def _raise(exit: WorkerExit, when: str = "") -> NoReturn:
+    """Raise what the end of a process means to a user."""
+    if exit.error is not None:
+        raise exit.error
+    make: type[PlanvecError] = WorkerTimeoutError if exit.was_late else WorkerCrashedError
+    raise (WorkerStartError if exit.was_starting else make)(f"{exit.what}{when}")
+
+
+def over_processes(
+    processes: Sequence[ExternalProcess],
+    *,
+    timeout: float | None,
+    max_restarts: int,
+    max_worker_rss: int | None,
+) -> Sharded:
+    """Return a backend over processes that each host a `PlanEnv`.
+
+    Args:
+        processes: At least one.
+        timeout: Seconds that one chunk may take before its worker is killed; None: no limit.
+        max_restarts: How often a row is tried again after a worker died over it.
+        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks, or None.
+
+    Raises:
+        InvalidBatchError: Workers take more than `max_worker_rss` before their first step.
+        WorkerStartError, UnsupportedEnvError: As of `Sharded`.
+    """
+    workers = [process._worker for process in processes]
+    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts)
+    try:
+        if max_worker_rss is not None:
+            _check_rss(workers, max_worker_rss)
+    except BaseException:
+        backend.close()
+        raise
+    for worker in workers:
+        worker.watchdog.timeout, worker.watchdog.max_rss = timeout, max_worker_rss
+    return backend
+
+
+def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
+    used = max(worker.memory_used() for worker in workers)
+    if not used:
+        raise InvalidBatchError(
+            "max_worker_rss: expected None here, where /proc does not tell how much memory a process takes"
+        )
+    if used >= max_worker_rss:
+        raise InvalidBatchError(
+            f"max_worker_rss: expected more than the {used:,} bytes that a worker takes before its first "
+            f"step, got {max_worker_rss:,}"
+        )
 
 
 def _close_live() -> None:
-    close_all(list(_live))
+    close_all([process._worker for process in _live])
 
 
 _exit_registered: list[int] = []

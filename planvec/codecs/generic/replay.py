@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.generator import reseed_generator
 from planvec.codecs.verify import origin_of
-from planvec.rows.checks import StateFormat
 from planvec.rows.saved_state import SavedState
 from planvec.rows.space_arrays import own_copy
+from planvec.rows.states import StateFormat
 
 __all__ = ["ReplayCodec"]
 

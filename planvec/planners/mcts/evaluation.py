@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import ROOT_WEIGHT, Rules
 from planvec.planners.mcts.tree import Tree
+from planvec.rows import BatchStepper, Transitions
 from planvec.rows.random_actions import uniform_actions
-from planvec.rows.results import BatchStepper, Transitions
 from planvec.rows.space_arrays import finish_rows, is_fixed, take_row, take_rows
 
 if TYPE_CHECKING:

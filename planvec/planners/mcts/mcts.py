@@ -14,7 +14,7 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.base import Planner, generator_of
 from planvec.planners.driver import PlanCallback, Search
 from planvec.planners.plan import Plan
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 if TYPE_CHECKING:
     from planvec.planners.mcts.tree import Tree

@@ -26,7 +26,7 @@ from planvec.planners.mcts.arrays import (
 )
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import check_action_space
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 if TYPE_CHECKING:
     from planvec.planners.mcts.mcts import MCTS

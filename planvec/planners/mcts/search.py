@@ -23,8 +23,8 @@ from planvec.planners.mcts.opening import list_actions, make_rules, open_tree
 from planvec.planners.mcts.places import Places
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
+from planvec.rows import BatchStepper, Transitions
 from planvec.rows.random_actions import uniform_actions
-from planvec.rows.results import BatchStepper, Transitions
 
 if TYPE_CHECKING:
     from planvec.planners.mcts.mcts import MCTS

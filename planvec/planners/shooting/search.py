@@ -25,7 +25,7 @@ from planvec.planners.driver import RolloutRequest, Search, Simulation
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import standard_errors, tally
 from planvec.planners.shooting.distributions import Distribution
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 __all__ = ["Deviation", "Shooting", "ShootingSearch", "best_rows", "fixed_std"]
 

@@ -15,7 +15,7 @@ from planvec.planners.swarm.cloning import clone_sources, elites, pick, relativi
 from planvec.planners.swarm.distance import observation_features
 from planvec.planners.swarm.samplers import draws
 from planvec.planners.swarm.walkers import Walkers
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 if TYPE_CHECKING:
     from planvec.planners.swarm.swarm import SwarmPlanner

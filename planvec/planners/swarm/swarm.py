@@ -16,7 +16,7 @@ from planvec.planners.plan import Plan
 from planvec.planners.swarm.samplers import Dt, check_dt
 from planvec.planners.swarm.search import SwarmSearch, remainder
 from planvec.planners.swarm.wave import WaveSearch
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 __all__ = ["Swarm", "SwarmPlanner", "SwarmWave"]
 

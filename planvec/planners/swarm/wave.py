@@ -14,7 +14,7 @@ from planvec.planners.driver import Simulation, StepRequest
 from planvec.planners.plan import Plan
 from planvec.planners.swarm.search import Branch, SwarmSearch, remainder
 from planvec.planners.swarm.walkers import Walkers
-from planvec.rows.results import BatchStepper
+from planvec.rows import BatchStepper
 
 if TYPE_CHECKING:
     from planvec.planners.swarm.swarm import SwarmPlanner

@@ -16,14 +16,17 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-from planvec.backends.processes.child import host
+from planvec.backends.processes.child import main as child_main
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.os.signals import is_from_handler, undisturbed
 from planvec.backends.processes.wire.channel import Channel, close_parent_channels
 from planvec.backends.processes.wire.slab import open_memory
 from planvec.errors import WorkerStartError
 
-__all__ = ["GRACE_SECONDS", "Child"]
+__all__ = ["DEFAULT_START_METHOD", "GRACE_SECONDS", "START_METHODS", "Child"]
+
+DEFAULT_START_METHOD = "spawn"
+START_METHODS = ("spawn", "forkserver", "fork")
 
 GRACE_SECONDS = 1.0
 """How long a child may take to end by itself."""
@@ -107,7 +110,7 @@ def _start_helpers(start_method: str) -> None:
         if start_method == "forkserver":
             server: Any = getattr(forkserver, "_forkserver", None)
             if getattr(server, "_preload_modules", None) == ["__main__"]:
-                multiprocessing.set_forkserver_preload(["__main__", host.__name__])
+                multiprocessing.set_forkserver_preload(["__main__", child_main.__name__])
             forkserver.ensure_running()
 
 
@@ -161,7 +164,7 @@ class Child:
                     _children.add(self)
                     context: Any = multiprocessing.get_context(start_method)
                     arguments = (theirs, tied, _InheritedMemory(self.memory), factory, dict(os.environ))
-                    self._process = context.Process(target=host.main, name=name, args=arguments)
+                    self._process = context.Process(target=child_main.main, name=name, args=arguments)
                     with _hidden_main():
                         self._process.start()
             self.pid = int(self._process.pid)

@@ -1,13 +1,13 @@
 """The rows of a batch in memory that a worker shares with its parent.
 
-    slot 0: states actions dt seeds flags | outputs: new_states observations rewards ... num_steps
+    slot 0: states actions dt seeds flags rollout_actions | new_states observations rewards ... seconds
     slot 1: the same; the parent fills one slot while the worker steps the other
     progress: ticket, row, step, where the worker is at present
 
 The parent writes the left side and the worker the right, and neither reads what the other has not
-announced over the channel: the rows of a worker that died while writing them are never looked at. What
-it was doing then is told by `progress` alone. The memory has no name in the file system: it goes when both
-processes have gone, however they went. Its size is bounded; larger batches travel in several waves.
+announced over the channel: the rows of a worker that died while writing them are never read. What
+it was doing then is told by `progress` alone. The memory has no name in the file system: it is freed when both
+processes have ended, however they ended. Its size is bounded; larger batches are cut into more chunks.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.envs.plan_env import EnvDescription
-from planvec.rows.outputs import Outputs
-from planvec.rows.space_arrays import empty_rows, is_fixed, raw, take_rows
+from planvec.rows import EnvDescription, Outputs, empty_rows, is_fixed, take_rows
 
 __all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
 
@@ -33,6 +31,8 @@ _SLOT_BYTES = 4 << 20
 _MAX_ROWS = 2048
 _ALIGNMENT = 64
 _MAX_VIEWS = 32
+_ROLLOUT_BYTES = 1 << 20
+"""Room for the actions of rollouts; more are pickled."""
 
 
 def open_memory() -> int:
@@ -45,7 +45,7 @@ def open_memory() -> int:
 
 @dataclass(slots=True)
 class Slot:
-    """The rows of one chunk. What is not of fixed size is None and travels in the message instead.
+    """The memory of one chunk. What is not of fixed size is None and is sent in the message instead.
 
     Attributes, B the rows:
         states: `[B]` or None.
@@ -55,9 +55,9 @@ class Slot:
         has_seeds: `[1]` bool, whether `seeds` count.
         return_state: `[1]` bool, whether new states are wanted.
         mask_errors: `[1]` bool, whether rows that raise are flagged rather than the end of the chunk.
-        outputs: The right side, as the stepping loop takes it.
-        raw_states: `states` as blocks of bytes, in the views that `first` gives.
-        raw_new_states: The new states likewise.
+        rollout_actions: Bytes, for `rollout_tree`.
+        outputs: The outputs of the rows.
+        seconds: `[1]` float64, how long the worker took.
     """
 
     states: NDArray[Any] | None
@@ -67,41 +67,50 @@ class Slot:
     has_seeds: NDArray[np.bool_]
     return_state: NDArray[np.bool_]
     mask_errors: NDArray[np.bool_]
+    rollout_actions: NDArray[np.uint8]
     outputs: Outputs
+    seconds: NDArray[np.float64]
     _views: dict[int, Slot] = field(default_factory=dict)
-    raw_states: NDArray[Any] | None = None
-    raw_new_states: NDArray[Any] | None = None
 
     def first(self, num_rows: int) -> Slot:
-        """The first rows of this slot, as views (kept, since calls tend to be of one size)."""
+        """Return the first rows of this slot, as views (cached, since calls tend to be of one size)."""
         view = self._views.get(num_rows)
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
-            view = self._part(slice(0, num_rows))
-            self._views[num_rows] = view  # whole by now, should a signal handler raise here
+            rows = slice(0, num_rows)
+            view = replace(
+                self,
+                states=None if self.states is None else self.states[rows],
+                actions=None if self.actions is None else take_rows(self.actions, rows),
+                dt=self.dt[rows],
+                seeds=self.seeds[rows],
+                outputs=self.outputs.part(rows),
+                _views={},
+            )
+            self._views[num_rows] = view  # complete by now, should a signal handler raise here
         return view
 
-    def _part(self, rows: slice) -> Slot:
-        view = Slot(
-            states=None if self.states is None else self.states[rows],
-            actions=None if self.actions is None else take_rows(self.actions, rows),
-            dt=self.dt[rows],
-            seeds=self.seeds[rows],
-            has_seeds=self.has_seeds,
-            return_state=self.return_state,
-            mask_errors=self.mask_errors,
-            outputs=self.outputs.part(rows),
-        )
-        if view.states is not None and view.outputs.new_states is not None:
-            view.raw_states, view.raw_new_states = raw(view.states), raw(view.outputs.new_states)
-        return view
+    def rollout_tree(self, space: Space[Any], num_actions: int) -> Any:
+        """Return a tree of arrays `[num_actions, ...]` in `rollout_actions`; None where they do not fit.
+
+        Args:
+            space: The space of one action.
+            num_actions: B times H.
+        """
+        if not is_fixed(space):
+            return None
+        allocate = _Allocator(self.rollout_actions.data)
+        try:
+            return empty_rows(space, num_actions, allocate)
+        except ValueError:  # the buffer is smaller than that
+            return None
 
 
 class _Allocator:
     """Hands out arrays from a buffer one after another, or, without one, counts the bytes."""
 
-    def __init__(self, buffer: mmap.mmap | None, offset: int = 0) -> None:
+    def __init__(self, buffer: mmap.mmap | memoryview | None, offset: int = 0) -> None:
         self._buffer = buffer
         self.offset = offset
 
@@ -131,6 +140,8 @@ def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> S
         has_seeds=allocate(1, np.bool_),
         return_state=allocate(1, np.bool_),
         mask_errors=allocate(1, np.bool_),
+        rollout_actions=allocate(_ROLLOUT_BYTES, np.uint8),
+        seconds=allocate(1, np.float64),
         outputs=Outputs(
             new_states=allocate(num_rows, dtype) if has_records else None,
             observations=rows(description.observation_space),
@@ -146,7 +157,7 @@ def _capacity(description: EnvDescription) -> int:
     """Rows per slot: what fits into `_SLOT_BYTES`, but one row at least."""
     one = _Allocator(None)
     _slot(description, 1, one)
-    return max(1, min(_MAX_ROWS, _SLOT_BYTES // max(one.offset, 1)))
+    return max(1, min(_MAX_ROWS, _SLOT_BYTES // max(one.offset - _ROLLOUT_BYTES, 1)))
 
 
 class Slab:

@@ -1,4 +1,4 @@
-"""What the stepping loop finds, until it is written into the rows of the batch."""
+"""Results of the row loops, column by column, until they are written into the outputs of the batch."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.base import Rows, StateCodec
+from planvec.codecs import Rows, StateCodec
 from planvec.errors import EnvError
-from planvec.rows import space_arrays
-from planvec.rows.outputs import Outputs
-from planvec.rows.space_arrays import own_copy
+from planvec.rows import Outputs, empty_rows, own_copy, stack_rows
 
-__all__ = ["Found"]
+__all__ = ["RowResults"]
 
 
-class Found:
-    """What stepping a batch has found so far, column by column.
+class RowResults:
+    """Collects the results of a batch while its rows are stepped one after another.
 
-    Columns of Python objects are turned into arrays once per batch: reading and writing array
-    elements one by one would cost as much as a step of a small environment.
+    Columns of Python objects are turned into arrays once per batch: reading and writing array elements one by
+    one would cost as much as a step of a small environment.
 
     Args:
         before: The states that the rows start from.
@@ -39,8 +37,8 @@ class Found:
         self.num_steps: list[int] = []
         self.infos: list[dict[str, Any] | None] = []
 
-    def stay(self, row: int, observation: Any) -> None:
-        """An ended row stays where it is."""
+    def add_unchanged(self, row: int, observation: Any) -> None:
+        """Add a row whose episode has ended: its state stays as it is, with reward 0."""
         self.values.append(self.before.values[row])
         self.observations.append(own_copy(observation))
         self.rewards.append(0.0)
@@ -49,8 +47,13 @@ class Found:
         self.num_steps.append(0)
         self.infos.append(None)
 
-    def skip(self, row: int, blank: Any) -> None:
-        """Hold the place of a row that raised, perhaps in the midst of its columns."""
+    def replace_failed(self, row: int, blank: Any) -> None:
+        """Replace whatever a row that raised has left in the columns by an unchanged row.
+
+        Args:
+            row: The row, the last one that was begun.
+            blank: An observation of zeros.
+        """
         columns: tuple[list[Any], ...] = (
             self.values,
             self.observations,
@@ -62,27 +65,35 @@ class Found:
         )
         for column in columns:
             del column[row:]
-        self.stay(row, blank)
+        self.add_unchanged(row, blank)
 
-    def unfit(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
-        """The rows that cannot be written, and why."""
-        scratch = space_arrays.empty_rows(space, 1)
+    def invalid_rows(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
+        """Yield the rows whose observation or reward cannot be written, and why."""
+        scratch = empty_rows(space, 1)
         for row, (observation, reward) in enumerate(zip(self.observations, self.rewards, strict=True)):
             try:
-                space_arrays.stack_rows(space, [observation], scratch)
+                stack_rows(space, [observation], scratch)
                 _check_rewards([reward])
             except EnvError as error:
                 yield row, EnvError(error.detail, row=row)
 
     def after(self) -> Rows:
-        """The states that were reached."""
+        """Return the states that were reached."""
         elapsed = [before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)]
         return Rows(self.values, elapsed, self.terminated, self.truncated)
 
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
-        """Fill `out`."""
+        """Write the columns into the outputs of the batch.
+
+        Raises:
+            EnvError: An observation or a reward is not what the spaces allow.
+        """
+        assert out.rewards is not None
+        assert out.terminated is not None
+        assert out.truncated is not None
+        assert out.num_steps is not None
         if out.observations is not None:
-            space_arrays.stack_rows(space, self.observations, out.observations)
+            stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
             codec.dump(self.after(), out.new_states)
         try:

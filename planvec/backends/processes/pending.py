@@ -1,0 +1,115 @@
+"""A request on its way through a process, and the future of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from planvec.backends.base import WorkerExit
+from planvec.backends.processes.wire.requests import Form, form_of
+from planvec.rows import Answer, Request
+
+__all__ = ["Pending"]
+
+
+class Pending:
+    """The future of an answer: see `backends.base.Future`.
+
+    It is no `concurrent.futures.Future`, which takes a lock and a condition of its own: several microseconds.
+    All is done with the lock of the worker held.
+
+    Args:
+        request: What was asked.
+
+    Attributes:
+        form: How it is written.
+        is_sent: Whether the process has it.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_callback",
+        "_error",
+        "_is_cancelled",
+        "_is_done",
+        "_is_told",
+        "form",
+        "is_sent",
+        "request",
+    )
+
+    def __init__(self, request: Request[Any]) -> None:
+        self.request = request
+        self.form: Form[Any] = form_of(request)
+        self.is_sent = False
+        self._callback: Callable[[Any], object] | None = None
+        self._answer: Answer | None = None
+        self._error: BaseException | None = None
+        self._is_done = self._is_cancelled = self._is_told = False
+
+    def add_done_callback(self, fn: Callable[[Pending], object], /) -> None:
+        """Call `fn(self)` when it is done; at once if it is. There is one such function."""
+        self._callback = fn
+        if self._is_done:
+            self._tell()
+
+    def cancel(self) -> bool:
+        """Nobody wants the answer: it is not sent any more, or not read."""
+        if self._is_done:
+            return False
+        self._is_cancelled = True
+        if not self.is_sent:
+            self.finish()
+        return True
+
+    def cancelled(self) -> bool:
+        """Return whether it was cancelled before it was done."""
+        return self._is_cancelled
+
+    def done(self) -> bool:
+        """Return whether there is an answer or an error."""
+        return self._is_done
+
+    def exception(self) -> BaseException | None:
+        """Return the error, or None."""
+        return self._error
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
+
+    def finish(self, answer: Answer | None = None, error: BaseException | None = None) -> None:
+        """Be done.
+
+        Should a signal handler raise while the callback runs, this is called again, with a `WorkerExit`.
+        """
+        if not self._is_told:
+            self._answer, self._error, self._is_done = answer, error, True
+            self._tell()
+
+    def lose(self, exit: WorkerExit, is_at_work: bool) -> None:
+        """Fail, since the process is gone.
+
+        Args:
+            exit: How it ended.
+            is_at_work: Whether it was at work on this.
+        """
+        if not is_at_work and exit.is_cause:
+            exit = WorkerExit(
+                exit.reason, exit.what, was_starting=exit.was_starting, was_killed=exit.was_killed
+            )
+        self.finish(error=exit)
+
+    def describe(self) -> str:
+        """Return "step of 8 rows", for messages."""
+        count = self.request.num_rows
+        rows = f" of {count} row{'s' * (count != 1)}" if count else ""
+        return f"{self.request.verb}{rows}"
+
+    def _tell(self) -> None:
+        if self._callback is not None:
+            self._callback(self)
+            self._is_told = True

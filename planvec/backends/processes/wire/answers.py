@@ -1,0 +1,114 @@
+"""How answers are written by a worker, and read by its parent.
+
+Arrays of fixed size lie in the slot of the request. Infos of numbers and arrays are sent as bytes, and all else is
+pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+
+from planvec.backends.processes.wire.failures import Failure
+from planvec.backends.processes.wire.slab import Slot
+from planvec.errors import EnvError
+from planvec.rows import Answer, Columns, Outputs, decode_columns, encode_columns, unpicklable_rows
+
+__all__ = ["read_answer", "read_value", "write_answer", "write_value"]
+
+_COLUMNS = b"columns:"
+"""Begins a payload of encoded infos. A pickle begins with another byte."""
+
+
+@dataclass(slots=True)
+class _Rest:
+    """The part of an answer that does not lie in a slot; None where there is none.
+
+    Attributes:
+        states: New states of variable size.
+        observations: Observations of variable size.
+        columns: Infos.
+        errors: Of flagged rows.
+        values: Frames, attributes.
+    """
+
+    states: Any = None
+    observations: Any = None
+    columns: Columns | None = None
+    errors: dict[int, Failure] | None = None
+    values: list[Any] | None = None
+
+
+def write_answer(answer: Answer, slot: Slot) -> bytes:
+    """Write an answer whose arrays were written into a slot; returns the payload.
+
+    Raises:
+        EnvError: An info cannot be pickled; names its key and its row.
+    """
+    slot.seconds[0] = answer.seconds
+    fixed, outputs = slot.outputs, answer.outputs
+    if outputs is fixed and not answer.columns and not answer.errors:
+        return b""  # everything lies in the slot
+    states = outputs.new_states if fixed.new_states is None else None
+    observations = outputs.observations if fixed.observations is None else None
+    if states is None and observations is None and not answer.errors:
+        if not answer.columns:
+            return b""
+        encoded = encode_columns(answer.columns)
+        if encoded is not None:
+            return _COLUMNS + encoded
+    errors = {row: Failure.of(error) for row, error in answer.errors.items()}
+    rest = _Rest(states, observations, answer.columns or None, errors or None)
+    try:
+        return pickle.dumps(rest, protocol=5)
+    except Exception:
+        for error in unpicklable_rows(answer.columns).values():
+            raise error from None
+        raise
+
+
+def read_answer(slot: Slot, payload: bytes) -> Answer:
+    """Read what `write_answer` has written. Its arrays are views of the slot, to be copied at once."""
+    seconds = float(slot.seconds[0])
+    if not payload:
+        return Answer(slot.outputs, seconds=seconds)
+    if payload.startswith(_COLUMNS):
+        return Answer(slot.outputs, decode_columns(payload[len(_COLUMNS) :]), seconds=seconds)
+    rest: _Rest = pickle.loads(payload)
+    outputs = slot.outputs
+    if rest.states is not None or rest.observations is not None:
+        outputs = replace(
+            outputs,
+            new_states=outputs.new_states if rest.states is None else rest.states,
+            observations=outputs.observations if rest.observations is None else rest.observations,
+        )
+    errors = {row: failure.revive() for row, failure in (rest.errors or {}).items()}
+    return Answer(outputs, rest.columns or {}, errors, seconds=seconds)
+
+
+def write_value(what: str, answer: Answer) -> bytes:
+    """Write an answer that needs no slot: a value, or a list of values.
+
+    Args:
+        what: What was asked for, for the message.
+        answer: With its `value` or with `outputs.values`.
+
+    Raises:
+        EnvError: It cannot be pickled.
+    """
+    value = (answer.value, answer.outputs.values)
+    try:
+        payload: bytes = cloudpickle.dumps(value, protocol=5)
+    except Exception as error:
+        kind = type(answer.value if answer.outputs.values is None else answer.outputs.values[0]).__name__
+        raise EnvError(f"{what}: its value, a {kind}, cannot be pickled ({error})") from error
+    return payload
+
+
+def read_value(payload: bytes) -> Answer:
+    """Read what `write_value` has written."""
+    value, values = pickle.loads(payload)
+    return Answer(Outputs(values=values), value=value)

@@ -1,0 +1,260 @@
+"""How requests are written for a worker, and read by it: one `Form` per kind of request.
+
+What is of fixed size lies in a slot of the slab; the rest (states of variable size, texts, large rollouts)
+is pickled into the payload of the message. Requests without a form of their own are pickled whole.
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from planvec.backends.processes.wire.hosted import HostedRequest
+from planvec.backends.processes.wire.slab import Slot
+from planvec.backends.processes.wire.verbs import HOSTED
+from planvec.rows import (
+    FlagBatch,
+    ObserveBatch,
+    Outputs,
+    Request,
+    RolloutBatch,
+    StepBatch,
+    copy_rows,
+    raw,
+)
+
+__all__ = ["Form", "form_named", "form_of"]
+
+R = TypeVar("R", bound=Request[Any])
+
+
+class Form(ABC, Generic[R]):
+    """Writes and reads requests of one kind.
+
+    Args:
+        action_space: The space of one action.
+
+    Attributes:
+        verb: Names the form in a message: at most 16 ASCII characters.
+        has_slot: Whether its rows lie in a slot.
+    """
+
+    verb: ClassVar[bytes]
+    has_slot: ClassVar[bool] = True
+
+    @abstractmethod
+    def write(self, request: R, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        """Write a request into its rows of a slot.
+
+        Args:
+            request: The request.
+            slot: Its rows; None if the form has no slot.
+            space: The space of one action.
+
+        Returns:
+            The payload: what does not lie in the slot.
+        """
+
+    @abstractmethod
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[Request[Any], Outputs | None]:
+        """Return what `write` has written, and where the outputs of its rows belong."""
+
+
+class _StepForm(Form[StepBatch]):
+    verb = b"step"
+
+    def write(self, request: StepBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        assert slot is not None
+        slot.return_state[0] = request.return_state
+        _write_start(request, slot)
+        slot.dt[:] = request.dt
+        if slot.actions is not None:
+            copy_rows(request.actions, slot.actions)
+            if slot.states is not None:
+                return b""
+        states = request.states if slot.states is None else None
+        return pickle.dumps((states, request.actions if slot.actions is None else None), protocol=5)
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[StepBatch, Outputs | None]:
+        assert slot is not None
+        states: Any
+        states, actions = pickle.loads(payload) if payload else (None, None)
+        request = StepBatch(
+            states if slot.states is None else slot.states,
+            actions if slot.actions is None else slot.actions,
+            slot.dt,
+            slot.seeds if slot.has_seeds[0] else None,
+            bool(slot.return_state[0]),
+            bool(slot.mask_errors[0]),
+        )
+        return request, _outputs(slot, request.return_state, has_observations=True)
+
+
+class _RolloutForm(Form[RolloutBatch]):
+    verb = b"rollout"
+
+    def write(self, request: RolloutBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        assert slot is not None
+        assert space is not None
+        slot.return_state[0] = True
+        _write_start(request, slot)
+        actions = request.actions
+        num_actions = 0
+        if actions is not None:
+            count = request.num_rows * request.horizon
+            target = slot.rollout_tree(space, count)
+            if target is not None:
+                copy_rows(actions, target)
+                actions, num_actions = None, count
+        states = request.states if slot.states is None else None
+        options = request.horizon, request.action_seed, request.first_row, request.discount
+        return pickle.dumps((options, num_actions, actions, states), protocol=5)
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[RolloutBatch, Outputs | None]:
+        assert slot is not None
+        assert space is not None
+        (horizon, action_seed, first_row, discount), num_actions, actions, states = pickle.loads(payload)
+        if num_actions:
+            actions = slot.rollout_tree(space, num_actions)
+        request = RolloutBatch(
+            states=states if slot.states is None else slot.states,
+            horizon=horizon,
+            actions=actions,
+            action_seed=action_seed,
+            first_row=first_row,
+            seeds=slot.seeds if slot.has_seeds[0] else None,
+            discount=discount,
+            mask_errors=bool(slot.mask_errors[0]),
+        )
+        return request, _outputs(slot, return_state=True, has_observations=False)
+
+
+class _FlagForm(Form[FlagBatch]):
+    verb = b"flag"
+
+    def write(self, request: FlagBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        assert slot is not None
+        slot.return_state[0] = request.return_state
+        if slot.states is not None:
+            raw(slot.states)[:] = raw(request.states)
+        states = request.states if slot.states is None else None
+        return pickle.dumps((states, request.has_observations), protocol=5)
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[FlagBatch, Outputs | None]:
+        assert slot is not None
+        states, has_observations = pickle.loads(payload)
+        states = states if slot.states is None else slot.states
+        request = FlagBatch(states, has_observations, bool(slot.return_state[0]))
+        return request, _outputs(slot, request.return_state, has_observations)
+
+
+class _ObserveForm(Form[ObserveBatch]):
+    verb = b"observe"
+
+    def write(self, request: ObserveBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        assert slot is not None
+        if slot.states is None:
+            return pickle.dumps(request.states, protocol=5)
+        raw(slot.states)[:] = raw(request.states)
+        return b""
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[ObserveBatch, Outputs | None]:
+        assert slot is not None
+        states = pickle.loads(payload) if slot.states is None else slot.states
+        return ObserveBatch(states), Outputs(observations=_observations(slot))
+
+
+class _PickledForm(Form[Request[Any]]):
+    """Requests whose answers are no arrays: nothing would be gained by a slot."""
+
+    verb = b"request"
+    has_slot = False
+
+    def write(self, request: Request[Any], slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        payload: bytes = cloudpickle.dumps(request, protocol=5)
+        return payload
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[Request[Any], Outputs | None]:
+        return cloudpickle.loads(payload), None
+
+
+class _HostedForm(Form[HostedRequest]):
+    verb = HOSTED
+    has_slot = False
+
+    def write(self, request: HostedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        return request.payload
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[HostedRequest, Outputs | None]:
+        return HostedRequest("", payload), None
+
+
+_PICKLED = _PickledForm()
+_FORMS: dict[type[Request[Any]], Form[Any]] = {
+    HostedRequest: _HostedForm(),
+    StepBatch: _StepForm(),
+    RolloutBatch: _RolloutForm(),
+    FlagBatch: _FlagForm(),
+    ObserveBatch: _ObserveForm(),
+}
+_BY_VERB = {form.verb: form for form in (*_FORMS.values(), _PICKLED)}
+
+
+def form_of(request: Request[Any]) -> Form[Any]:
+    """Return the form of a request."""
+    return _FORMS.get(type(request), _PICKLED)
+
+
+def form_named(verb: bytes) -> Form[Any]:
+    """Return the form with a verb."""
+    return _BY_VERB[verb]
+
+
+def _write_start(request: StepBatch | RolloutBatch, slot: Slot) -> None:
+    """Write what steps and rollouts have in common."""
+    slot.has_seeds[0] = request.seeds is not None
+    slot.mask_errors[0] = request.mask_errors
+    if request.seeds is not None:
+        slot.seeds[:] = request.seeds
+    if slot.states is not None:
+        raw(slot.states)[:] = raw(request.states)
+
+
+def _observations(slot: Slot) -> Any:
+    """Return the room for observations: in the slot, or a list for those of variable size."""
+    fixed = slot.outputs.observations
+    return [None] * len(slot.dt) if fixed is None else fixed
+
+
+def _outputs(slot: Slot, return_state: bool, has_observations: bool) -> Outputs:
+    """Return the outputs of a slot, with lists for what has no fixed size."""
+    fixed = slot.outputs
+    is_fixed = fixed.new_states is not None and fixed.observations is not None
+    if return_state and has_observations and is_fixed:
+        return fixed
+    states = np.empty(len(slot.dt), object) if fixed.new_states is None else fixed.new_states
+    return replace(
+        fixed,
+        new_states=states if return_state else None,
+        observations=_observations(slot) if has_observations else None,
+    )

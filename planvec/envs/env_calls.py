@@ -1,0 +1,207 @@
+"""The calls that `PlanEnv` and `BatchEnv` have in common. Letters: B rows."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, NoReturn, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+
+from planvec.envs.batch_calls import BatchCalls, Mode, wait_for
+from planvec.errors import InvalidBatchError
+from planvec.rows import (
+    ObserveBatch,
+    ReadBatch,
+    RenderBatch,
+    ResetRequest,
+    Start,
+    check_seed,
+    check_state,
+    check_states,
+    one_action,
+)
+
+__all__ = ["EnvCalls"]
+
+_NOT_AT_A_STATE = ("close", "reset", "step")
+
+
+class EnvCalls(BatchCalls[Mode]):
+    """Steps, rolls out and looks at saved states of one environment. The base of `PlanEnv` and `BatchEnv`."""
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The space of one observation."""
+        return self._about.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The space of one action."""
+        return self._about.action_space
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """The dtype of one state: structured, or object for `SavedState`s."""
+        return self._about.state_dtype
+
+    @property
+    def is_stochastic(self) -> bool:
+        """False only where a step is known to have one outcome, whatever its seed."""
+        return self._about.is_stochastic
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """Gymnasium's spec of the environment."""
+        return self._about.spec
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Gymnasium's metadata of the environment (render modes, frames per second)."""
+        return self._about.metadata
+
+    # -- the base state -----------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
+        """Start an episode; its state becomes the base state.
+
+        Args:
+            seed: Fixes the start, whichever worker makes it; None takes a fresh one.
+            options: For the environment's own reset.
+
+        Raises:
+            InvalidBatchError: A seed out of range.
+            EnvError: The environment raised.
+        """
+        self._check_open()
+        seed = secrets.randbits(32) if seed is None else check_seed(seed)
+        start = self._backend.run(ResetRequest(seed, options)).result()
+        self._backend.base_state = start.state
+        return start
+
+    def get_state(self) -> Any:
+        """Return the base state: one record, from which rows start when no states are given."""
+        return self._backend.base_state
+
+    def set_state(self, state: Any) -> None:
+        """Make a state the base state.
+
+        Raises:
+            InvalidBatchError: Not one state of this environment.
+        """
+        self._check_open()
+        self._backend.base_state = check_state(self._about.state_format, state)
+
+    def step(self, action: Any, dt: int = 1) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step from the base state and move it.
+
+        Args:
+            action: One action.
+            dt: How many times it is repeated, at least 1.
+
+        Returns:
+            Gymnasium's 5-tuple.
+
+        Raises:
+            InvalidBatchError: A wrong argument.
+            EnvError: The environment raised.
+        """
+        actions = one_action(self.action_space, action)
+        out = self.step_batch(actions, None, dt, blocking=True)
+        self._backend.base_state = out.new_states[0]
+        return out.row(self.observation_space, 0)
+
+    # -- looking at states --------------------------------------------------------------------------
+
+    def observe(self, states: Any) -> Any:
+        """Return the observations of states, without stepping.
+
+        Args:
+            states: `[B]`.
+
+        Returns:
+            Observations `[B, ...]` stacked by the observation space.
+        """
+        return wait_for(self._backend.run(ObserveBatch(self._checked(states))))
+
+    def render(self, states: Any) -> list[Any]:
+        """Return what the environment's `render` gives for each state.
+
+        Args:
+            states: `[B]`.
+
+        Returns:
+            B frames: `[H, W, 3]` uint8 for the render mode "rgb_array".
+
+        Raises:
+            EnvError: The environment raised, or was made without a `render_mode`.
+        """
+        return wait_for(self._backend.run(RenderBatch(self._checked(states))))
+
+    def get_attr(self, name: str, states: Any = None) -> NDArray[Any]:
+        """Read an attribute of the environment at each state.
+
+        Args:
+            name: A dotted name, such as "gravity", "data.time" or "unwrapped.ale"; the outermost wrapper
+                that has its first part is asked.
+            states: `[B]`; None takes the base state, as one row.
+
+        Returns:
+            `[B, ...]` where the values are numbers, or arrays of one shape; else `[B]` of dtype object.
+
+        Raises:
+            EnvError: There is no such attribute, or it cannot be copied.
+        """
+        return wait_for(self._backend.run(ReadBatch(self._checked(states), name)))
+
+    def call(self, name: str, states: Any = None, /, *args: Any, **kwargs: Any) -> NDArray[Any]:
+        """Call a method of the environment at each state; what it changes is forgotten.
+
+        Args:
+            name: A dotted name, such as "ale.getRAM".
+            states: `[B]`; None takes the base state, as one row.
+            args: Arguments, the same for every state.
+            kwargs: Keyword arguments likewise.
+
+        Returns:
+            As of `get_attr`.
+
+        Raises:
+            InvalidBatchError: The method is `reset`, `step` or `close`.
+            EnvError: The environment raised.
+        """
+        if name.rpartition(".")[2] in _NOT_AT_A_STATE:
+            raise InvalidBatchError(
+                f"name: expected a method that only looks at a state, got {name!r}; use reset, step_batch or "
+                "close of this object"
+            )
+        return wait_for(self._backend.run(ReadBatch(self._checked(states), name, (args, kwargs))))
+
+    def _checked(self, states: Any) -> NDArray[Any]:
+        self._check_open()
+        states = self._backend.base_state if states is None else states
+        return check_states(self._about.state_format, states)
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the environment, and end its workers. Closing again does nothing.
+
+        Promises still open raise `ClosedError`.
+        """
+        self._closed = True
+        self._backend.close()  # again, too: the first time may have been interrupted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: it owns a running environment. clone() "
+            "opens another one; states can be copied and pickled"
+        )

@@ -1,0 +1,90 @@
+"""The checks of seeds, repeats and other numbers that users pass. Letters: B rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+
+__all__ = ["MAX_STEPS", "check_dt", "check_on_error", "check_seed", "check_seeds"]
+
+MAX_STEPS = 2**31 - 1
+"""The most steps that one row can be asked for in one call."""
+_ONES = np.ones(256, np.int64)
+_ONES.flags.writeable = False
+
+
+def _as_array(name: str, value: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InvalidBatchError(f"{name}: expected one dimension, got rows of different sizes") from error
+
+
+def check_on_error(on_error: Any) -> bool:
+    """Return whether rows that fail are to be flagged.
+
+    Raises:
+        InvalidBatchError: Neither "raise" nor "mask".
+    """
+    if on_error not in ("raise", "mask"):
+        raise InvalidBatchError(f"on_error: expected 'raise' or 'mask', got {on_error!r}")
+    return bool(on_error == "mask")
+
+
+def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
+    """Return how often each row's action is repeated, `[num_rows]` int64.
+
+    Raises:
+        InvalidBatchError: A wrong shape or dtype, or a number out of range.
+    """
+    if type(dt) is int:
+        if not 1 <= dt <= MAX_STEPS:
+            raise InvalidBatchError(f"dt: expected from 1 to {MAX_STEPS}, got {dt}")
+        return _ONES[:num_rows] if dt == 1 and num_rows <= len(_ONES) else np.full(num_rows, dt)
+    array = _as_array("dt", dt)
+    if array.dtype.kind not in "iu" and array.size:
+        raise InvalidBatchError(f"dt: expected integers, got dtype {array.dtype}")
+    if array.ndim == 0:
+        array = np.full(num_rows, array)
+    if array.shape != (num_rows,):
+        raise InvalidBatchError(f"dt: expected shape ({num_rows},), got {array.shape}")
+    outside = (array < 1) | (array > MAX_STEPS)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise InvalidBatchError(f"dt[{row}]: expected from 1 to {MAX_STEPS}, got {array[row]}")
+    return array.astype(np.int64, copy=False)
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """Return one seed in [0, 2**64) as an int.
+
+    Raises:
+        InvalidBatchError: Anything else.
+    """
+    is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not is_integer or not 0 <= seed < 2**64:
+        raise InvalidBatchError(f"{name}: expected an integer in [0, 2**64), got {seed!r}")
+    return int(seed)
+
+
+def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
+    """Seeds `[B]` as uint64, or None.
+
+    Raises:
+        InvalidBatchError: A wrong shape or dtype, or a negative seed.
+    """
+    if seeds is None:
+        return None
+    array = _as_array("seeds", seeds)
+    if array.dtype.kind not in "iu" and array.size:
+        raise InvalidBatchError(f"seeds: expected integers in [0, 2**64), got dtype {array.dtype}")
+    if array.shape != (num_rows,):
+        raise InvalidBatchError(f"seeds: expected shape ({num_rows},), got {array.shape}")
+    if array.dtype.kind == "i" and (array < 0).any():
+        row = int(np.argmax(array < 0))
+        raise InvalidBatchError(f"seeds[{row}]: expected at least 0, got {array[row]}")
+    return array.astype(np.uint64, copy=False)

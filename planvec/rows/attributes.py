@@ -1,0 +1,46 @@
+"""Values that were read from an environment at several states. Letters: B rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["resolve", "stack_values"]
+
+_NUMERIC = (bool, int, float, list, tuple, np.ndarray, np.generic)
+
+
+def stack_values(values: Sequence[Any]) -> NDArray[Any]:
+    """Stack B values to an array.
+
+    Args:
+        values: One value per row.
+
+    Returns:
+        `[B, ...]` of their common dtype where all values are numbers, or arrays of one shape; else `[B]` of
+        dtype object.
+    """
+    arrays = [
+        np.asarray(value) for value in values if isinstance(value, (bool, int, float, np.ndarray, np.generic))
+    ]
+    is_alike = len(arrays) == len(values) > 0 and len({array.shape for array in arrays}) == 1
+    if is_alike and not any(array.dtype.hasobject for array in arrays):
+        return np.stack(arrays)
+    objects = np.empty(len(values), object)
+    for row, value in enumerate(values):
+        objects[row] = value
+    return objects
+
+
+def resolve(target: Any, names: Iterable[str]) -> Any:
+    """Return the attribute of an attribute of an object, and so on.
+
+    Raises:
+        AttributeError: One of them does not exist.
+    """
+    for name in names:
+        target = getattr(target, name)
+    return target

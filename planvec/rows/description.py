@@ -1,0 +1,46 @@
+"""Everything that a process must know of an environment that lives in another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from planvec.rows.states import StateFormat
+
+__all__ = ["EnvDescription"]
+
+
+@dataclass(slots=True)
+class EnvDescription:
+    """Describes one environment: its spaces, the form of its states, its spec.
+
+    Attributes:
+        observation_space: The space of one observation.
+        action_space: The space of one action.
+        state_format: The dtype of one state, and the environment and codec that it belongs to.
+        spec: Gymnasium's spec of the environment, or None.
+        render_mode: As passed to `gymnasium.make`, or None.
+        metadata: Gymnasium's metadata (render modes, frames per second).
+        base_state: The state of `reset(seed=0)`.
+        fingerprint: Equal for environments that behave alike, as far as was verified.
+        is_stochastic: False only where a step is known to have one outcome, whatever its seed.
+    """
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    state_format: StateFormat
+    spec: EnvSpec | None
+    render_mode: str | None
+    metadata: dict[str, Any]
+    base_state: Any
+    fingerprint: bytes
+    is_stochastic: bool
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """The dtype of one state."""
+        return self.state_format.dtype

@@ -1,0 +1,101 @@
+"""Roll out B rows. Letters: B rows, H horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.rows.description import EnvDescription
+from planvec.rows.outputs import Answer, Outputs
+from planvec.rows.random_actions import ActionStreams
+from planvec.rows.requests.base import RowRequest
+from planvec.rows.requests.steps import error_infos
+from planvec.rows.results import Rollouts
+from planvec.rows.space_arrays import copy_tree, list_rows, take_rows
+
+__all__ = ["RolloutBatch"]
+
+
+@dataclass(slots=True)
+class RolloutBatch(RowRequest[Rollouts]):
+    """Roll out B rows, each for H steps or to the end of its episode.
+
+    Attributes:
+        states: `[B]`.
+        horizon: H.
+        actions: The actions of all rows one after another, `[B * H, ...]`; None draws them.
+        action_seed: Of the random actions.
+        first_row: Index in the whole batch of the first row here, which decides its random actions.
+        seeds: `[B]` uint64, or None.
+        discount: Factor per step.
+        mask_errors: Whether rows that fail are flagged.
+    """
+
+    verb = "rollout"
+    is_counted = True
+
+    states: NDArray[Any]
+    horizon: int
+    actions: Any
+    action_seed: int
+    first_row: int = 0
+    seeds: NDArray[np.uint64] | None = None
+    discount: float = 1.0
+    mask_errors: bool = False
+
+    @property
+    def steps(self) -> int | NDArray[np.int64]:
+        return self.horizon
+
+    def part(self, rows: slice) -> RolloutBatch:
+        steps = slice(rows.start * self.horizon, rows.stop * self.horizon)
+        return replace(
+            self,
+            states=self.states[rows],
+            actions=None if self.actions is None else take_rows(self.actions, steps),
+            first_row=self.first_row + rows.start,
+            seeds=None if self.seeds is None else self.seeds[rows],
+        )
+
+    def copy(self) -> RolloutBatch:
+        return replace(
+            self,
+            states=self.states.copy(),
+            actions=None if self.actions is None else copy_tree(self.actions),
+            seeds=None if self.seeds is None else self.seeds.copy(),
+        )
+
+    def sequences(self, space: Space[Any]) -> Callable[[int], Iterable[Any]]:
+        """Return a function from a row to its actions, each in the form that `env.step` takes."""
+        if self.actions is not None:
+            listed = list_rows(space, self.actions)
+            return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]
+        return ActionStreams(space, self.action_seed, self.first_row, len(self.states)).row
+
+    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+        return next(islice(self.sequences(space)(row), step, None), None)
+
+    def new_outputs(self, about: EnvDescription) -> Outputs:
+        return Outputs.of_steps(len(self.states), about.state_dtype, None)
+
+    def result(self, about: EnvDescription, answer: Answer) -> Rollouts:
+        outputs = answer.outputs
+        assert outputs.new_states is not None
+        assert outputs.rewards is not None
+        assert outputs.num_steps is not None
+        assert outputs.terminated is not None
+        assert outputs.truncated is not None
+        return Rollouts(
+            outputs.new_states,
+            outputs.rewards,
+            outputs.num_steps,
+            outputs.terminated,
+            outputs.truncated,
+            error_infos(self.num_rows, answer.errors) if self.mask_errors else {},
+        )

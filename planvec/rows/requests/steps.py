@@ -1,0 +1,104 @@
+"""Step B rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.rows.description import EnvDescription
+from planvec.rows.infos import vector_infos
+from planvec.rows.outputs import Answer, Errors, Outputs
+from planvec.rows.requests.base import FlagBatch, RowRequest
+from planvec.rows.results import Transitions
+from planvec.rows.space_arrays import copy_tree, finish_rows, list_rows, take_rows
+
+__all__ = ["StepBatch", "error_infos"]
+
+
+@dataclass(slots=True)
+class StepBatch(RowRequest[Transitions]):
+    """Step B rows.
+
+    Attributes:
+        states: `[B]`.
+        actions: A tree of arrays `[B, ...]`, or a list of B elements where the size is not fixed.
+        dt: `[B]` int64.
+        seeds: `[B]` uint64, or None.
+        return_state: Whether new states are wanted.
+        mask_errors: Whether rows that fail are flagged.
+    """
+
+    verb = "step"
+    is_counted = True
+
+    states: NDArray[Any]
+    actions: Any
+    dt: NDArray[np.int64]
+    seeds: NDArray[np.uint64] | None = None
+    return_state: bool = True
+    mask_errors: bool = False
+
+    @property
+    def steps(self) -> int | NDArray[np.int64]:
+        return self.dt
+
+    def part(self, rows: slice) -> StepBatch:
+        return StepBatch(
+            self.states[rows],
+            take_rows(self.actions, rows),
+            self.dt[rows],
+            None if self.seeds is None else self.seeds[rows],
+            self.return_state,
+            self.mask_errors,
+        )
+
+    def copy(self) -> StepBatch:
+        return replace(
+            self,
+            states=self.states.copy(),
+            actions=copy_tree(self.actions),
+            dt=self.dt.copy(),
+            seeds=None if self.seeds is None else self.seeds.copy(),
+        )
+
+    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+        one = take_rows(self.actions, slice(row, row + 1))
+        return list_rows(space, one)[0]
+
+    def flagged(self) -> FlagBatch:
+        return FlagBatch(self.states, has_observations=True, return_state=self.return_state)
+
+    def new_outputs(self, about: EnvDescription) -> Outputs:
+        space = about.observation_space
+        return Outputs.of_steps(len(self.states), about.state_dtype, space, self.return_state)
+
+    def result(self, about: EnvDescription, answer: Answer) -> Transitions:
+        outputs = answer.outputs
+        assert outputs.rewards is not None
+        assert outputs.terminated is not None
+        assert outputs.truncated is not None
+        infos = vector_infos(answer.columns)
+        infos.pop("_num_steps", None)  # an environment's own "num_steps" gives way to planvec's
+        infos["num_steps"] = outputs.num_steps
+        if self.mask_errors:
+            infos |= error_infos(self.num_rows, answer.errors)
+        return Transitions(
+            outputs.new_states,  # type: ignore[arg-type] # None where nobody wants them
+            finish_rows(about.observation_space, outputs.observations),
+            outputs.rewards,
+            outputs.terminated,
+            outputs.truncated,
+            infos,
+        )
+
+
+def error_infos(num_rows: int, errors: Errors) -> dict[str, Any]:
+    """Return Gymnasium's vector form of an info that only the rows that failed have."""
+    error, failed = np.full(num_rows, None, object), np.zeros(num_rows, bool)
+    for row, what in errors.items():
+        error[row], failed[row] = what, True
+    return {"error": error, "_error": failed}

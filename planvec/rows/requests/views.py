@@ -1,0 +1,97 @@
+"""Look at B states without stepping them: observations, frames, attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from planvec.rows.attributes import stack_values
+from planvec.rows.description import EnvDescription
+from planvec.rows.outputs import Answer, Outputs
+from planvec.rows.requests.base import RowRequest
+from planvec.rows.space_arrays import empty_rows, finish_rows
+
+__all__ = ["ObserveBatch", "ReadBatch", "RenderBatch"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ObserveBatch(RowRequest[Any]):
+    """Return the observations of B states.
+
+    Attributes:
+        states: `[B]`.
+        mask_errors: False.
+    """
+
+    verb = "observe"
+
+    states: NDArray[Any]
+    mask_errors: bool = False
+
+    def part(self, rows: slice) -> ObserveBatch:
+        return ObserveBatch(self.states[rows])
+
+    def new_outputs(self, about: EnvDescription) -> Outputs:
+        return Outputs(observations=empty_rows(about.observation_space, len(self.states)))
+
+    def result(self, about: EnvDescription, answer: Answer) -> Any:
+        return finish_rows(about.observation_space, answer.outputs.observations)
+
+
+class _ListedRequest(RowRequest[T]):
+    """A request whose answer is a list of B values of any kind."""
+
+    def new_outputs(self, about: EnvDescription) -> Outputs:
+        return Outputs(values=[None] * len(self.states))
+
+
+@dataclass(slots=True)
+class RenderBatch(_ListedRequest[list[Any]]):
+    """Return the frames of B states.
+
+    Attributes:
+        states: `[B]`.
+        mask_errors: False.
+    """
+
+    verb = "render"
+
+    states: NDArray[Any]
+    mask_errors: bool = False
+
+    def part(self, rows: slice) -> RenderBatch:
+        return RenderBatch(self.states[rows])
+
+    def result(self, about: EnvDescription, answer: Answer) -> list[Any]:
+        assert answer.outputs.values is not None
+        return answer.outputs.values
+
+
+@dataclass(slots=True)
+class ReadBatch(_ListedRequest[NDArray[Any]]):
+    """Read an attribute of the environment at B states, or call a method there.
+
+    Attributes:
+        states: `[B]`.
+        name: A dotted name, as of `env.get_wrapper_attr` and from there on.
+        arguments: Positional and keyword arguments of a call; None reads an attribute.
+        mask_errors: False.
+    """
+
+    verb = "read"
+
+    states: NDArray[Any]
+    name: str
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    mask_errors: bool = False
+
+    def part(self, rows: slice) -> ReadBatch:
+        return replace(self, states=self.states[rows])
+
+    def result(self, about: EnvDescription, answer: Answer) -> NDArray[Any]:
+        assert answer.outputs.values is not None
+        return stack_values(answer.outputs.values)

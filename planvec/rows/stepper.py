@@ -1,0 +1,117 @@
+"""`BatchStepper`: all that a planner sees of an environment."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, overload, runtime_checkable
+
+import gymnasium
+import numpy as np
+
+from planvec.rows.promises import Promise
+from planvec.rows.results import OnError, Rollouts, Start, Transitions
+
+__all__ = ["BatchStepper"]
+
+
+@runtime_checkable
+class BatchStepper(Protocol):
+    """Steps batches of states: `PlanEnv` and `BatchEnv` are both of this kind.
+
+    Shapes: B rows, horizon H; `actions` `[B, *action shape]`, `states` `[B]` of `state_dtype`, `dt` int or
+    `[B]` integers, `seeds` `[B]` integers. See `PlanEnv` for all arguments. A planner always says whether it
+    waits: with `blocking=True` a call returns the named tuple, with False a `Promise` of it.
+    """
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The space of one observation."""
+        ...
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The space of one action."""
+        ...
+
+    @property
+    def state_dtype(self) -> np.dtype[Any]:
+        """The dtype of one state."""
+        ...
+
+    @property
+    def is_stochastic(self) -> bool:
+        """False only where a step is known to have one outcome, whatever its seed."""
+        ...
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
+        """Start an episode; its state becomes the base state."""
+        ...
+
+    def get_state(self) -> Any:
+        """Return the base state: one record."""
+        ...
+
+    @overload
+    def step_batch(
+        self,
+        actions: Any,
+        states: Any = None,
+        dt: Any = 1,
+        *,
+        seeds: Any = None,
+        return_state: bool = True,
+        on_error: OnError = "raise",
+        blocking: Literal[True],
+    ) -> Transitions: ...
+
+    @overload
+    def step_batch(
+        self,
+        actions: Any,
+        states: Any = None,
+        dt: Any = 1,
+        *,
+        seeds: Any = None,
+        return_state: bool = True,
+        on_error: OnError = "raise",
+        blocking: Literal[False],
+    ) -> Promise[Transitions]: ...
+
+    def step_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Step B rows, each from its own state."""
+        ...
+
+    @overload
+    def rollout_batch(
+        self,
+        states: Any = None,
+        horizon: int | None = None,
+        *,
+        actions: Any = None,
+        action_seed: int | None = None,
+        seeds: Any = None,
+        discount: float = 1.0,
+        on_error: OnError = "raise",
+        blocking: Literal[True],
+    ) -> Rollouts: ...
+
+    @overload
+    def rollout_batch(
+        self,
+        states: Any = None,
+        horizon: int | None = None,
+        *,
+        actions: Any = None,
+        action_seed: int | None = None,
+        seeds: Any = None,
+        discount: float = 1.0,
+        on_error: OnError = "raise",
+        blocking: Literal[False],
+    ) -> Promise[Rollouts]: ...
+
+    def rollout_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Roll out B rows."""
+        ...
+
+    def observe(self, states: Any) -> Any:
+        """Return the observations `[B, ...]` of states, without stepping."""
+        ...

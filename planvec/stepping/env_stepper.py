@@ -1,0 +1,193 @@
+"""`EnvStepper`: answers requests with one environment. Letters: B rows."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.codecs import Rows, StateCodec
+from planvec.errors import EnvError
+from planvec.rows import (
+    Answer,
+    EnvDescription,
+    FlagBatch,
+    ObserveBatch,
+    Outputs,
+    ReadBatch,
+    RenderBatch,
+    Request,
+    ResetRequest,
+    RolloutBatch,
+    SetBaseStateRequest,
+    Start,
+    StepBatch,
+    own_copy,
+    resolve,
+    stack_rows,
+)
+from planvec.stepping.env_errors import as_env_error
+from planvec.stepping.row_loop import RowLoop
+
+__all__ = ["EnvStepper", "HasStepper"]
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class HasStepper(Protocol):
+    """An object, hosted by a worker, whose rows can be stepped: `PlanEnv` is one."""
+
+    @property
+    def stepper(self) -> EnvStepper:
+        """The stepper of its environment."""
+        ...
+
+
+class EnvStepper:
+    """Answers requests with one environment, in whichever process that lives.
+
+    Args:
+        env: The environment, with its wrappers. It is reset with seed 0.
+        codec: Saves and restores it.
+        info_keys: The info keys to keep; None keeps all.
+
+    Attributes:
+        loop: Steps and rolls out rows.
+        base_state: The state that rows start from where none are given.
+        description: Of the environment.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], codec: StateCodec, info_keys: Sequence[str] | None
+    ) -> None:
+        self.env = env
+        self.codec = codec
+        self._is_closed = False
+        self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
+        self._lock = threading.RLock()  # there is one environment, and perhaps several threads
+        self._methods: dict[type[Request[Any]], Callable[[Any, Answer], None]] = {
+            StepBatch: self._step,
+            RolloutBatch: self._rollout,
+            FlagBatch: self._flag,
+            ObserveBatch: self._observe,
+            RenderBatch: self._render,
+            ReadBatch: self._read,
+            ResetRequest: self._reset,
+            SetBaseStateRequest: self._set_base_state,
+        }
+        self.base_state = self.reset(0, None).state
+        self.description = EnvDescription(
+            env.observation_space,
+            env.action_space,
+            codec.format,
+            env.spec,
+            env.render_mode,
+            dict(env.metadata),
+            self.base_state,
+            codec.fingerprint,
+            codec.stochastic,
+        )
+
+    def perform(self, request: Request[Any], outputs: Outputs | None = None) -> Answer:
+        """Do what a request asks for.
+
+        Args:
+            request: Its arguments were checked.
+            outputs: Filled; None makes new ones.
+
+        Raises:
+            EnvError: The environment raised; `row` says where, by its number in the request.
+            UnsupportedEnvError: It turned out that a state cannot be saved or restored.
+        """
+        started = time.perf_counter()
+        if outputs is None:
+            outputs = request.new_outputs(self.description)
+        answer = Answer(outputs)
+        with self._lock:
+            self._methods[type(request)](request, answer)
+        answer.seconds = time.perf_counter() - started
+        return answer
+
+    def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
+        """Start an episode; its state becomes the base state.
+
+        Raises:
+            EnvError: The environment raised.
+        """
+        try:
+            with self._lock:
+                observation, info = self.codec.reset(seed, copy.deepcopy(options))
+                value = self.codec.get(own_copy(observation))
+        except BaseException as error:
+            raise as_env_error(error) from error
+        states = np.zeros(1, self.codec.format.dtype)
+        self.codec.dump(Rows([value], [0], [False], [False]), states)
+        self.base_state = states[0]
+        return Start(states[0], observation, info)
+
+    def close(self) -> None:
+        """Close the environment. Closing again does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.env.close()
+
+    # -- one method per request -----------------------------------------------------------------
+
+    def _step(self, request: StepBatch, answer: Answer) -> None:
+        answer.columns = self.loop.step(request, answer.outputs, answer.errors)
+
+    def _rollout(self, request: RolloutBatch, answer: Answer) -> None:
+        self.loop.rollout(request, answer.outputs, answer.errors)
+
+    def _flag(self, request: FlagBatch, answer: Answer) -> None:
+        self.loop.flag(request.states, answer.outputs, range(len(request.states)))
+
+    def _observe(self, request: ObserveBatch, answer: Answer) -> None:
+        observations = self._at_each(request.states, lambda: own_copy(self.codec.observe()))
+        try:
+            stack_rows(self.env.observation_space, observations, answer.outputs.observations)
+        except EnvError as error:
+            raise as_env_error(error) from error
+
+    def _render(self, request: RenderBatch, answer: Answer) -> None:
+        if self.env.render_mode is None:
+            raise EnvError(
+                'render: the environment was made without a render_mode; pass render_mode="rgb_array"'
+            )
+        answer.outputs.values = self._at_each(request.states, self.env.render)
+
+    def _read(self, request: ReadBatch, answer: Answer) -> None:
+        first, *rest = request.name.split(".")
+
+        def read() -> Any:
+            value = resolve(self.env.get_wrapper_attr(first), rest)
+            if request.arguments is not None:
+                positional, named = copy.deepcopy(request.arguments)
+                value = value(*positional, **named)
+            return own_copy(value)  # the next row changes what the environment holds
+
+        answer.outputs.values = self._at_each(request.states, read, f"{request.name}: ")
+
+    def _reset(self, request: ResetRequest, answer: Answer) -> None:
+        answer.value = self.reset(request.seed, request.options)
+
+    def _set_base_state(self, request: SetBaseStateRequest, answer: Answer) -> None:
+        self.base_state = request.state
+
+    def _at_each(self, states: NDArray[Any], look: Callable[[], T], where: str = "") -> list[T]:
+        """Put the environment into each state, and collect what `look` gives there."""
+        found: list[T] = []
+        try:
+            for value in self.codec.load(states).values:
+                self.codec.set(value)
+                found.append(look())
+        except BaseException as error:
+            raise as_env_error(error, len(found), where=where) from error
+        return found
