@@ -193,12 +193,12 @@ def compare_rollouts(repeats: int) -> list[dict[str, Any]]:
         physics = np.repeat(state["physics"][None], 4096, axis=0)
         batch = np.zeros(4096, int)
         taken = int(env.rollout_batch(states, 50, actions=actions).num_steps.sum())
-        random_steps = int(env.rollout_batch(states, 50, seed=0).num_steps.sum())
+        random_steps = int(env.rollout_batch(states, 50, action_seed=0).num_steps.sum())
         times = measure(
             {
                 "naive": lambda: naive(physics, batch),
                 "given": lambda: env.rollout_batch(states, 50, actions=actions),
-                "random": lambda: env.rollout_batch(states, 50, seed=0),
+                "random": lambda: env.rollout_batch(states, 50, action_seed=0),
             },
             repeats,
             0.1,

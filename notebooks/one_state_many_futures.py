@@ -135,12 +135,12 @@ print(f"{int(returns[best])} steps of Gymnasium's own, every observation the sam
 # worker.
 
 # %%
-ends = env.rollout_batch(np.repeat(start.state, 1000), horizon=200, seed=1)
+ends = env.rollout_batch(np.repeat(start.state, 1000), horizon=200, action_seed=1)
 print(
     f"1000 random rollouts: {ends.returns.mean():.1f} steps on average, the longest {ends.returns.max():.0f}"
 )
 with planvec.make("CartPole-v1", num_workers=0) as alone:
     assert (
-        alone.rollout_batch(np.repeat(start.state, 1000), horizon=200, seed=1).returns == ends.returns
+        alone.rollout_batch(np.repeat(start.state, 1000), horizon=200, action_seed=1).returns == ends.returns
     ).all()
 env.close()

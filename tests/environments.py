@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from gymnasium.utils import EzPickle
 
-from planvec.envs.sources import find_spec
+from planvec.envs import find_spec
 
 
 class Case(NamedTuple):

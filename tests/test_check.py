@@ -14,7 +14,7 @@ from environments import EzRocket, Momentum, Warehouse
 from gymnasium import spaces, wrappers
 
 import planvec
-from planvec.cli.entry import main
+from planvec.cli import main
 from planvec.codecs.families import FAMILIES, markdown_table, measured
 from planvec.codecs.verify import same
 

@@ -14,7 +14,7 @@ import pytest
 
 import planvec
 from planvec.backends.processes import external_process
-from planvec.cli.entry import main
+from planvec.cli import main
 from planvec.planners.episode import EpisodeRecorder
 from planvec.planners.swarm.swarm import Swarm
 
@@ -185,7 +185,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> None:
     code = (
-        "import sys\nfrom planvec.cli.entry import main\n"
+        "import sys\nfrom planvec.cli import main\n"
         f"try: main({arguments})\nexcept SystemExit: pass\n"
         f"assert not {heavy} & set(sys.modules)"
     )

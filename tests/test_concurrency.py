@@ -16,7 +16,7 @@ from compare import same_states
 from faulty import ARMED, Faulty, fault
 
 import planvec
-from planvec.backends.processes import link
+from planvec.backends.processes import watchdog
 
 METHODS = ["spawn", "forkserver", "fork"]
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.
@@ -143,7 +143,7 @@ def test_what_a_signal_handler_raises_reaches_the_caller(raised: type[Exception]
 def test_a_call_that_was_interrupted_is_not_finished_by_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "_ABANDONED_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog, "_CANCELLED_SECONDS", 0.2)
 
     def interrupt(*_: Any) -> None:
         raise Interrupted

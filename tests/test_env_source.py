@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 import planvec
-from planvec.envs.sources import find_spec, make_env
+from planvec.envs import find_spec, make_env
 
 FRESH = """
 import planvec
@@ -36,7 +36,7 @@ def test_ids_of_installed_packages_need_no_import_in_workers_either() -> None:
 
 def test_an_id_may_name_its_module() -> None:
     assert find_spec("minigrid:MiniGrid-Empty-5x5-v0").id == "MiniGrid-Empty-5x5-v0"
-    with planvec.make("ale_py:ALE/Pong-v5", num_workers=1, obs_type="ram") as env:
+    with planvec.make("ale_py:ALE/Pong-v5", num_workers=1, env_kwargs={"obs_type": "ram"}) as env:
         assert env.observation_space.shape == (128,)
 
 

@@ -28,8 +28,8 @@ from processes import (
 )
 
 import planvec
-from planvec import ExternalProcess
 from planvec.backends.processes.os import procfs
+from planvec.backends.processes.worker import ProcessWorker
 
 METHODS = ["spawn", "forkserver", "fork"]
 ROOT = Path(planvec.__file__).parent
@@ -112,15 +112,15 @@ def test_workers_whose_environments_never_close_have_one_deadline_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadlines: list[float] = []
-    reap = ExternalProcess.reap
+    reap = ProcessWorker.reap
 
-    def note_and_reap(process: ExternalProcess, deadline: float) -> None:
+    def note_and_reap(process: ProcessWorker, deadline: float) -> None:
         deadlines.append(deadline)
         reap(process, deadline)
 
     env = planvec.make(lambda: SlowToClose(tmp_path), num_workers=3, start_method="fork")
     pids = [worker.pid for worker in env.workers]
-    monkeypatch.setattr(ExternalProcess, "reap", note_and_reap)
+    monkeypatch.setattr(ProcessWorker, "reap", note_and_reap)
     env.close()
     assert len(deadlines) == 3
     assert len(set(deadlines)) == 1

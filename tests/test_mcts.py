@@ -488,7 +488,7 @@ def test_standard_errors_are_those_of_the_returns() -> None:
     with planvec.PlanEnv("CartPole-v1") as env:
         out = env.step_batch([0, 1], np.repeat(env.reset(seed=1).state, 2))
         for action in (0, 1):
-            returns = env.rollout_batch(np.repeat(out.new_states[[action]], 2000), 20, seed=1).returns
+            returns = env.rollout_batch(np.repeat(out.new_states[[action]], 2000), 20, action_seed=1).returns
             expected = returns.std() / np.sqrt(found.visit_counts[action])
             assert found.standard_errors[action] == pytest.approx(expected, rel=0.3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import planvec
-from planvec.rows import checks as arrays
-from planvec.rows import infos
-from planvec.rows.random_actions import ActionStreams
+from planvec.backends.sharded.call import Call
+from planvec.backends.sharded.pace import Pace
+from planvec.backends.stats import Stats
+from planvec.backends.waiting import Waiter
+from planvec.rows import ActionStreams, StepBatch, decode_columns, encode_columns, infos
 
 SETTINGS = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -78,6 +81,37 @@ def test_results_do_not_depend_on_the_order_or_the_cut_of_the_rows(pair: Any, ba
         assert_same(part.infos["num_steps"], whole.infos["num_steps"][rows])
 
 
+costs = st.lists(st.sampled_from([1e-6, 1e-4, 1e-2]), min_size=1, max_size=300)
+
+
+@SETTINGS
+@given(
+    costs=costs,
+    num_workers=st.integers(1, 5),
+    capacity=st.integers(1, 300),
+    is_unattended=st.booleans(),
+    is_known=st.booleans(),
+)
+def test_chunks_cover_every_row_once_whatever_rows_cost(
+    costs: list[float], num_workers: int, capacity: int, is_unattended: bool, is_known: bool
+) -> None:
+    about: Any = None  # nothing is merged here
+    pace = Pace()
+    if is_known:
+        pace.learn(1, costs[0])
+    rows = np.zeros(len(costs), int)
+    request = StepBatch(rows, rows, np.ones(len(costs), np.int64))
+    call = Call(request, about, pace, Waiter(), threading.RLock(), Stats(), is_unattended)
+    covered: list[int] = []
+    while (chunk := call.next_chunk(num_workers, capacity)) is not None:
+        assert call.next_chunk(num_workers, capacity) is chunk  # until it is given
+        assert 1 <= chunk.num_rows <= capacity
+        covered += range(chunk.first_row, chunk.first_row + chunk.num_rows)
+        pace.learn(chunk.num_rows, sum(costs[chunk.rows]))
+        chunk.is_given = True
+    assert covered == list(range(len(costs)))
+
+
 @SETTINGS
 @given(
     num_rows=st.integers(0, 40),
@@ -91,18 +125,10 @@ def test_rollouts_do_not_depend_on_num_workers(
     one, _ = pair
     states = np.repeat(one.reset(seed=1).state, num_rows)
     seeds = np.arange(num_rows, dtype=np.uint64)
-    results = [env.rollout_batch(states, horizon, seed=seed, seeds=seeds, discount=discount) for env in pair]
+    options = {"action_seed": seed, "seeds": seeds, "discount": discount}
+    results = [env.rollout_batch(states, horizon, **options) for env in pair]
     assert same_states(results[0].final_states, results[1].final_states)
     assert_same(tuple(results[0][1:]), tuple(results[1][1:]))
-
-
-@given(num_rows=st.integers(0, 300), num_parts=st.integers(1, 20))
-def test_slices_cover_every_row_once_and_differ_by_at_most_one(num_rows: int, num_parts: int) -> None:
-    slices = arrays.split(num_rows, num_parts)
-    assert [row for part in slices for row in range(part.start, part.stop)] == list(range(num_rows))
-    sizes = [part.stop - part.start for part in slices]
-    assert not sizes or max(sizes) - min(sizes) <= 1
-    assert len(slices) == min(num_rows, num_parts)
 
 
 values = st.one_of(
@@ -155,10 +181,10 @@ def first_actions(space: Any, seed: int, first_row: int, num_rows: int, length: 
 @given(listed=st.lists(nested, min_size=1, max_size=6))
 def test_infos_come_out_of_their_bytes_as_they_went_in(listed: Any) -> None:
     columns = infos.stack_columns(listed)
-    encoded = infos.encode_columns(columns)
+    encoded = encode_columns(columns)
     assert (encoded is None) == any(not isinstance(column.values, np.ndarray) for column in columns.values())
     if encoded is not None:
-        decoded = infos.decode_columns(encoded)
+        decoded = decode_columns(encoded)
         assert_same(infos.vector_infos(decoded), infos.vector_infos(columns))
         assert [column.kind for column in decoded.values()] == [c.kind for c in columns.values()]
 

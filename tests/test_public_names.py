@@ -78,7 +78,7 @@ def test_a_worker_imports_no_numba() -> None:
 
     with planvec.ExternalProcess(Modules, start_method="spawn") as worker:
         loaded = worker.call("names").result()
-    assert "planvec.envs.plan_env" in loaded
+    assert "planvec.stepping.env_stepper" in loaded
     assert not {"numba", "matplotlib", "pygame", "tqdm", "planvec.planners"} & loaded
 
 

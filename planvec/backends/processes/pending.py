@@ -113,3 +113,4 @@ class Pending:
         if self._callback is not None:
             self._callback(self)
             self._is_told = True
+            self._answer = None  # views of shared memory, which would keep it alive

@@ -112,10 +112,12 @@ class ProcessWorker:
             self._child.kill()
 
     def abort(self, how: str) -> None:
-        """Kill the process, and forget its requests, which raise `WorkerExit`."""
+        """Kill the process, and forget its requests, which raise `WorkerExit`. Args: how: For the message."""
         with self.lock:
             if not self._is_gone:
-                self._put_an_end(ExitReason.STOPPED, how, is_own_fault=False)
+                self._child.kill()
+                self._leaving = WorkerExit(ExitReason.STOPPED, f"{self.name} (pid {self.pid}) {how}")
+                self._leave()
 
     def memory_used(self) -> int:
         """Return the bytes that the process has in memory; 0 where the system does not tell."""
@@ -187,7 +189,10 @@ class ProcessWorker:
         """Finish what a signal handler that raised has left half done."""
         if self._leaving is not None and not self._is_leaving:
             self._leave()
-        if self._conversation.is_interrupted and not self._is_gone:
+        if not self._conversation.is_interrupted or self._is_gone:
+            return
+        lost = WorkerExit(ExitReason.STOPPED, f"an answer of {self.name} was interrupted")
+        if not self._conversation.lose_told(lost):  # it is done again; the process is as good as before
             self._put_an_end(ExitReason.STOPPED, "was interrupted in a message", is_own_fault=False)
 
     def filenos(self) -> tuple[int, ...]:
@@ -211,9 +216,9 @@ class ProcessWorker:
                     return
             try:
                 pending = conversation.receive(self._greet)
-                if pending is not None and pending.form.has_slot:
-                    if self.watchdog.is_outgrown(conversation.since, self._child):
-                        self._is_outgrown, conversation.is_open = True, False
+                has_stepped = pending is not None and pending.form.has_slot
+                if has_stepped and self.watchdog.is_outgrown(conversation.since, self._child):
+                    self._is_outgrown, conversation.is_open = True, False
                 if self._is_outgrown and not conversation.sent and not self._is_gone:
                     self._end(
                         ExitReason.OUTGROWN,

@@ -125,7 +125,6 @@ class Sharded:
         with self._lock:
             self._shared_base_state = [self.base_state]
             calls = [self._send_base_state(seat) for seat in self._seats]
-            self._dispatch()
         return _All([call for call in calls if call is not None])
 
     def close(self) -> None:
@@ -158,7 +157,7 @@ class Sharded:
         ready = [seat for seat in self._seats if seat.worker.is_ready]
         for depth in range(MAX_PENDING):
             for seat in ready:
-                if len(seat.chunks) <= depth:
+                if len(seat.chunks) <= depth and seat.worker.is_ready:
                     chunk = self._queue.next_chunk(seat, len(ready))
                     if chunk is not None:
                         self._give(seat, chunk)
@@ -177,7 +176,8 @@ class Sharded:
         seat.chunks.append(chunk)
         self.stats.num_chunks += chunk.call.request.is_counted
         future.add_done_callback(partial(self._answered, seat, chunk))
-        chunk.is_given = True
+        if chunk.future is future:  # else its worker was gone, and it is to be given to another
+            chunk.is_given = True
 
     def _answered(self, seat: Seat, chunk: Chunk, future: Future[Answer]) -> None:
         """A worker has answered, has failed or is gone."""
@@ -228,7 +228,7 @@ class Sharded:
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._note(call)
-        seat.bound.append(chunk)
+        self._give(seat, chunk)  # before anything else, even if it is not ready yet
         return call
 
     def _note(self, call: Call[Any]) -> None:

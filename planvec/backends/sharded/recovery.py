@@ -93,6 +93,7 @@ class Recovery:
             self._give_up(seat, exit.error)
             return
         self._stats.exits[exit.reason] += 1
+        story, seat.story = seat.story or exit.what, ""
         # Workers that somebody else has killed say little about the environment, but cannot go on for ever.
         share = 1 / _KILLS_PER_DEATH if exit.was_killed else 1
         if exit.was_starting:
@@ -100,19 +101,19 @@ class Recovery:
         elif not exit.is_cause:
             self.num_idle_deaths += share
         if max(self.num_failed_starts, self.num_idle_deaths) > self._max_deaths:
-            self._give_up_all(seat, exit)
+            self._give_up_all(seat, story)
             return
-        _log.warning("%s; it is replaced", seat.story or exit.what)
+        _log.warning("%s; it is replaced", story)
         seat.num_deaths += not exit.was_killed
         repeated = seat.num_deaths - 2
         pause = 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
         seat.worker.restart(pause)
         self._welcome(seat)
 
-    def _give_up_all(self, seat: Seat, exit: WorkerExit) -> None:
+    def _give_up_all(self, seat: Seat, story: str) -> None:
         """Workers die faster than they can be started: give up what was asked for."""
         error = WorkerStartError(
-            f"{seat.story or exit.what}; so did {self._max_deaths} or more before it, with nothing done in between"
+            f"{story}; so did {self._max_deaths} or more before it, with nothing done in between"
         )
         _log.error("%s; the calls that wait are given up", error)
         seat.failure = error
@@ -144,8 +145,6 @@ class Recovery:
             self._queue.retry(chunk)
             return
         seat.story = f"{exit.what} during the {chunk.describe()}"
-        if exit.row is not None and chunk.num_rows > 1:
-            seat.story += f", at row {chunk.first_row + exit.row}"
         chunk.num_deaths += 1
         if not chunk.num_rows:
             if exit.was_late or chunk.num_deaths > self._max_restarts:

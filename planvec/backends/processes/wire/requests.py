@@ -18,6 +18,7 @@ import numpy as np
 from planvec.backends.processes.wire.hosted import HostedRequest
 from planvec.backends.processes.wire.slab import Slot
 from planvec.backends.processes.wire.verbs import HOSTED
+from planvec.errors import InvalidBatchError
 from planvec.rows import (
     FlagBatch,
     ObserveBatch,
@@ -187,7 +188,13 @@ class _PickledForm(Form[Request[Any]]):
     has_slot = False
 
     def write(self, request: Request[Any], slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        payload: bytes = cloudpickle.dumps(request, protocol=5)
+        try:
+            payload: bytes = cloudpickle.dumps(request, protocol=5)
+        except Exception as error:
+            raise InvalidBatchError(
+                f"{request.verb}: an argument cannot be pickled ({type(error).__name__}: {error}); nothing was "
+                "sent"
+            ) from error
         return payload
 
     def read(
