@@ -49,8 +49,9 @@ def check_step(
     mask_errors = check_on_error(on_error)
     actions, num_rows = check_actions(about.action_space, actions)
     states = check_states(about.state_format, states, num_rows)
+    same_dt = dt if type(dt) is int else None
     dt, seeds = check_dt(dt, num_rows), check_seeds(seeds, num_rows)
-    return StepBatch(states, actions, dt, seeds, return_state, mask_errors)
+    return StepBatch(states, actions, dt, seeds, return_state, mask_errors, same_dt)
 
 
 def check_rollout(

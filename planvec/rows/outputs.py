@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.rows.infos import Columns
-from planvec.rows.space_arrays import copy_rows, empty_rows, raw, take_rows
+from planvec.rows.space_arrays import copy_rows, copy_tree, empty_rows, raw, take_rows
 
 __all__ = ["Answer", "Errors", "Outputs"]
 
@@ -74,6 +74,35 @@ class Outputs:
             values=None if self.values is None else self.values[rows],
         )
 
+    def copy(self, with_states: bool, with_observations: bool) -> Outputs:
+        """Return the outputs of steps in arrays of their own.
+
+        Args:
+            with_states: Whether new states are wanted.
+            with_observations: Whether observations are.
+        """
+        assert self.rewards is not None
+        assert self.terminated is not None
+        assert self.truncated is not None
+        assert self.num_steps is not None
+        states, observations = None, None
+        if with_states:
+            assert self.new_states is not None
+            dtype = self.new_states.dtype
+            has_objects = dtype.hasobject
+            states = self.new_states.copy() if has_objects else raw(self.new_states).copy().view(dtype)
+        if with_observations:
+            is_array = isinstance(self.observations, (np.ndarray, list))
+            observations = self.observations.copy() if is_array else copy_tree(self.observations)
+        return Outputs(
+            states,
+            observations,
+            self.rewards.copy(),
+            self.terminated.copy(),
+            self.truncated.copy(),
+            self.num_steps.copy(),
+        )
+
     def put(self, rows: slice, part: Outputs) -> None:
         """Copy the outputs of some rows into their place.
 
@@ -115,6 +144,7 @@ class Answer:
         errors: The rows that failed and are flagged, by their numbers in the request.
         value: Of a request that has no rows.
         seconds: How long it took.
+        is_borrowed: Whether the arrays will soon hold something else, and must be copied.
     """
 
     outputs: Outputs
@@ -122,3 +152,4 @@ class Answer:
     errors: Errors = field(default_factory=dict)
     value: Any = None
     seconds: float = 0.0
+    is_borrowed: bool = False

@@ -75,7 +75,7 @@ class Sharded:
         self._queue = Queue()
         self._recovery = Recovery(self._seats, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
-        self._calls: list[Call[Any]] = []
+        self._calls: set[Call[Any]] = set()  # that are not done
         self._shared_base_state: list[Any] = []  # the one that every worker was given, if any was
         try:
             for seat in self._seats:
@@ -112,7 +112,7 @@ class Sharded:
             if request.is_counted:
                 self.stats.num_rows += request.num_rows
             if not call.is_done:
-                self._note(call)
+                self._calls.add(call)
                 self._queue.add(call)
                 self._dispatch()
                 if keep:
@@ -132,7 +132,7 @@ class Sharded:
         self._closed = True
         if os.getpid() == self._pid:
             with self._lock:
-                for call in self._calls:
+                for call in list(self._calls):
                     call.fail(ClosedError("the workers were closed"))
                 self._calls.clear()
         if self._group is not None:
@@ -154,15 +154,18 @@ class Sharded:
 
     def _dispatch(self) -> None:
         """Give out what waits as far as workers have room: a first chunk to each, then a second."""
+        queue = self._queue
+        if queue.is_empty():
+            return
         ready = [seat for seat in self._seats if seat.worker.is_ready]
         for depth in range(MAX_PENDING):
             for seat in ready:
                 if len(seat.chunks) <= depth and seat.worker.is_ready:
-                    chunk = self._queue.next_chunk(seat, len(ready))
+                    chunk = queue.next_chunk(seat, len(ready))
                     if chunk is not None:
                         self._give(seat, chunk)
-                    elif not depth and seat is ready[0] and not any(other.bound for other in ready):
-                        return  # nothing waits at all
+            if queue.is_empty():
+                return
 
     def _dispatch_again(self) -> None:
         """Give out what waits, in case a signal handler has interrupted that before."""
@@ -186,6 +189,8 @@ class Sharded:
                 seat.chunks.remove(chunk)
             if not future.cancelled():
                 self._take(seat, chunk, future)
+            if chunk.call.is_done:
+                self._calls.discard(chunk.call)
             if chunk.is_given or chunk.is_done:  # else it is just being given, by `_dispatch`
                 self._dispatch()
         self._waiter.notify()
@@ -227,13 +232,9 @@ class Sharded:
         call = Call(request, self.description, Pace(), self._waiter, self._lock, self.stats, True)
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
-        self._note(call)
+        self._calls.add(call)
         self._give(seat, chunk)  # before anything else, even if it is not ready yet
         return call
-
-    def _note(self, call: Call[Any]) -> None:
-        """Remember a call, to fail it when this is closed."""
-        self._calls = [*(other for other in self._calls if not other.is_done), call]
 
 
 class _All(Promise[None]):

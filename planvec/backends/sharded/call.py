@@ -130,7 +130,7 @@ class Call(Promise[T]):
         self._cut: Chunk | None = None  # cut, but perhaps not given to a worker yet
         self._open: dict[int, Chunk] = {}  # by their first rows
         self._outputs: Outputs | None = None
-        self._columns: list[tuple[int, int, Columns]] = []
+        self._columns: dict[int, tuple[int, Columns]] = {}  # by the first rows of chunks
         self._answer = Answer(Outputs())
         self._error: PlanvecError | None = None
         self._limit = self._num_rows  # the rows from here on do not matter: one before them has failed
@@ -169,8 +169,8 @@ class Call(Promise[T]):
         answer = self._answer
         answer.outputs = self.outputs
         if self._columns:
-            self._columns.sort(key=lambda part: part[0])
-            answer.columns = merge_columns([(columns, size) for _, size, columns in self._columns])
+            parts = [self._columns[first] for first in sorted(self._columns)]
+            answer.columns = merge_columns([(columns, size) for size, columns in parts])
         return self.request.result(self._about, answer)
 
     @property
@@ -241,13 +241,26 @@ class Call(Promise[T]):
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
         """Merge the answer to a chunk."""
         if chunk.num_rows:
-            self.outputs.put(chunk.rows, answer.outputs)
-            self._columns.append((chunk.first_row, chunk.num_rows, answer.columns))
+            self._put(chunk, answer)
+            # By the first row: a chunk whose merging was interrupted is done again.
+            self._columns[chunk.first_row] = chunk.num_rows, answer.columns
             for row, error in answer.errors.items():
                 self._flag(_in_batch(error, chunk), row + chunk.first_row)
         else:
             self._answer.value = answer.value
         self._close(chunk)
+
+    def _put(self, chunk: Chunk, answer: Answer) -> None:
+        """Copy the outputs of a chunk to their place; those of the only chunk are taken as they are."""
+        request = self.request
+        if self._outputs is None and chunk.num_rows == self._num_rows and not chunk.is_flagging:
+            assert isinstance(request, RowRequest)
+            if answer.is_borrowed:
+                self._outputs = request.own_outputs(self._about, answer.outputs)
+            else:
+                self._outputs = answer.outputs
+        else:
+            self.outputs.put(chunk.rows, answer.outputs)
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
         """Note why the rows of a chunk are flagged, and have it do nothing else from now on."""
@@ -304,6 +317,14 @@ class Call(Promise[T]):
         if not self.is_done and not self._open and self._next_row >= self._limit:
             self._stats.masked_rows += len(self._answer.errors)
             self.is_done = True
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing is left to cut, and the last chunk was given to a worker."""
+        last = self._cut
+        return self.is_done or (
+            self._next_row >= self._limit and last is not None and (last.is_given or last.is_done)
+        )
 
     @property
     def is_waiting(self) -> bool:

@@ -132,8 +132,7 @@ class Recovery:
         else:
             self._unreported.clear()
             self._queue.fail_waiting(error)
-        for chunk in seat.bound:
-            chunk.call.fail(error)
+        self._queue.release(seat)
 
     # -- the rows -----------------------------------------------------------------------------------
 
@@ -187,8 +186,7 @@ class Recovery:
                 self._try_again(chunk)
             else:  # it may kill whoever does it: no other worker shall
                 self._stats.retries += 1
-                chunk.is_given, chunk.future = False, None
-                seat.bound.append(chunk)
+                self._queue.bind(seat, chunk)
             return
         error = self._error(seat, chunk, exit)
         if self._masks(chunk):

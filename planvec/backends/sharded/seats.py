@@ -23,7 +23,6 @@ class Seat:
 
     Attributes:
         chunks: Given to it and not answered, the oldest first.
-        bound: Chunks that no other worker shall do: they have killed this one more than once.
         num_deaths: How often it died since it last finished anything.
         failure: Why it was given up, or None.
         story: How it ended the last time, and over what, for messages.
@@ -32,7 +31,6 @@ class Seat:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.chunks: list[Chunk] = []
-        self.bound: deque[Chunk] = deque()
         self.num_deaths = 0
         self.failure: PlanvecError | None = None
         self.story = ""
@@ -53,6 +51,14 @@ class Queue:
     def __init__(self) -> None:
         self._retries: deque[Chunk] = deque()
         self._calls: deque[Call[Any]] = deque()
+        self._bound: dict[Seat, deque[Chunk]] = {}
+
+    def is_empty(self) -> bool:
+        """Return whether nothing waits."""
+        calls = self._calls
+        while calls and calls[0].is_cut:
+            calls.popleft()
+        return not (calls or self._retries or self._bound)
 
     def add(self, call: Call[Any]) -> None:
         """Add a call behind the others."""
@@ -64,6 +70,17 @@ class Queue:
             chunk.is_given, chunk.future = False, None
             self._retries.appendleft(chunk)
 
+    def bind(self, seat: Seat, chunk: Chunk) -> None:
+        """Put a chunk before everything else that no other worker shall do: it has killed this one."""
+        chunk.is_given, chunk.future = False, None
+        self._bound.setdefault(seat, deque()).append(chunk)
+
+    def release(self, seat: Seat) -> None:
+        """Fail the calls of chunks that were bound to a worker which was given up."""
+        assert seat.failure is not None
+        for chunk in self._bound.pop(seat, ()):
+            chunk.call.fail(seat.failure)
+
     def next_chunk(self, seat: Seat, num_workers: int) -> Chunk | None:
         """Return what a worker should do next; None if there is nothing. The same again until it was given.
 
@@ -71,11 +88,13 @@ class Queue:
             seat: Of the worker.
             num_workers: Workers that are there.
         """
-        for chunks in (seat.bound, self._retries):
-            while chunks:
-                if not (chunks[0].is_given or chunks[0].is_done):
-                    return chunks[0]
-                chunks.popleft()
+        chunk = _first(self._bound[seat]) if seat in self._bound else None
+        if chunk is not None:
+            return chunk
+        self._bound.pop(seat, None)
+        chunk = _first(self._retries)
+        if chunk is not None:
+            return chunk
         while self._calls:
             chunk = self._calls[0].next_chunk(num_workers, seat.worker.capacity)
             if chunk is not None:
@@ -89,3 +108,12 @@ class Queue:
         self._retries.clear()
         for call in calls:
             call.fail(error)
+
+
+def _first(chunks: deque[Chunk]) -> Chunk | None:
+    """Return the first chunk that no worker has yet."""
+    while chunks:
+        if not (chunks[0].is_given or chunks[0].is_done):
+            return chunks[0]
+        chunks.popleft()
+    return None

@@ -77,6 +77,12 @@ class RowRequest(Request[T]):
         """Return the action that a row takes at a step, for error messages; None where there is none."""
         return None
 
+    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
+        """Return a copy of the outputs of all rows, with the fields that this request asks for."""
+        own = self.new_outputs(about)
+        own.put(slice(0, self.num_rows), borrowed)
+        return own
+
     def flagged(self) -> FlagBatch:
         """Return the request that flags all rows of this one as failed."""
         return FlagBatch(self.states, has_observations=False, return_state=True)

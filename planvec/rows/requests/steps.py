@@ -30,6 +30,7 @@ class StepBatch(RowRequest[Transitions]):
         seeds: `[B]` uint64, or None.
         return_state: Whether new states are wanted.
         mask_errors: Whether rows that fail are flagged.
+        same_dt: The `dt` of every row, where it is known to be the same.
     """
 
     verb = "step"
@@ -41,10 +42,11 @@ class StepBatch(RowRequest[Transitions]):
     seeds: NDArray[np.uint64] | None = None
     return_state: bool = True
     mask_errors: bool = False
+    same_dt: int | None = None
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
-        return self.dt
+        return self.dt if self.same_dt is None else self.same_dt
 
     def part(self, rows: slice) -> StepBatch:
         return StepBatch(
@@ -54,6 +56,7 @@ class StepBatch(RowRequest[Transitions]):
             None if self.seeds is None else self.seeds[rows],
             self.return_state,
             self.mask_errors,
+            self.same_dt,
         )
 
     def copy(self) -> StepBatch:
@@ -71,6 +74,9 @@ class StepBatch(RowRequest[Transitions]):
 
     def flagged(self) -> FlagBatch:
         return FlagBatch(self.states, has_observations=True, return_state=self.return_state)
+
+    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
+        return borrowed.copy(self.return_state, with_observations=True)
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         space = about.observation_space

@@ -74,9 +74,11 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
     """Read what `write_answer` has written. Its arrays are views of the slot, to be copied at once."""
     seconds = float(slot.seconds[0])
     if not payload:
-        return Answer(slot.outputs, seconds=seconds)
+        return Answer(slot.outputs, seconds=seconds, is_borrowed=True)
     if payload.startswith(_COLUMNS):
-        return Answer(slot.outputs, decode_columns(payload[len(_COLUMNS) :]), seconds=seconds)
+        return Answer(
+            slot.outputs, decode_columns(payload[len(_COLUMNS) :]), seconds=seconds, is_borrowed=True
+        )
     rest: _Rest = pickle.loads(payload)
     outputs = slot.outputs
     if rest.states is not None or rest.observations is not None:
@@ -86,7 +88,7 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
             observations=outputs.observations if rest.observations is None else rest.observations,
         )
     errors = {row: failure.revive() for row, failure in (rest.errors or {}).items()}
-    return Answer(outputs, rest.columns or {}, errors, seconds=seconds)
+    return Answer(outputs, rest.columns or {}, errors, seconds=seconds, is_borrowed=True)
 
 
 def write_value(what: str, answer: Answer) -> bytes:
