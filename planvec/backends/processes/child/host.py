@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import pickle
-import select
-import signal
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,8 +11,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from planvec.backends.processes.os.signals import HANDLED
-from planvec.backends.processes.wire.channel import Channel, ChannelError, Frame
+from planvec.backends.processes.wire.channel import Channel, Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.slab import Slab, Slot
 from planvec.envs.plan_env import EnvDescription, PlanEnv
@@ -29,7 +22,7 @@ from planvec.rows.outputs import Errors, Outputs
 from planvec.rows.rollouts import RolloutPlan
 from planvec.stepping.row_loop import ROW, TICKET, new_progress
 
-__all__ = ["DONE", "FAILED", "READY", "Call", "Loose", "RolloutOptions", "main"]
+__all__ = ["DONE", "FAILED", "READY", "Call", "Loose", "RolloutOptions", "open_host"]
 
 READY = b"ready"
 """The object was made; the payload is what its `describe()` says."""
@@ -108,64 +101,7 @@ class RolloutOptions:
     discount: float
 
 
-def main(
-    sock: socket.socket, lifeline: socket.socket, memory: Any, factory: bytes, environ: dict[str, str]
-) -> None:
-    """Run a worker: the target of the process.
-
-    Args:
-        sock: The worker's end of the pair.
-        lifeline: The worker's end of another pair, on which nothing is ever said; see `_tie`.
-        memory: Holds the file descriptor of the slab (`.detach()`).
-        factory: The cloudpickled factory of the hosted object.
-        environ: The parent's environment variables: a fork server has those that it was started with.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    for number in HANDLED:
-        if callable(signal.getsignal(number)):  # a forked process has the parent's handlers
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-    _tie(lifeline)
-    if os.environ != environ:
-        os.environ.clear()
-        os.environ.update(environ)
-    channel = Channel(sock)
-    hosted = None
-    try:
-        hosted = _open(channel, memory.detach(), factory)
-        if hosted is not None:
-            hosted.serve()
-    except ChannelError:
-        pass  # the parent is gone: nobody is left to tell
-    finally:
-        with contextlib.suppress(BaseException):
-            if hosted is not None:
-                hosted.close()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        # Not sys.exit: threads that the environment left behind must not keep the process alive.
-        os._exit(0)
-
-
-def _tie(lifeline: socket.socket) -> None:
-    """Have this process, and all that it starts, killed when the parent dies.
-
-    The kernel does it: it sends a signal to the whole process group when the other end of the lifeline
-    closes, as it does however the parent dies. No thread and no signal handler would run while the
-    environment hangs in C with Python's lock held.
-    """
-    os.setpgid(0, 0)
-    fd = lifeline.fileno()
-    fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
-    if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([fd], [], [], 0)[0]:  # it died before
-        os.killpg(0, signal.SIGKILL)
-
-
-def _open(channel: Channel, memory: int, factory: bytes) -> _Host | None:
+def open_host(channel: Channel, memory: int, factory: bytes) -> _Host | None:
     """Make the hosted object and report it, or what went wrong."""
     try:
         make = cloudpickle.loads(factory)

@@ -16,7 +16,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-from planvec.backends.processes.child import host
+from planvec.backends.processes.child import main as child_main
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.os.signals import is_from_handler, undisturbed
 from planvec.backends.processes.wire.channel import Channel, close_parent_channels
@@ -107,12 +107,12 @@ def _start_helpers(start_method: str) -> None:
         if start_method == "forkserver":
             server: Any = getattr(forkserver, "_forkserver", None)
             if getattr(server, "_preload_modules", None) == ["__main__"]:
-                multiprocessing.set_forkserver_preload(["__main__", host.__name__])
+                multiprocessing.set_forkserver_preload(["__main__", child_main.__name__])
             forkserver.ensure_running()
 
 
 class Child:
-    """A process that runs `host.main`, with the channel to it and the memory shared with it.
+    """A process that runs `child.main.main`, with the channel to it and the memory shared with it.
 
     It leads a process group of its own, so that whatever it starts can be killed with it.
 
@@ -124,7 +124,7 @@ class Child:
     Attributes:
         pid: Its process id.
         channel: To the child.
-        lifeline: Open as long as the child may live; see `host._tie`.
+        lifeline: Open as long as the child may live; see `lifeline.die_with_parent`.
         memory: File descriptor of the slab.
         handle: File descriptor that becomes readable when the child dies.
         is_foreign: Whether this is a forked copy of the process that it belongs to.
@@ -161,7 +161,7 @@ class Child:
                     _children.add(self)
                     context: Any = multiprocessing.get_context(start_method)
                     arguments = (theirs, tied, _InheritedMemory(self.memory), factory, dict(os.environ))
-                    self._process = context.Process(target=host.main, name=name, args=arguments)
+                    self._process = context.Process(target=child_main.main, name=name, args=arguments)
                     with _hidden_main():
                         self._process.start()
             self.pid = int(self._process.pid)
