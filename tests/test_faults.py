@@ -28,7 +28,7 @@ from planvec.backends.processes.os import launch
 from planvec.backends.processes.row_jobs import RowJob, Sink, StepJob
 from planvec.rows.checks import check_batch
 
-METHODS = ["spawn", "forkserver", "fork"]
+METHODS = ["template", "spawn", "forkserver", "fork"]
 
 
 @pytest.fixture(params=METHODS, scope="module")

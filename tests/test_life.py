@@ -31,7 +31,7 @@ import planvec
 from planvec import ExternalProcess
 from planvec.backends.processes.os import procfs
 
-METHODS = ["spawn", "forkserver", "fork"]
+METHODS = ["template", "spawn", "forkserver", "fork"]
 ROOT = Path(planvec.__file__).parent
 
 

@@ -54,7 +54,7 @@ def make(
             `gymnasium.Env`: a lambda, a closure or a function from a notebook will do.
         num_workers: Worker processes; 0 steps in this process; None takes one per available core.
         blocking: Whether batch calls wait by default, or return promises.
-        start_method: "spawn" (default), "forkserver" or "fork". No `__main__` guard is needed.
+        start_method: "template" (default), "spawn", "forkserver" or "fork". No `__main__` guard is needed.
         timeout: Seconds that one chunk may take before its worker is killed; None: for ever.
         max_restarts: How often a row is tried again after a worker died over it.
         max_worker_rss: Bytes of memory above which a worker is replaced between two chunks.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import time
 import weakref
@@ -15,8 +14,9 @@ import cloudpickle
 from planvec.backends.processes.child.host import Call
 from planvec.backends.processes.jobs import CallJob
 from planvec.backends.processes.link import START_SECONDS, Link
-from planvec.backends.processes.os.launch import GRACE_SECONDS
+from planvec.backends.processes.os.ending import GRACE_SECONDS
 from planvec.backends.processes.os.signals import undisturbed
+from planvec.backends.processes.os.start_methods import DEFAULT_START_METHOD, START_METHODS
 from planvec.backends.processes.promises import JobsPromise
 from planvec.backends.processes.waiting import Watch
 from planvec.envs.plan_env import EnvDescription
@@ -25,7 +25,6 @@ from planvec.rows.promises import Promise
 
 __all__ = ["DEFAULT_START_METHOD", "ExternalProcess", "close_all"]
 
-DEFAULT_START_METHOD = "spawn"
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
 
@@ -37,7 +36,7 @@ class ExternalProcess(Link):
     Args:
         factory: Called in the process, without arguments. A lambda, a closure, a function from a
             notebook or from `__main__`: what cloudpickle can send.
-        start_method: "spawn" (default), "forkserver" or "fork".
+        start_method: "template" (default), "spawn", "forkserver" or "fork".
         name: For messages and process listings.
 
     Raises:
@@ -51,10 +50,9 @@ class ExternalProcess(Link):
         start_method: str | None = None,
         name: str = "planvec-worker",
     ) -> None:
-        methods = multiprocessing.get_all_start_methods()
         start_method = start_method or DEFAULT_START_METHOD
-        if start_method not in methods:
-            raise WorkerStartError(f"start_method: expected one of {methods}, got {start_method!r}")
+        if start_method not in START_METHODS:
+            raise WorkerStartError(f"start_method: expected one of {[*START_METHODS]}, got {start_method!r}")
         try:
             pickled = cloudpickle.dumps(factory)
         except Exception as error:

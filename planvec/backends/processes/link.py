@@ -61,7 +61,7 @@ class Link:
 
     Args:
         factory: The cloudpickled factory of the hosted object.
-        start_method: "spawn", "forkserver" or "fork".
+        start_method: "template", "spawn", "forkserver" or "fork".
         name: For messages and process listings.
 
     Attributes:

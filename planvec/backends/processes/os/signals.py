@@ -8,13 +8,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["HANDLED", "is_from_handler", "undisturbed"]
+__all__ = ["HANDLED", "is_from_handler", "unblocked", "undisturbed"]
 
 _NEVER = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGCONT"}
 _OTHERS = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
 HANDLED = {number for number in signal.Signals if number.name not in _NEVER | _OTHERS}
 """Signals that wait: all but those that cannot, and those of job control. (A fork server that is started
 meanwhile needs SIGCHLD.)"""
+
+
+_masks: list[set[int]] = []
+"""Which signals the main thread blocked before each `undisturbed` that it is in, the outermost first."""
 
 
 @contextlib.contextmanager
@@ -27,6 +31,7 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    depth = len(_masks)
     came: dict[int, None] = {}
     handlers: dict[signal.Signals, Any] = {}
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -35,15 +40,34 @@ def undisturbed() -> Iterator[None]:
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
                 signal.signal(number, lambda number, _: came.setdefault(number))
+        _masks.append(previous)
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         yield
     finally:
+        del _masks[depth:]
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         for number, handler in handlers.items():
             signal.signal(number, handler)
         with contextlib.ExitStack() as tell:
             for late in came:
                 tell.callback(signal.raise_signal, late)
+
+
+@contextlib.contextmanager
+def unblocked() -> Iterator[None]:
+    """Inside `undisturbed`, block only what the user blocks, while a process is started that others use.
+
+    A process keeps the signals blocked that it was started with, and so does all that it starts. Handlers
+    wait all the same.
+    """
+    if not _masks or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.pthread_sigmask(signal.SIG_SETMASK, _masks[0])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def is_from_handler(error: BaseException) -> bool:
