@@ -145,6 +145,7 @@ class _Template:
         while not _is_readable(report, _LOOK_SECONDS):
             if procfs.state(self._process.pid) == "T":
                 self._process.kill()
+            if not self.is_alive():  # a fork of this process may hold the other end of the report open
                 raise self._lost()
             if time.monotonic() > deadline:
                 self._process.kill()

@@ -176,8 +176,9 @@ def run(requests: int, lifeline: int) -> None:
     die_with_parent(tied)
     gc.freeze()  # no collection in a worker touches, and so copies, what it shares with the others
     try:
-        _Template(socket.socket(fileno=requests), tied).serve()
+        template = _Template(socket.socket(fileno=requests), tied)
+        template.serve()
+        os._exit(0)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    os._exit(0)
