@@ -128,6 +128,27 @@ def test_a_template_has_imported_neither_a_simulator_nor_numba() -> None:
     assert {"planvec", "gymnasium", "numpy", "cloudpickle"} <= names
 
 
+IMPORTS = """
+import sys
+import planvec
+
+class Imports:
+    def __init__(self, env_id):
+        before = set(sys.modules)
+        planvec.PlanEnv(env_id)
+        self.new = sorted(set(sys.modules) - before)
+
+for env_id in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Taxi-v4"):
+    with planvec.ExternalProcess(lambda: Imports(env_id), start_method="template") as worker:
+        print(*worker.get_attr("new"))
+"""
+
+
+def test_a_worker_of_gymnasiums_own_environments_finds_everything_imported() -> None:
+    done = run_script(IMPORTS)
+    assert (done.stdout, done.stderr) == ("\n" * 4, "")
+
+
 def test_ctrl_c_does_not_end_a_template() -> None:
     _, parent = ask("pids")
     os.kill(parent, signal.SIGINT)

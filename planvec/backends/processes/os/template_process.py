@@ -27,6 +27,16 @@ from planvec.backends.processes.os.signals import HANDLED
 
 __all__ = ["run"]
 
+_PRELOADED = (
+    "planvec.envs.make",
+    "planvec.codecs.gymnasium.classic_control",
+    "planvec.codecs.gymnasium.toy_text",
+    "gymnasium.envs.classic_control",
+    "gymnasium.envs.toy_text",
+    "gymnasium.wrappers",
+)
+"""What workers need for Gymnasium's own environments: no simulator and nothing of the user's. By name, since
+these modules are above this one, and a worker finds them by name too, in what it unpickles."""
 _FEWEST_FDS = 5
 """Those of `_run_worker` without any standard stream, and the report."""
 
@@ -174,6 +184,8 @@ def run(requests: int, lifeline: int) -> None:
     """
     tied = socket.socket(fileno=lifeline)
     die_with_parent(tied)
+    for name in _PRELOADED:
+        importlib.import_module(name)
     gc.freeze()  # no collection in a worker touches, and so copies, what it shares with the others
     try:
         template = _Template(socket.socket(fileno=requests), tied)
