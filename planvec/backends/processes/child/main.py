@@ -1,4 +1,4 @@
-"""The entry function of a worker process, under every start method."""
+"""Runs a worker process, under every start method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending a child process: wait for it, kill it and what it has started, and free what belonged to it."""
+"""Ends a child process: waits for it, kills it and what it has started, and frees what belonged to it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a template process and its parent send each other over socket pairs.
+"""Messages between a template process and its parent, over socket pairs.
 
     parent                                      template
-      | -- one byte + file descriptors ----------> |  "requests", one pair for all workers: fork a worker
+      | -- number of fds + the fds --------------> |  "requests", one pair for all workers: fork a worker
       |                                            |
       | <- process id (or -errno) + pidfd -------- |  "report", one pair for each worker
       | <- exit code, once it has ended ---------- |

@@ -1,4 +1,4 @@
-"""What every start method takes and gives: a worker to start, and a process as its parent sees it."""
+"""Types that every start method takes and returns: a worker to start, and a process that was started."""
 
 from __future__ import annotations
 

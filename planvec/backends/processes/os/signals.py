@@ -1,4 +1,4 @@
-"""Signals, whose handlers may raise anywhere, kept out of what must not be left half done."""
+"""Delays signals, whose handlers may raise anywhere, while something must not be left half done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _masks: list[set[int]] = []
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Have signals wait, and run the user's handlers at the end.
+    """Delay signals, and run the user's handlers at the end.
 
     Python runs handlers in the main thread alone, so nothing need be done elsewhere. To block the signals
     there is not enough, since other threads may take them; it keeps a child, which inherits that, quiet.
@@ -71,7 +71,7 @@ def unblocked() -> Iterator[None]:
 
 
 def is_from_handler(error: BaseException) -> bool:
-    """Whether a signal handler of the user's raised an error, rather than the code that it interrupted."""
+    """Return whether a handler of the user's raised an error, rather than the code that it interrupted."""
     handlers = [signal.getsignal(number) for number in HANDLED]
     codes = {_code_of(handler) for handler in handlers if callable(handler)} - {None}
     frame = error.__traceback__
@@ -83,7 +83,7 @@ def is_from_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> Any:
-    """The code of a function, a method, a `partial` or an object that can be called."""
+    """Return the code of a function, a method, a `partial` or an object that can be called."""
     for _ in range(4):
         if hasattr(handler, "__code__"):
             return handler.__code__

@@ -1,4 +1,4 @@
-"""The start methods: one table, from a name to the function that starts a worker."""
+"""Maps the name of each start method to the function that starts a worker."""
 
 from __future__ import annotations
 

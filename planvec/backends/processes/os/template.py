@@ -1,4 +1,4 @@
-"""The parent's side of the template process, which forks workers; see `template_process`.
+"""Starts template processes, and has them fork workers; see `template_process` for their side.
 
     user's process --(a fresh interpreter)--> template --(fork)--> worker, worker, ...
 
@@ -46,10 +46,12 @@ class ForkedWorker:
         pid: Its process id.
         handle: Becomes readable when it ends.
         report: Over which the template tells its exit code.
-        template: Which forked it.
+        template: The process that has forked it.
     """
 
-    def __init__(self, pid: int, handle: int, report: socket.socket, template: _Template) -> None:
+    def __init__(
+        self, pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]
+    ) -> None:
         self.pid = pid
         self.handle = handle
         self._report = report
@@ -61,7 +63,7 @@ class ForkedWorker:
         if self._exit_code is None and _is_readable(self._report, seconds):
             self._exit_code, _ = receive_number(self._report)
             if self._exit_code is None:
-                self._template.is_alive()  # it is not: leave no zombie
+                self._template.poll()  # it has ended: leave no zombie
         return self._exit_code
 
     def forget(self) -> None:
@@ -102,7 +104,7 @@ class _Template:
         return self._process.poll() is None
 
     def forget(self) -> None:
-        """Let go of it in a forked copy of the parent, whose child it is not."""
+        """Drop it in a forked copy of the parent, whose child it is not."""
         self._end.detach()
         self._requests.close()
         self._lifeline.close()
@@ -125,8 +127,9 @@ class _Template:
             undo.callback(report.close)
             with theirs:
                 ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
+                fds = (theirs.fileno(), order, *ends, *streams)
                 try:
-                    send_with_fds(self._requests, b"w", (theirs.fileno(), order, *ends, *streams))
+                    send_with_fds(self._requests, bytes([len(fds)]), fds)
                 except ConnectionError:
                     raise self._lost() from None
             self._wait_for(report)
@@ -137,7 +140,7 @@ class _Template:
                 raise OSError(-pid, os.strerror(-pid))
             handle = handles[0] if handles else os.dup(worker.sentinel)
             undo.pop_all()
-        return ForkedWorker(pid, handle, report, self)
+        return ForkedWorker(pid, handle, report, self._process)
 
     def _wait_for(self, report: socket.socket) -> None:
         """Wait until it answers; kill it if it does not."""
@@ -244,7 +247,7 @@ def _is_open(fd: int) -> bool:
 
 
 def forget_templates() -> None:
-    """Let go of all templates in a forked child, which starts its own."""
+    """Drop all templates in a forked child, which starts its own."""
     global _lock
     _lock = threading.Lock()
     for template in _templates.values():

@@ -1,4 +1,4 @@
-"""The template process: forks workers from an interpreter that has imported what every worker needs.
+"""Forks workers from an interpreter that has imported what every worker needs: the template process.
 
 It has one thread, listens on nothing, and never unpickles anything: requests arrive over a socket pair from
 the process that has started it. See `messages` for what they say, and `template` for the parent's side.
@@ -37,8 +37,6 @@ _PRELOADED = (
 )
 """What workers need for Gymnasium's own environments: no simulator and nothing of the user's. By name, since
 these modules are above this one, and a worker finds them by name too, in what it unpickles."""
-_FEWEST_FDS = 5
-"""Those of `_run_worker` without any standard stream, and the report."""
 
 
 class _Memory:
@@ -87,7 +85,10 @@ class _Template:
                 data, fds = receive_with_fds(self._requests, 1)
                 if not data:
                     return
-                self._fork(fds)
+                if len(fds) == data[0]:
+                    self._fork(fds)
+                else:  # no file is left for all of them; the parent sees that the report is closed
+                    _close(fds)
 
     def _reap(self) -> None:
         """Report the exit code of every worker that has ended."""
@@ -103,9 +104,6 @@ class _Template:
 
     def _fork(self, fds: list[int]) -> None:
         """Fork a worker, and close what is the worker's alone: nobody else may hold it open."""
-        if len(fds) < _FEWEST_FDS:  # no file is left for them here; the parent sees the report closed
-            _close(fds)
-            return
         report = socket.socket(fileno=fds[0])
         try:
             pid = os.fork()
@@ -145,7 +143,7 @@ def _close(fds: list[int]) -> None:
 
 
 def _open_handle(pid: int) -> list[int]:
-    """Return a pidfd of a child that was not waited for, or nothing where there are none."""
+    """Return a pidfd of a child that was not waited for; nothing where the system has none."""
     with contextlib.suppress(AttributeError, OSError):
         return [os.pidfd_open(pid)]
     return []
