@@ -302,6 +302,19 @@ def test_a_killed_template_is_replaced_under_a_batch() -> None:
     assert all(is_zombie_or_gone(pid) for pid in pids)
 
 
+def test_a_killed_template_leaves_no_file() -> None:
+    worker = open_probe()
+    _, parent = worker.call("pids").result()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    os.kill(parent, signal.SIGKILL)
+    with open_probe() as other:
+        other.wait_ready()
+    worker.close()
+    with open_probe() as other:
+        other.wait_ready()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_a_stopped_template_is_replaced() -> None:
     _, parent = ask("pids")
     os.kill(parent, signal.SIGSTOP)
