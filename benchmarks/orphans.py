@@ -77,10 +77,11 @@ def kill_one(method: str, what: str) -> tuple[int, float, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=100, help="for each state of the workers")
+    parser.add_argument("--methods", nargs="+", default=["template", "spawn", "forkserver", "fork"])
     arguments = parser.parse_args()
     status = 0
     for what in ("idle", "busy", "hung"):
-        methods = itertools.cycle(["spawn", "forkserver", "fork"])
+        methods = itertools.cycle(arguments.methods)
         runs = [kill_one(method, what) for method, _ in zip(methods, range(arguments.times), strict=False)]
         clean = sum(not left for _, _, left in runs)
         times = [elapsed for _, elapsed, _ in runs]

@@ -24,8 +24,9 @@ from planvec.backends.processes.os import procfs
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes below one."""
-    return [child for child in procfs.children(pid) if "spawn_main" in procfs.command(child)]
+    """The worker processes of one: its template's children."""
+    templates = [child for child in procfs.children(pid) if "template_process" in procfs.command(child)]
+    return [worker for template in templates for worker in procfs.children(template)]
 
 
 def plan(command: list[str], out: Path, every: float | None, max_kills: float) -> tuple[str, int, float]:

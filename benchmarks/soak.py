@@ -286,11 +286,12 @@ class Session:
 def left_over() -> list[str]:
     """Processes and shared memory that should be gone."""
     found = []
+    helpers = ("resource_tracker", "forkserver import main", "template_process")
     own = procfs.children(os.getpid())
     for pid in procfs.descendants(os.getpid()):
         command = procfs.command(pid)
-        # multiprocessing's own helpers, which end with this process; not what they started
-        is_helper = "resource_tracker" in command or "forkserver import main" in command
+        # Helpers end with this process; not what they have started.
+        is_helper = any(helper in command for helper in helpers)
         if procfs.exists(pid) and not (is_helper and pid in own):
             found.append(f"process {pid}: {command[:80]}")
     for file in Path("/proc/self/fd").iterdir():
@@ -325,7 +326,7 @@ def main() -> int:
     parser.add_argument("--faults-per-second", type=float, default=7.0)
     parser.add_argument("--seconds-each", type=float, default=12.0, help="per environment and start method")
     parser.add_argument("--only", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
-    parser.add_argument("--methods", nargs="+", default=["spawn", "forkserver", "fork"])
+    parser.add_argument("--methods", nargs="+", default=["template", "spawn", "forkserver", "fork"])
     parser.add_argument("--verbose", action="store_true", help="show planvec's log")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING if arguments.verbose else logging.CRITICAL)

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from planvec.backends.processes import external_process
 from planvec.backends.processes.os import procfs
 from planvec.checking import check
 
 
 def _workers() -> dict[int, str]:
-    """Processes other than multiprocessing's own helpers, which end with this process.
+    """Processes other than helpers (multiprocessing's own, and templates), which end with this process.
 
-    Workers of the fork server have its command line, but another parent.
+    Workers of the fork server and of a template have its command line, but another parent.
     """
-    helpers = ("resource_tracker", "forkserver")
+    helpers = ("resource_tracker", "forkserver", "template_process")
     direct = procfs.children(os.getpid())
     commands = {pid: procfs.command(pid) for pid in procfs.descendants(os.getpid())}
     return {
@@ -40,6 +39,5 @@ def _nothing_is_left_after_the_suite() -> Iterator[None]:
 
 @pytest.fixture
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what `check_env` finds, not of how long a step takes or how its worker is started."""
+    """For tests of what `check_env` finds, not of how long a step takes."""
     monkeypatch.setattr(check, "_NUM_TIMED", 1)
-    monkeypatch.setattr(external_process, "DEFAULT_START_METHOD", "forkserver")

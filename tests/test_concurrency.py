@@ -18,7 +18,7 @@ from faulty import ARMED, Faulty, fault
 import planvec
 from planvec.backends.processes import watchdog
 
-METHODS = ["spawn", "forkserver", "fork"]
+METHODS = ["template", "spawn", "forkserver", "fork"]
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.
 SWALLOWED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -31,7 +31,7 @@ from planvec.backends.stats import Stats
 from planvec.backends.waiting import Waiter
 from planvec.rows import check_step
 
-METHODS = ["spawn", "forkserver", "fork"]
+METHODS = ["template", "spawn", "forkserver", "fork"]
 
 
 @pytest.fixture(params=METHODS, scope="module")

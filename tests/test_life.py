@@ -31,7 +31,7 @@ import planvec
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.worker import ProcessWorker
 
-METHODS = ["spawn", "forkserver", "fork"]
+METHODS = ["template", "spawn", "forkserver", "fork"]
 ROOT = Path(planvec.__file__).parent
 
 

@@ -23,7 +23,7 @@ from planvec import ExternalProcess, PlanEnv
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.wire import slab
 
-METHODS = ["spawn", "forkserver", "fork"]
+METHODS = ["template", "spawn", "forkserver", "fork"]
 
 
 class Counter:
@@ -265,12 +265,12 @@ def test_a_lambda_from_a_notebook_cell_works_under_every_start_method() -> None:
     import gymnasium, numpy as np, planvec
     length = 3
     results = []
-    for method in ("spawn", "forkserver", "fork"):
+    for method in ("template", "spawn", "forkserver", "fork"):
         make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=length)
         with planvec.make(make, num_workers=2, start_method=method) as env:
             out = env.step_batch(np.array([0, 1]), env.reset(seed=0).state, dt=9)
             results.append(out.truncated.tolist())
-    assert results == [[True, True]] * 3, results
+    assert results == [[True, True]] * 4, results
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(cell))])
     NotebookClient(notebook, timeout=60).execute()

@@ -12,7 +12,7 @@ import cloudpickle
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.group import ProcessGroup, close_all
-from planvec.backends.processes.os.launch import DEFAULT_START_METHOD, START_METHODS
+from planvec.backends.processes.os.start_methods import DEFAULT_START_METHOD, START_METHODS
 from planvec.backends.processes.pending import Pending
 from planvec.backends.processes.watchdog import START_SECONDS
 from planvec.backends.processes.wire.hosted import (
@@ -63,7 +63,9 @@ class ExternalProcess:
     ) -> None:
         start_method = start_method or DEFAULT_START_METHOD
         if start_method not in START_METHODS:
-            raise WorkerStartError(f"start_method: expected one of {START_METHODS}, got {start_method!r}")
+            raise WorkerStartError(
+                f"start_method: expected one of {list(START_METHODS)}, got {start_method!r}"
+            )
         try:
             pickled = cloudpickle.dumps(factory)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What the operating system does for worker processes: start, watch and end them."""
+"""Starts, watches and ends processes, by the means of the operating system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Linux tells of processes under `/proc`. Elsewhere, and of those that are gone, it tells nothing."""
+"""Reads what Linux tells about processes under `/proc`; nothing elsewhere, and of those that have ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def _read(pid: int, name: str, find: Callable[[str], str]) -> str:
-    """Something out of a file about a process; empty where there is none."""
+    """Return something out of a file about a process; empty where there is none."""
     try:
         return find(Path(f"/proc/{pid}/{name}").read_text())
     except (OSError, IndexError):
@@ -21,40 +21,40 @@ def _read(pid: int, name: str, find: Callable[[str], str]) -> str:
 
 
 def exists(pid: int) -> bool:
-    """Whether anything is left of a process, be it a zombie."""
+    """Return whether anything is left of a process, be it a zombie."""
     return Path(f"/proc/{pid}").exists()
 
 
 def state(pid: int) -> str:
-    """What a process does: "R" (runs), "S" (sleeps), "T" (was stopped), "Z" (has died) and others; or ""."""
+    """Return what a process does: "R" (runs), "S" (sleeps), "T" (was stopped), "Z" (has died), ..., or ""."""
     return _read(pid, "stat", lambda text: text.rpartition(")")[2].split()[0])
 
 
 def bytes_used(pid: int) -> int:
-    """The memory that a process takes; 0 where that cannot be told."""
+    """Return the bytes of memory that a process takes; 0 where that cannot be told."""
     return int(_read(pid, "statm", lambda text: text.split()[1]) or 0) * _PAGE
 
 
 def command(pid: int) -> str:
-    """The command line of a process; empty for a zombie too."""
+    """Return the command line of a process; empty for a zombie too."""
     return _read(pid, "cmdline", lambda text: text.replace("\0", " "))
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    found: list[int] = []
+    """Return the processes that a process has started."""
+    pids: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # that thread has just ended
-            found += map(int, task.read_text().split())
-    return found
+            pids += map(int, task.read_text().split())
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
-    found: list[int] = []
+    """Return the processes that a process has started, and those that they have."""
+    below: list[int] = []
     pending = [pid]
     while pending:
-        pids = [child for child in children(pending.pop()) if child not in found]
-        found += pids
+        pids = [child for child in children(pending.pop()) if child not in below]
+        below += pids
         pending += pids
-    return found
+    return below

@@ -1,4 +1,4 @@
-"""Signals, whose handlers may raise anywhere, kept out of what must not be left half done."""
+"""Delays signals, whose handlers may raise anywhere, while something must not be left half done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["HANDLED", "is_from_handler", "undisturbed"]
+__all__ = ["HANDLED", "is_from_handler", "unblocked", "undisturbed"]
 
 _NEVER = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGCONT"}
 _OTHERS = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
@@ -17,9 +17,13 @@ HANDLED = {number for number in signal.Signals if number.name not in _NEVER | _O
 meanwhile needs SIGCHLD.)"""
 
 
+_masks: list[set[int]] = []
+"""Which signals the main thread blocked before each `undisturbed` that it is in, the outermost first."""
+
+
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Have signals wait, and run the user's handlers at the end.
+    """Delay signals, and run the user's handlers at the end.
 
     Python runs handlers in the main thread alone, so nothing need be done elsewhere. To block the signals
     there is not enough, since other threads may take them; it keeps a child, which inherits that, quiet.
@@ -27,6 +31,7 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    depth = len(_masks)
     came: dict[int, None] = {}
     handlers: dict[signal.Signals, Any] = {}
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -35,9 +40,11 @@ def undisturbed() -> Iterator[None]:
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
                 signal.signal(number, lambda number, _: came.setdefault(number))
+        _masks.append(previous)
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         yield
     finally:
+        del _masks[depth:]
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -46,8 +53,25 @@ def undisturbed() -> Iterator[None]:
                 tell.callback(signal.raise_signal, late)
 
 
+@contextlib.contextmanager
+def unblocked() -> Iterator[None]:
+    """Inside `undisturbed`, block only what the user blocks, while a process is started that others use.
+
+    A process keeps the signals blocked that it was started with, and so does all that it starts. Handlers
+    wait all the same.
+    """
+    if not _masks or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.pthread_sigmask(signal.SIG_SETMASK, _masks[0])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
 def is_from_handler(error: BaseException) -> bool:
-    """Whether a signal handler of the user's raised an error, rather than the code that it interrupted."""
+    """Return whether a handler of the user's raised an error, rather than the code that it interrupted."""
     handlers = [signal.getsignal(number) for number in HANDLED]
     codes = {_code_of(handler) for handler in handlers if callable(handler)} - {None}
     frame = error.__traceback__
@@ -59,7 +83,7 @@ def is_from_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> Any:
-    """The code of a function, a method, a `partial` or an object that can be called."""
+    """Return the code of a function, a method, a `partial` or an object that can be called."""
     for _ in range(4):
         if hasattr(handler, "__code__"):
             return handler.__code__

@@ -1,0 +1,106 @@
+"""Starts workers by the start methods of `multiprocessing`: spawn, forkserver and fork."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+from planvec.backends.processes.child import main as child_main
+from planvec.backends.processes.os.hidden_main import hidden_main
+from planvec.backends.processes.os.process import NewWorker
+from planvec.backends.processes.os.signals import unblocked
+
+__all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
+
+
+class _InheritedMemory:
+    """A file descriptor that is handed to a child under any start method."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def detach(self) -> int:
+        return self._fd
+
+    def __reduce__(self) -> Any:
+        return _identity, (DupFd(self._fd),)
+
+
+def _identity(handle: Any) -> Any:
+    return handle
+
+
+class MultiprocessingWorker:
+    """A process that multiprocessing has started; see `Process`.
+
+    Args:
+        process: `multiprocessing.Process`, started.
+    """
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid = int(process.pid)
+        self.handle = _open_handle(process)
+
+    def exit_code(self, seconds: float) -> int | None:
+        """Wait for the exit code; see `Process`."""
+        self._process.join(seconds)
+        code: int | None = self._process.exitcode
+        return code
+
+    def forget(self) -> None:
+        """Do nothing: multiprocessing has done it."""
+
+    def close(self) -> None:
+        """Close the process and the handle."""
+        with contextlib.suppress(ValueError):  # not even SIGKILL has ended it: it waits for a device
+            self._process.close()
+        os.close(self.handle)
+
+
+def _open_handle(process: Any) -> int:
+    """Return a file descriptor that becomes readable when the process dies."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(ProcessLookupError):  # a fork server has noted its end already
+            return os.pidfd_open(process.pid)
+    return os.dup(process.sentinel)
+
+
+def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingWorker:
+    """Start a worker.
+
+    Args:
+        method: "spawn", "forkserver" or "fork".
+        worker: To start.
+
+    Raises:
+        OSError: There is no process or no file left to be had.
+    """
+    if method != "fork":
+        _start_helpers(method)
+    context: Any = multiprocessing.get_context(method)
+    memory = _InheritedMemory(worker.memory)
+    arguments = (worker.channel, worker.lifeline, memory, worker.factory, dict(os.environ))
+    process = context.Process(target=child_main.main, name=worker.name, args=arguments)
+    with hidden_main():
+        process.start()
+    return MultiprocessingWorker(process)
+
+
+def _start_helpers(method: str) -> None:
+    """Start multiprocessing's own helpers with the user's signal mask: others use them, too.
+
+    The fork server imports once what every worker needs: a restart then takes 25 ms, not 190. Unless it
+    runs already, or the user has told it what to import.
+    """
+    with hidden_main(), unblocked():
+        resource_tracker.ensure_running()
+        if method == "forkserver":
+            server: Any = getattr(forkserver, "_forkserver", None)
+            if getattr(server, "_preload_modules", None) == ["__main__"]:
+                multiprocessing.set_forkserver_preload(["__main__", child_main.__name__])
+            forkserver.ensure_running()

@@ -1,0 +1,32 @@
+"""Maps the name of each start method to the function that starts a worker."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from planvec.backends.processes.os.by_multiprocessing import start_by_multiprocessing
+from planvec.backends.processes.os.process import NewWorker, Process
+from planvec.backends.processes.os.template import fork_by_template
+
+__all__ = ["DEFAULT_START_METHOD", "START_METHODS"]
+
+
+def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
+    methods: dict[str, Callable[[NewWorker], Process]] = {}
+    if hasattr(os, "fork") and hasattr(socket, "send_fds"):
+        methods["template"] = fork_by_template
+    for name in ("spawn", "forkserver", "fork"):
+        if name in multiprocessing.get_all_start_methods():
+            methods[name] = partial(start_by_multiprocessing, name)
+    return methods
+
+
+START_METHODS = _start_methods()
+"""Name -> the function that starts a worker. Those that this system lacks are missing."""
+
+DEFAULT_START_METHOD = next(iter(START_METHODS))
+"""The first: "template", or "spawn" where processes cannot be forked."""

@@ -1,0 +1,194 @@
+"""Forks workers from an interpreter that has imported what every worker needs: the template process.
+
+It has one thread, listens on nothing, and never unpickles anything: requests arrive over a socket pair from
+the process that has started it. See `messages` for what they say, and `template` for the parent's side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import multiprocessing.spawn
+import os
+import select
+import signal
+import socket
+import traceback
+from typing import NoReturn
+
+import numpy as np
+
+from planvec.backends.processes.child.main import main
+from planvec.backends.processes.os.lifeline import die_with_parent
+from planvec.backends.processes.os.messages import WorkerOrder, receive_with_fds, send_number
+from planvec.backends.processes.os.signals import HANDLED
+
+__all__ = ["run"]
+
+_PRELOADED = (
+    "planvec.envs",
+    "planvec.codecs.gymnasium.classic_control",
+    "planvec.codecs.gymnasium.toy_text",
+    "gymnasium.envs.classic_control",
+    "gymnasium.envs.toy_text",
+    "gymnasium.wrappers",
+)
+"""What workers need for Gymnasium's own environments: no simulator and nothing of the user's. By name, since
+these modules are above this one, and a worker finds them by name too, in what it unpickles."""
+
+
+class _Memory:
+    """Holds the file descriptor of a slab, as `main` takes it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def detach(self) -> int:
+        return self._fd
+
+
+class _Template:
+    """Forks workers when it is asked to, and reports how they end.
+
+    Args:
+        requests: From the parent.
+        lifeline: See `die_with_parent`.
+    """
+
+    def __init__(self, requests: socket.socket, lifeline: socket.socket) -> None:
+        self._requests = requests
+        self._lifeline = lifeline
+        self._reports: dict[int, socket.socket] = {}
+        self._wakeup, self._waker = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._waker.setblocking(False)
+        # Noted before anything is changed: a worker gets them back.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._on_child = signal.getsignal(signal.SIGCHLD)
+
+    def serve(self) -> None:
+        """Fork workers until the parent hangs up."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED | {signal.SIGCHLD})
+        poll = select.poll()
+        poll.register(self._requests, select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._wakeup.fileno() in ready:
+                self._reap()
+            if self._requests.fileno() in ready:
+                data, fds = receive_with_fds(self._requests, 1)
+                if not data:
+                    return
+                if len(fds) == data[0]:
+                    self._fork(fds)
+                else:  # no file is left for all of them; the parent sees that the report is closed
+                    _close(fds)
+
+    def _reap(self) -> None:
+        """Report the exit code of every worker that has ended."""
+        with contextlib.suppress(BlockingIOError):
+            while self._wakeup.recv(4096):
+                continue
+        while self._reports:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._reports.pop(pid) as report:
+                send_number(report, os.waitstatus_to_exitcode(status))
+
+    def _fork(self, fds: list[int]) -> None:
+        """Fork a worker, and close what is the worker's alone: nobody else may hold it open."""
+        report = socket.socket(fileno=fds[0])
+        try:
+            pid = os.fork()
+        except OSError as error:
+            send_number(report, -(error.errno or errno.EAGAIN))
+            report.close()
+        else:
+            if pid == 0:
+                self._become_worker(report, fds[1:])
+            self._reports[pid] = report
+            handle = _open_handle(pid)
+            send_number(report, pid, handle)
+            _close(handle)
+        finally:
+            _close(fds[1:])
+
+    def _become_worker(self, report: socket.socket, fds: list[int]) -> NoReturn:
+        """In the fork: drop what is the template's, and run a worker."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, self._on_child)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            for sock in (self._requests, self._lifeline, self._wakeup, self._waker, report):
+                sock.close()
+            for sock in self._reports.values():
+                sock.close()
+            _run_worker(fds)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _open_handle(pid: int) -> list[int]:
+    """Return a pidfd of a child that was not waited for; nothing where the system has none."""
+    with contextlib.suppress(AttributeError, OSError):
+        return [os.pidfd_open(pid)]
+    return []
+
+
+def _run_worker(fds: list[int]) -> None:
+    """Run a worker that was just forked; does not return.
+
+    Args:
+        fds: The order, the worker's ends of the channel and of the lifeline, the slab, standard streams.
+    """
+    memory, sock, lifeline, slab, *streams = fds
+    order = WorkerOrder.read(memory)
+    for number, fd in zip(order.streams, streams, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
+    multiprocessing.spawn.prepare(order.preparation)
+    importlib.invalidate_caches()
+    # From the operating system, as in an interpreter of its own; `random` does that itself after a fork.
+    np.random.seed()  # noqa: NPY002
+    main(
+        socket.socket(fileno=sock),
+        socket.socket(fileno=lifeline),
+        _Memory(slab),
+        order.factory,
+        order.environ,
+    )
+
+
+def run(requests: int, lifeline: int) -> None:
+    """Run a template process, and end it.
+
+    Args:
+        requests: File descriptor of its end of the pair over which its parent asks for workers.
+        lifeline: File descriptor of its end of another pair; see `die_with_parent`.
+    """
+    tied = socket.socket(fileno=lifeline)
+    die_with_parent(tied)
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()  # no collection in a worker touches, and so copies, what it shares with the others
+    try:
+        template = _Template(socket.socket(fileno=requests), tied)
+        template.serve()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
