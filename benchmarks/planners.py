@@ -29,8 +29,8 @@ import numpy as np
 from numba import njit
 
 import planvec
-from planvec.planners.mcts import backup, kernels
-from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, SINGLE, Rules, empty_arrays, empty_paths
+from planvec.planners.mcts import backup, expansion, selection
+from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, Rules, empty_arrays, empty_paths
 from planvec.rows.promises import Completed
 
 NUM_ACTIONS = 7
@@ -55,16 +55,16 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
 def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any) -> None:
     """A whole search; the value of a node is a hash of its number, its reward 0."""
     outcomes, statuses, num_steps, rewards, ones, values, ended = rows
-    backup.plant(tree, rules)
+    expansion.init(tree, rules)
     done = 0
     while done < num_simulations:
-        count = kernels.select(tree, paths, slots, statuses, rules)
+        count = selection.select(tree, paths, slots, statuses, rules)
         first = tree.counters[NUM_NODES]
         for row in range(count):
             outcomes[row] = first + row
-            values[row] = (kernels.mix(5, first + row) % 1024) / 1024.0
+            values[row] = (selection.mix(5, first + row) % 1024) / 1024.0
         used = slots[:count]
-        backup.attach(
+        expansion.expand(
             tree,
             paths,
             used,
@@ -81,22 +81,8 @@ def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int,
 
 
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
-    """Simulations per second of the kernels."""
-    everything = (np.inf, 0.0)
-    rules = Rules(
-        exploration=1.0,
-        value_scale=SCALE_BY_TREE,
-        use_priors=False,
-        use_legal=False,
-        chance=SINGLE,
-        max_depth=100,
-        widening=everything,
-        sampling=everything,
-        backs_up_values=False,
-        backs_up_max=False,
-        rolls_out=False,
-        seed=0,
-    )
+    """Simulations per second of the selection."""
+    rules = Rules(value_scale=SCALE_BY_TREE, max_depth=100)
     tree = empty_arrays(num_simulations + num_in_flight + 1, NUM_ACTIONS, 100, False, False)
     paths = empty_paths(num_in_flight, 100)
     integers = [np.ones(num_in_flight, np.int64) for _ in range(3)]
@@ -306,7 +292,7 @@ def show_atari() -> None:
             return found.num_env_steps / found.elapsed
 
         # The states of a tree, so that both step the same kind of states.
-        states = planner.plan(env, state, seed=0).search.states[:513]
+        states = planner.plan(env, state, seed=0).search_data.states[:513]
         actions = rng.integers(env.action_space.n, size=len(states))
 
         def raw() -> float:

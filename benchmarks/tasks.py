@@ -56,13 +56,13 @@ TASKS = [
     Task("CartPole-v1", planvec.Swarm(), "500"),
     Task("Acrobot-v1", planvec.Swarm(), "at least -65"),
     Task("Acrobot-v1", planvec.SwarmWave(num_walkers=2000, dt=(4, 8), reward_scale=2.0), "at least -65"),
-    Task("MountainCar-v0", planvec.Swarm(num_walkers=128, horizon=16, dt=(2, 16)), "at least -110"),
+    Task("MountainCar-v0", planvec.Swarm(num_walkers=128, num_iterations=16, dt=(2, 16)), "at least -110"),
     Task("MountainCar-v0", planvec.SwarmWave(num_walkers=512, dt=(2, 16)), "at least -110"),
     Task("MountainCarContinuous-v0", planvec.ICEM(horizon=100, dt=5, noise_beta=2.0), "at least 90"),
     Task("MountainCarContinuous-v0", planvec.MPPI(horizon=100, dt=5, noise_beta=2.0), "at least 90"),
     Task("Pendulum-v1", planvec.ICEM(), "at least -160 on average"),
     Task("Pendulum-v1", planvec.MPPI(num_trajectories=98), "at least -160 on average"),
-    Task("LunarLander-v3", planvec.Swarm(num_walkers=32, horizon=10, dt=(2, 10)), "above 200"),
+    Task("LunarLander-v3", planvec.Swarm(num_walkers=32, num_iterations=10, dt=(2, 10)), "above 200"),
     Task("HalfCheetah-v5", planvec.ICEM(noise_beta=0.25), **CHEETAH),
     Task("HalfCheetah-v5", planvec.MPPI(num_trajectories=98), **CHEETAH),
     Task("HalfCheetah-v5", planvec.RandomShooting(num_trajectories=98), "(compare)", 200),
@@ -136,7 +136,7 @@ def atari_tasks() -> list[Task]:
     options = {"frameskip": FRAME_SKIP, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
     planners = (
         planvec.MCTS(max_env_steps=60, batch_size=4, rollout_horizon=15, discount=0.99),
-        planvec.Swarm(num_walkers=6, horizon=16, dt=1),
+        planvec.Swarm(num_walkers=6, num_iterations=16, dt=1),
     )
     return [
         Task(f"ALE/{game}-v5", planner, f"{score:,} (Rollout-IW)", 18_000 // FRAME_SKIP, options)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +19,10 @@ import pytest
 import planvec
 from planvec.backends.processes import external_process
 from planvec.cli.entry import main
-from planvec.planners.episode import EpisodeRecorder
-from planvec.planners.swarm.swarm import Swarm
+from planvec.cli.planner_options import add_planner
+from planvec.planners import HELP, PLANNERS, EpisodeRecorder, Swarm
 
-QUICK = ["--num-walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
+QUICK = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--seed", "3"]
 
 
 def run(out: Path, *arguments: str, env_id: str = "CartPole-v1", num_workers: int = 0) -> int:
@@ -35,7 +39,7 @@ def test_a_run_is_summarised_and_written(tmp_path: Path, capsys: pytest.CaptureF
     assert run(tmp_path / "out", "--no-progress") == 0
     said = capsys.readouterr()
     assert said.err == ""
-    for text in ("CartPole-v1", "swarm (num_walkers=8, horizon=5", "6.00", "stopped at --max-steps"):
+    for text in ("CartPole-v1", "swarm (num_walkers=8, num_iterations=5", "6.00", "stopped at --max-steps"):
         assert text in said.out
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["return"], summary["num_steps"], summary["seed"]) == (6.0, 6, 3)
@@ -113,7 +117,7 @@ def test_the_default_directory_names_environment_planner_and_seed(
 
 
 def test_a_seed_is_drawn_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--num-walkers", "4", "--horizon", "2", "--max-steps", "1", "--num-workers", "0"]
+    arguments = ["--num-walkers", "4", "--num-iterations", "2", "--max-steps", "1", "--num-workers", "0"]
     assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
     seed = json.loads((tmp_path / "summary.json").read_text())["seed"]
     assert f"seed:        {seed}\n" in capsys.readouterr().out
@@ -194,9 +198,9 @@ def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> No
 
 # -- every planner ----------------------------------------------------------------------------------
 
-PLANNERS = {
-    "swarm": ["--num-walkers", "8", "--horizon", "4", "--dt", "1,3"],
-    "swarm-wave": ["--num-walkers", "8", "--horizon", "4"],
+OPTIONS = {
+    "swarm": ["--num-walkers", "8", "--num-iterations", "4", "--dt", "1,3"],
+    "swarm-wave": ["--num-walkers", "8", "--num-iterations", "4"],
     "mcts": ["--num-simulations", "20", "--value-scale", "3.5", "--widening", "2,0.5"],
     "random-shooting": ["--num-trajectories", "8", "--horizon", "5"],
     "cem": ["--num-trajectories", "8", "--num-elites", "3", "--max-env-steps", "100"],
@@ -210,9 +214,9 @@ def test_every_planner_is_on_the_command_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--num-workers", "0", "--max-steps", "2", "--seed", "1", "--out", str(tmp_path)]
-    assert main(["plan", "Pendulum-v1", "--planner", name, *PLANNERS[name], *common]) == 0
+    assert main(["plan", "Pendulum-v1", "--planner", name, *OPTIONS[name], *common]) == 0
     said = capsys.readouterr()
-    option, value = PLANNERS[name][0].strip("-").replace("-", "_"), PLANNERS[name][1]
+    option, value = OPTIONS[name][0].strip("-").replace("-", "_"), OPTIONS[name][1]
     line = next(line for line in said.out.splitlines() if line.startswith("planner:"))
     assert f" {name} (" in line
     assert f"{option}={value}" in line
@@ -227,7 +231,37 @@ def test_the_help_lists_the_options_of_every_planner(capsys: pytest.CaptureFixtu
         assert f"--planner {name}:" in said
     for option in ("--num-simulations", "--num-walkers", "--temperature", "--num-elites", "--noise-beta"):
         assert option in said
-    assert "As of" not in said
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_every_option_has_a_help_text(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_planner(parser, name)
+    actions = [action for action in parser._actions if action.dest not in ("help", "planner")]
+    planner_class = PLANNERS[name].load()
+    offered = {field.name for field in dataclasses.fields(planner_class) if HELP in field.metadata}
+    assert {action.dest for action in actions} == offered >= {"max_env_steps", "max_seconds"}
+    for action in actions:
+        assert len((action.help or "").partition(" (default:")[0]) > 8, action.dest
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_the_docstring_of_a_planner_names_every_field(name: str) -> None:
+    planner_class = PLANNERS[name].load()
+    arguments = (inspect.getdoc(planner_class) or "").partition("\nArgs:\n")[2].partition("\nRaises:")[0]
+    names = ", ".join(re.findall(r"^    (\w+(?:, \w+)*): ", arguments, re.MULTILINE)).split(", ")
+    assert sorted(names) == sorted(field.name for field in dataclasses.fields(planner_class))
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_only_functions_are_not_options(name: str) -> None:
+    for field in dataclasses.fields(PLANNERS[name].load()):
+        assert HELP in field.metadata or "Function" in str(field.type), field.name
+
+
+def test_the_planner_says_which_infos_it_reads() -> None:
+    assert planvec.Swarm().info_keys == planvec.MCTS().info_keys == ()
+    assert planvec.MCTS(legal_actions="action_mask").info_keys == ("action_mask",)
 
 
 def test_options_of_another_planner_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from naive_search import NaiveSearch
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts import backup, kernels
+from planvec.planners.mcts import backup, expansion, selection
 from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.mcts.warm_up import warm_up
@@ -58,7 +58,7 @@ def test_one_simulation_at_a_time_equals_the_naive_search_node_by_node(
         for _ in range(150):
             naive.simulate()
         found = config.plan(env, state, seed=3)
-    tree = found.search
+    tree = found.search_data
     assert tree.num_nodes == len(naive.nodes)
     for node in naive.nodes:
         assert tree.arrays.edge_visits[node.number].tolist() == node.visits
@@ -102,7 +102,7 @@ def test_nothing_is_lost_in_a_tree(config: MCTS, env_id: str) -> None:
     with planvec.PlanEnv(env_id) as env:
         found = config.plan(env, env.reset(seed=0).state, seed=1)
         assert env.action_space.contains(found.action)
-    tree = found.search
+    tree = found.search_data
     arrays, count = tree.arrays, tree.num_nodes
     assert not arrays.unobserved[:count].any()
     assert not arrays.edge_unobserved[:count].any()
@@ -176,7 +176,7 @@ def test_chance_is_not_foreseen_unless_asked_for(chance: Any) -> None:
 
 def test_outcomes_of_an_action_are_nodes_of_their_own_and_counted() -> None:
     config = MCTS(num_simulations=300, outcome_widening=(1.0, 1.0), rollout_horizon=0)
-    tree = plan(config, "FrozenLake-v1").search
+    tree = plan(config, "FrozenLake-v1").search_data
     for action in range(4):
         found = tree.outcomes(0, action)
         cells = tree.states["cell"][tree.arrays.outcome_nodes[found]].tolist()
@@ -208,14 +208,14 @@ def test_outcomes_are_found_again_in_states_of_variable_size() -> None:
         assert state.without_generator != bytes(state)
         found = MCTS(num_simulations=2000, rollout_horizon=0, exploration=2.0).plan(env, state, seed=0)
         assert found.action == 1
-        assert found.search.num_nodes <= 13
+        assert found.search_data.num_nodes <= 13
         after = env.step_batch([1], np.array([state])).new_states
-        assert found.search.advance(1, after) is not None
+        assert found.search_data.advance(1, after) is not None
 
 
 def test_priors_of_an_open_loop_are_those_that_were_asked_for() -> None:
     config = MCTS(num_simulations=400, chance="open_loop", selection="puct", rollout_horizon=0)
-    tree = plan(config, "FrozenLake-v1").search
+    tree = plan(config, "FrozenLake-v1").search_data
     assert (tree.arrays.priors[: tree.num_nodes] == 0.25).all()
 
 
@@ -237,7 +237,7 @@ def test_a_best_action_sequence_does_not_go_round_in_circles() -> None:
 
 def test_equal_states_share_a_node() -> None:
     config = MCTS(num_simulations=2000, transpositions=lambda states: states["cell"], rollout_horizon=0)
-    tree = plan(config, "FrozenLake-v1", **LAKE).search
+    tree = plan(config, "FrozenLake-v1", **LAKE).search_data
     cells = tree.states["cell"][: tree.num_nodes]
     assert len(set(cells.tolist())) == len(cells) <= 16
 
@@ -251,11 +251,11 @@ def test_a_tree_goes_on_with_the_action_that_was_taken() -> None:
         state = env.reset(seed=0).state
         first = config.plan(env, state, seed=0)
         out = env.step_batch([first.action], np.array([state]))
-        child = first.search.outcomes(0, int(first.action))[0]
-        node = int(first.search.arrays.outcome_nodes[child])
-        part = first.search.advance(first.action, out.new_states[0])
-        assert part.arrays.visits[0] == first.search.arrays.visits[node]
-        assert part.arrays.edge_values[0].tolist() == first.search.arrays.edge_values[node].tolist()
+        child = first.search_data.outcomes(0, int(first.action))[0]
+        node = int(first.search_data.arrays.outcome_nodes[child])
+        part = first.search_data.advance(first.action, out.new_states[0])
+        assert part.arrays.visits[0] == first.search_data.arrays.visits[node]
+        assert part.arrays.edge_values[0].tolist() == first.search_data.arrays.edge_values[node].tolist()
         assert part.states[0] == out.new_states[0]
         second = config.plan(env, out.new_states, seed=1, previous=first)
         assert second.visit_counts.sum() == second.num_simulations + part.arrays.visits[0]
@@ -290,7 +290,7 @@ def test_a_tree_of_another_kind_is_refused_by_resume_and_left_by_plan() -> None:
         ):
             config = MCTS(num_simulations=20, rollout_horizon=0, **options)
             with pytest.raises(planvec.InvalidBatchError, match=message):
-                config.resume(env, first.search)
+                config.resume(env, first.search_data)
             assert config.plan(env, state, seed=1, previous=first).visit_counts.sum() == 20
 
 
@@ -300,7 +300,7 @@ def test_an_open_loop_goes_on_with_its_tree() -> None:
         state = env.reset(seed=0).state
         first = config.plan(env, state, seed=0)
         after = env.step_batch([first.action], np.array([state])).new_states
-        tree = config.plan(env, after, seed=1, previous=first).search
+        tree = config.plan(env, after, seed=1, previous=first).search_data
     assert all(len(tree.outcomes(0, action)) == 1 for action in range(4))
 
 
@@ -309,7 +309,7 @@ def test_an_open_loop_goes_on_with_its_tree() -> None:
 def test_a_saved_search_goes_on_as_if_it_had_not_been_saved(name: str, env_id: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     with planvec.PlanEnv(env_id) as env:
-        tree = config.plan(env, env.reset(seed=0).state, seed=0).search
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
         tree.save(tmp_path / "tree.npz")
         loaded = Tree.load(tmp_path / "tree.npz")
         assert loaded.num_nodes == tree.num_nodes
@@ -319,7 +319,7 @@ def test_a_saved_search_goes_on_as_if_it_had_not_been_saved(name: str, env_id: s
 def test_a_tree_that_was_advanced_is_whole() -> None:
     config = MCTS(num_simulations=300, outcome_widening=(2.0, 0.5), rollout_horizon=4)
     with planvec.PlanEnv("FrozenLake-v1") as env:
-        tree = config.plan(env, env.reset(seed=0).state, seed=0).search
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
         for action in range(4):
             part = tree.advance(action)
             count = part.num_nodes
@@ -340,9 +340,9 @@ def test_illegal_actions_are_never_taken() -> None:
     def not_left(observations: Any) -> Any:
         return np.tile([False, True, True, True], (len(observations), 1))
 
-    for selection in ("uct", "puct"):
-        config = MCTS(num_simulations=200, legal_actions=not_left, selection=selection, rollout_horizon=0)
-        tree = plan(config, "FrozenLake-v1").search
+    for name in ("uct", "puct"):
+        config = MCTS(num_simulations=200, legal_actions=not_left, selection=name, rollout_horizon=0)
+        tree = plan(config, "FrozenLake-v1").search_data
         assert not tree.arrays.edge_visits[: tree.num_nodes, 0].any()
 
 
@@ -350,7 +350,7 @@ def test_legal_actions_are_read_from_the_info() -> None:
     config = MCTS(num_simulations=300, legal_actions="action_mask", rollout_horizon=0)
     with planvec.PlanEnv("Taxi-v4") as env:
         start = env.reset(seed=0)
-        tree = config.plan(env, start.state, seed=0, info=start.info).search
+        tree = config.plan(env, start.state, seed=0, info=start.info).search_data
         assert (tree.arrays.edge_visits[0][start.info["action_mask"] == 0] == 0).all()
         for node in np.flatnonzero(tree.arrays.visits[: tree.num_nodes] > 6)[1:]:
             parent, action = tree.arrays.parents[node], tree.arrays.parent_actions[node]
@@ -381,17 +381,17 @@ def test_a_root_that_was_a_node_before_gets_its_own_noise() -> None:
         after = env.step_batch([first.action], np.array([state])).new_states
         second = config.plan(env, after, seed=1, previous=first)
     for found in (first, second):
-        priors = found.search.arrays.priors[: found.search.num_nodes]
+        priors = found.search_data.arrays.priors[: found.search_data.num_nodes]
         assert priors[0].sum() == pytest.approx(1)
         assert len(set(priors[0])) == 4
-        assert (priors[1:][~found.search.arrays.ended[1 : len(priors)]] == 0.25).all()
+        assert (priors[1:][~found.search_data.arrays.ended[1 : len(priors)]] == 0.25).all()
 
 
 def test_a_search_that_goes_on_adds_no_noise() -> None:
     config = MCTS(num_simulations=50, selection="puct", root_noise=(0.3, 0.5), rollout_horizon=0)
     with planvec.PlanEnv("FrozenLake-v1") as env:
-        tree = config.plan(env, env.reset(seed=0).state, seed=0).search
-        again = config.resume(env, tree, seed=1).search
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
+        again = config.resume(env, tree, seed=1).search_data
     assert (again.arrays.priors[0] == tree.arrays.priors[0]).all()
 
 
@@ -519,8 +519,8 @@ def test_without_another_limit_memory_ends_a_search() -> None:
     config = MCTS(num_simulations=None, max_seconds=60, max_memory=120_000, rollout_horizon=0)
     found = plan(config, "CartPole-v1")
     assert found.stop_reason == "max_memory"
-    arrays = [array for array in found.search.arrays if array.size > 4]
-    assert sum(array.nbytes for array in arrays) + found.search.states.nbytes <= 120_000
+    arrays = [array for array in found.search_data.arrays if array.size > 4]
+    assert sum(array.nbytes for array in arrays) + found.search_data.states.nbytes <= 120_000
 
 
 def test_the_docstring_says_what_a_node_takes() -> None:
@@ -576,7 +576,7 @@ def test_an_ended_state_is_refused() -> None:
 
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up()
-    compiled = [kernels.select, kernels.resume, backup.plant, backup.attach, backup.back_up]
+    compiled = [selection.select, selection.resume, expansion.init, expansion.expand, backup.back_up]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")

@@ -13,7 +13,8 @@ from environments import Warehouse
 from gymnasium import spaces
 
 import planvec
-from planvec.planners.shooting.distributions import Categorical, Gaussian
+from planvec.planners.shooting.categorical import Categorical
+from planvec.planners.shooting.gaussian import Gaussian
 from planvec.planners.shooting.mppi import mppi_update, mppi_weights
 from planvec.planners.shooting.noise import colored_noise
 
@@ -101,7 +102,7 @@ def test_coloured_noise_is_a_sum_of_waves(num_numbers: int) -> None:
 
 
 def gaussian(num_actions: int = 4, dt: int = 1, space: Any = BOX, std: Any = 0.5) -> Gaussian:
-    return Gaussian.first(space, num_actions, dt, std, 0.0, "std")
+    return Gaussian.initial(space, num_actions, dt, std, 0.0, "std")
 
 
 @pytest.mark.parametrize(
@@ -117,10 +118,10 @@ def gaussian(num_actions: int = 4, dt: int = 1, space: Any = BOX, std: Any = 0.5
     ids=str,
 )
 def test_what_is_drawn_and_its_centre_are_in_the_space(space: Any) -> None:
-    first = CEM.first(space)
+    first = CEM.initial_distribution(space)
     drawn = first.sample(np.random.default_rng(0), 50)
     learnt = first.refit(drawn[:5], 0.1)
-    for sequences in (drawn, learnt.sample(np.random.default_rng(1), 50), learnt.center()[None]):
+    for sequences in (drawn, learnt.sample(np.random.default_rng(1), 50), learnt.mode()[None]):
         assert sequences.dtype == space.dtype
         assert sequences.shape[1:] == (10, *space.shape)
         assert all(space.contains(action) for sequence in sequences for action in sequence)
@@ -148,7 +149,7 @@ def test_a_normal_is_refitted_to_mean_and_std() -> None:
 
 def test_categories_are_refitted_to_how_often_elites_take_them() -> None:
     space = spaces.MultiDiscrete([2, 3], start=[0, 5])
-    first = Categorical.first(space, 4, 1)
+    first = Categorical.initial(space, 4, 1)
     elites = first.sample(np.random.default_rng(0), 9)
     refitted = first.refit(elites, 0.2)
     for step in range(4):
@@ -167,14 +168,14 @@ def test_categories_are_refitted_to_how_often_elites_take_them() -> None:
 def test_the_next_decision_goes_on_one_step_later() -> None:
     first = gaussian()
     before = first.refit(first.sample(np.random.default_rng(0), 5), 0.0)
-    after = first.following(before)
+    after = first.shifted(before)
     assert np.array_equal(after.mean, before.mean[[1, 2, 3, 3]])
     assert np.array_equal(after.elites, before.elites[:, [1, 2, 3, 3]])
     assert np.array_equal(after.std, first.std)
 
-    categories = Categorical.first(spaces.Discrete(2), 3, 1)
+    categories = Categorical.initial(spaces.Discrete(2), 3, 1)
     sure = dataclasses.replace(categories, probabilities=np.array([[1.0, 0], [0, 1], [1, 0]]))
-    mixed = categories.following(sure).probabilities
+    mixed = categories.shifted(sure).probabilities
     assert mixed.tolist() == [[0.25, 0.75], [0.75, 0.25], [0.75, 0.25]]
 
 
@@ -184,7 +185,7 @@ def test_a_held_action_goes_on_until_its_time_is_over() -> None:
     before = first.refit(best, 0.0)
     steps = list(before.elites[0][before.action_index(9)])
     for passed in range(1, 8):
-        before = first.following(before)
+        before = first.shifted(before)
         then = before.elites[0][before.action_index(9)]
         assert np.array_equal(then, (steps + [steps[-1]] * passed)[passed:])
 
@@ -193,7 +194,7 @@ def test_a_held_action_goes_on_until_its_time_is_over() -> None:
 def test_a_decision_with_another_horizon_is_cut_or_held_on(num_actions: int) -> None:
     before = gaussian(num_actions=4)
     before = before.refit(before.sample(np.random.default_rng(0), 5), 0.0)
-    after = gaussian(num_actions=num_actions).following(before)
+    after = gaussian(num_actions=num_actions).shifted(before)
     assert np.array_equal(after.mean, before.mean[[1, 2, 3, 3, 3, 3][:num_actions]])
 
 
@@ -231,7 +232,7 @@ def test_mppi_weighs_infinite_returns() -> None:
 
 
 def test_a_relative_temperature_does_not_mind_the_scale_of_rewards() -> None:
-    first = MPPI.first(BOX)
+    first = MPPI.initial_distribution(BOX)
     sequences, returns = first.sample(np.random.default_rng(0), 20), np.random.default_rng(1).normal(size=20)
     means = [MPPI.learn(first, sequences, scale * returns)[0].mean for scale in (1.0, 1e6)]  # type: ignore[attr-defined]
     np.testing.assert_allclose(*means, rtol=1e-9)
@@ -304,7 +305,7 @@ def test_a_plan_does_not_depend_on_the_number_of_workers_nor_on_other_roots(plan
             plans.append(then)
     assert all(same_plans(one, other) for one, other in zip(*plans, strict=True))
     for one, other in zip(*plans, strict=True):
-        assert np.array_equal(one.search.elites, other.search.elites)
+        assert np.array_equal(one.search_data.elites, other.search_data.elites)
     assert not same_plans(plans[0][0], plans[0][1])
 
 
@@ -377,13 +378,13 @@ def test_icem_rolls_out_kept_elites_and_at_last_the_mean() -> None:
         first = ICEM.plan(env, state, seed=0)
         spy = Spy(env)
         ICEM.plan(spy, state, seed=1, previous=first)  # type: ignore[arg-type]
-        shifted = first.search.elites[0][[*range(1, 10), 9]]
+        shifted = first.search_data.elites[0][[*range(1, 10), 9]]
         assert np.array_equal(spy.calls[0]["actions"][0], shifted)
-    learnt = first.search
+    learnt = first.search_data
     for iteration, last in ((1, False), (2, True)):
         sequences = ICEM.propose(learnt, np.random.default_rng(0), iteration)
         assert np.array_equal(sequences[:1], learnt.elites[:1])
-        assert (sequences == learnt.center()).all(axis=(1, 2)).any() == last
+        assert (sequences == learnt.mode()).all(axis=(1, 2)).any() == last
 
 
 def test_what_icem_found_is_never_lost_where_nothing_is_random() -> None:
@@ -405,7 +406,7 @@ def test_a_decision_of_another_kind_is_not_built_on(other: str | None) -> None:
         alone = CEM.plan(env, state, seed=1)
         own = CEM.plan(env, state, seed=0)
         before = {
-            None: dataclasses.replace(own, search=None),
+            None: dataclasses.replace(own, search_data=None),
             "another planner": RANDOM.plan(env, state, seed=0),
             "another space": CEM.plan(cart, cart.reset(seed=0).state, seed=0),
             "another dt": dataclasses.replace(CEM, dt=2).plan(env, state, seed=0),
@@ -494,9 +495,9 @@ def test_actions_that_a_planner_cannot_draw_are_refused_with_a_way_out() -> None
         (RANDOM, spaces.Tuple((BOX, BOX)), "wrap the environment"),
     ):
         with pytest.raises(planvec.UnsupportedEnvError, match=f"^action_space: .*{message}"):
-            planner.first(space)  # type: ignore[attr-defined]
+            planner.initial_distribution(space)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"std: expected a number or shape \(2,\), got shape \(3,\)"):
-        planvec.MPPI(std=[1, 2, 3]).first(BOX)
+        planvec.MPPI(std=[1, 2, 3]).initial_distribution(BOX)
 
 
 def test_an_ended_state_is_refused() -> None:

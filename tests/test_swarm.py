@@ -15,20 +15,20 @@ from gymnasium import spaces
 
 import planvec
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import mean_action, standard_errors, tally, winner
+from planvec.planners.root_actions import action_statistics, mean_action, most_visited
 from planvec.planners.swarm.cloning import clone_sources, elites, pick, relativize
+from planvec.planners.swarm.config import SwarmConfig
 from planvec.planners.swarm.distance import observation_features
 from planvec.planners.swarm.lineage import Lineage
 from planvec.planners.swarm.samplers import NormalDt, draw_dt
-from planvec.planners.swarm.swarm import SwarmPlanner
 from planvec.planners.swarm.walkers import Walkers
 from planvec.rows.random_actions import uniform_actions
 
-SMALL = planvec.Swarm(num_walkers=16, horizon=8, dt=(1, 4))
-WAVE = planvec.SwarmWave(num_walkers=16, horizon=40, dt=(1, 4))
+SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))
+WAVE = planvec.SwarmWave(num_walkers=16, num_iterations=40, dt=(1, 4))
 
 
-def plan(env_id: str, planner: SwarmPlanner = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
+def plan(env_id: str, planner: SwarmConfig = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
     with planvec.PlanEnv(env_id, **kwargs) as env:
         return planner.plan(env, env.reset(seed=0).state, seed=seed)
 
@@ -42,7 +42,7 @@ def walkers(
         states=np.arange(count) if states is None else states,
         returns=np.array(returns, float),
         num_steps=np.array(num_steps),
-        tips=np.arange(count) + 1,
+        nodes=np.arange(count) + 1,
         terminated=np.array(terminated),
         truncated=np.zeros(count, bool),
         lineage=Lineage(spaces.Discrete(3), count),
@@ -52,9 +52,9 @@ def walkers(
 def arrays(found: Plan) -> dict[str, Any]:
     """All that a plan says, but for the time that it took."""
     parts = {field.name: getattr(found, field.name) for field in dataclasses.fields(Plan)}
-    swarm = parts.pop("search")
+    swarm = parts.pop("search_data")
     parts.pop("elapsed")
-    for name in ("states", "returns", "num_steps", "tips", "terminated", "truncated"):
+    for name in ("states", "returns", "num_steps", "nodes", "terminated", "truncated"):
         parts[f"walkers.{name}"] = getattr(swarm, name)
     for name in ("parents", "actions", "num_steps", "rewards"):
         parts[f"lineage.{name}"] = getattr(swarm.lineage, name)
@@ -132,7 +132,7 @@ def test_cloning_takes_all_of_the_companion() -> None:
     swarm.truncated = np.array([True, False, False])
     before = dataclasses.replace(swarm)
     sources = np.array([2, 2, 0])
-    swarm.take(sources)
+    swarm.clone(sources)
     for name in {field.name for field in dataclasses.fields(Walkers)} - {"start", "lineage"}:
         assert (getattr(swarm, name) == getattr(before, name)[sources]).all()
 
@@ -193,9 +193,9 @@ def test_a_branch_is_traced_through_its_clones() -> None:
     tips = tips[[0, 1, 1]]
     tips = lineage.append(tips, np.array([20, 21, 22]), np.array([4, 0, 6]), np.zeros(3))
     tips = tips[[2, 1, 0]]
-    assert [part.tolist() for part in lineage.branch(tips[0])] == [[11, 22], [2, 6]]
-    assert [part.tolist() for part in lineage.branch(tips[1])] == [[11], [2]]
-    first, num_moves = lineage.origins(tips)
+    assert [part.tolist() for part in lineage.sequence(tips[0])] == [[11, 22], [2, 6]]
+    assert [part.tolist() for part in lineage.sequence(tips[1])] == [[11], [2]]
+    first, num_moves = lineage.first_moves(tips)
     assert (lineage.actions[first].tolist(), num_moves.tolist()) == ([11, 11, 10], [2, 1, 2])
 
 
@@ -221,10 +221,10 @@ def test_pruning_keeps_exactly_the_moves_that_lead_to_walkers(seed: int) -> None
             tips = lineage.prune(tips)
             assert len(lineage) == 1 + len({move for moves in naive for move in moves})
     for tip, moves in zip(tips, naive, strict=True):
-        branch_actions, branch_steps = lineage.branch(int(tip))
+        branch_actions, branch_steps = lineage.sequence(int(tip))
         assert branch_actions.tolist() == [list(move[2:4]) for move in moves]
         assert branch_steps.tolist() == [move[4] for move in moves]
-    first, num_moves = lineage.origins(tips)
+    first, num_moves = lineage.first_moves(tips)
     assert num_moves.tolist() == [len(moves) for moves in naive]
     assert lineage.rewards[first].tolist() == [moves[0][5] if moves else 0 for moves in naive]
 
@@ -239,7 +239,7 @@ def test_the_tree_of_a_long_wave_stays_as_small_as_its_living_branches() -> None
     assert len(lineage.parents.base) <= 4 * (5000 + 32 * 32)  # 160,001 moves were made
     tips = lineage.prune(tips)
     assert 5000 < len(lineage) < 5000 + 32 * 32
-    assert len(lineage.branch(int(tips[0]))[0]) == 5000
+    assert len(lineage.sequence(int(tips[0]))[0]) == 5000
 
 
 # -- actions --------------------------------------------------------------------------------------
@@ -262,9 +262,8 @@ def test_drawn_actions_are_in_their_space(space: Any) -> None:
     assert all(space.contains(action) for action in actions)
     if isinstance(space, spaces.Box):
         assert space.contains(mean_action(space, actions))
-    distinct, counts, means = tally(space, actions, np.arange(300.0))
-    errors = standard_errors(space, actions, np.arange(300.0))
-    for action, count, mean, error in zip(distinct, counts, means, errors, strict=True):
+    statistics = action_statistics(space, actions, np.arange(300.0))
+    for action, count, mean, error in zip(*statistics, strict=True):
         rows = [row for row in range(300) if np.array_equal(actions[row], action)]
         assert (count, mean) == (len(rows), pytest.approx(np.mean(rows)))
         expected = np.std(rows, ddof=1) / math.sqrt(count) if count > 1 else np.nan
@@ -272,9 +271,9 @@ def test_drawn_actions_are_in_their_space(space: Any) -> None:
 
 
 def test_the_most_carried_action_wins_and_ties_go_to_the_mean_return_then_the_index() -> None:
-    assert winner(np.array([1, 3, 2]), np.array([9.0, 0.0, 9.0])) == 1
-    assert winner(np.array([3, 3, 0]), np.array([1.0, 2.0, np.nan])) == 1
-    assert winner(np.array([0, 3, 3]), np.array([np.nan, 2.0, 2.0])) == 1
+    assert most_visited(np.array([1, 3, 2]), np.array([9.0, 0.0, 9.0])) == 1
+    assert most_visited(np.array([3, 3, 0]), np.array([1.0, 2.0, np.nan])) == 1
+    assert most_visited(np.array([0, 3, 3]), np.array([np.nan, 2.0, 2.0])) == 1
 
 
 def test_an_action_space_without_uniform_draws_is_refused() -> None:
@@ -327,7 +326,7 @@ def test_a_plan_does_not_depend_on_the_number_of_workers(env_id: str) -> None:
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Pendulum-v1"])
-def test_several_roots_are_planned_at_as_each_would_be(env_id: str, planner: SwarmPlanner) -> None:
+def test_several_roots_are_planned_at_as_each_would_be(env_id: str, planner: SwarmConfig) -> None:
     with planvec.PlanEnv(env_id) as env:
         states = np.repeat(env.reset(seed=0).state, 3)
         first = planner.plan_batch(env, states, seeds=[1, 2, 3])
@@ -367,10 +366,10 @@ def test_the_best_branch_has_the_return_that_it_claims() -> None:
 def test_the_best_branch_does_not_get_worse_where_nothing_is_random() -> None:
     with planvec.PlanEnv("CartPole-v1") as env:
         states = np.repeat(env.reset(seed=0).state, 1)
-        long = planvec.Swarm(num_walkers=16, horizon=20, dt=4)
+        long = planvec.Swarm(num_walkers=16, num_iterations=20, dt=4)
         first = long.plan(env, states[0], seed=0)
         states = env.step_batch(first.best_actions[:1], states).new_states
-        one_walker = planvec.Swarm(num_walkers=1, horizon=20, dt=4)
+        one_walker = planvec.Swarm(num_walkers=1, num_iterations=20, dt=4)
         then = one_walker.plan(env, states[0], seed=1, previous=first)
         assert then.best_return >= first.best_return - 1
 
@@ -411,7 +410,7 @@ def test_every_step_is_seeded_unless_nothing_is_random() -> None:
             spy = Spy(env)
             SMALL.plan(spy, env.reset(seed=0).state, seed=0)
         if env_id == "Pendulum-v1":
-            assert spy.seeds == [None] * SMALL.horizon
+            assert spy.seeds == [None] * SMALL.num_iterations
         else:
             seeds = np.concatenate(spy.seeds)
             assert len(np.unique(seeds)) == len(spy.dt)
@@ -431,16 +430,16 @@ def test_a_sampler_that_gives_no_numbers_of_steps_is_refused(sampled: list[Any])
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_counts_add_up_to_the_walkers(env_id: str, planner: SwarmPlanner) -> None:
+def test_counts_add_up_to_the_walkers(env_id: str, planner: SwarmConfig) -> None:
     found = plan(env_id, planner)
     assert found.visit_counts.sum() == found.depth_histogram.sum() == planner.num_walkers
     assert len(found.root_actions) == len(found.action_values) == len(found.standard_errors)
     assert (np.isnan(found.standard_errors) == (found.visit_counts < 2)).all()
     assert found.num_simulations % planner.num_walkers == 0
-    assert found.search.lineage.num_steps.sum() <= found.num_env_steps
+    assert found.search_data.lineage.num_steps.sum() <= found.num_env_steps
     if env_id == "Pendulum-v1":
-        assert (found.stop_reason, found.num_simulations) == ("horizon", 16 * planner.horizon)
-        assert len(found.depth_histogram) == planner.horizon + 1
+        assert (found.stop_reason, found.num_simulations) == ("num_iterations", 16 * planner.num_iterations)
+        assert len(found.depth_histogram) == planner.num_iterations + 1
 
 
 def test_the_value_is_that_of_the_action_or_of_all_where_it_is_their_mean() -> None:
@@ -451,7 +450,7 @@ def test_the_value_is_that_of_the_action_or_of_all_where_it_is_their_mean() -> N
 
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
-def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmPlanner) -> None:
+def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmConfig) -> None:
     seen = []
     with planvec.PlanEnv("Pendulum-v1") as env:
 
@@ -466,7 +465,7 @@ def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmPlann
 
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
-def test_a_spent_budget_stops_the_search(planner: SwarmPlanner) -> None:
+def test_a_spent_budget_stops_the_search(planner: SwarmConfig) -> None:
     found = plan("Pendulum-v1", dataclasses.replace(planner, max_env_steps=50))
     assert (found.stop_reason, found.num_simulations) == ("max_env_steps", 32)
     assert 50 <= found.num_env_steps < 50 + 4 * 16
@@ -475,7 +474,7 @@ def test_a_spent_budget_stops_the_search(planner: SwarmPlanner) -> None:
 
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
-def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmPlanner) -> None:
+def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmConfig) -> None:
     with planvec.PlanEnv("CartPole-v1", max_episode_steps=3) as env:
         states = np.repeat(env.reset(seed=0).state, 2)
         with pytest.raises(planvec.InvalidBatchError, match="expected one state, got shape"):
@@ -491,7 +490,13 @@ def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmPlanne
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"num_walkers": 0}, {"num_walkers": None}, {"horizon": 0}, {"horizon": 2.5}, {"num_elites": -1}),
+        *(
+            {"num_walkers": 0},
+            {"num_walkers": None},
+            {"num_iterations": 0},
+            {"num_iterations": 2.5},
+            {"num_elites": -1},
+        ),
         *({"dt": 0}, {"dt": (3, 2)}, {"dt": (1, 2, 3)}, {"dt": 1.5}, {"dt": None}),
         *({"reward_scale": -1}, {"distance_scale": math.nan}, {"distance_scale": "2"}),
         *({"max_env_steps": 0}, {"max_seconds": 0}),

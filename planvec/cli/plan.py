@@ -21,8 +21,7 @@ from planvec.cli.planner_options import (
 
 if TYPE_CHECKING:
     from planvec.envs.batch_env import BatchEnv
-    from planvec.planners.base import Planner
-    from planvec.planners.episode import Episode, EpisodeRecorder
+    from planvec.planners import Episode, EpisodeRecorder, Planner
 
 __all__ = ["add_plan"]
 
@@ -72,7 +71,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     import secrets
 
     from planvec.envs.make import make
-    from planvec.planners.episode import EpisodeRecorder
+    from planvec.planners import EpisodeRecorder
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     planner = make_planner(arguments)
@@ -82,7 +81,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         source,
         num_workers=arguments.num_workers,
         timeout=arguments.timeout,
-        info_keys=_info_keys(planner),
+        info_keys=planner.info_keys,
         codec=arguments.codec,
         **make_kwargs,
     ) as env:
@@ -110,12 +109,6 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _info_keys(planner: Planner) -> tuple[str, ...]:
-    """What a planner reads in the infos."""
-    key = getattr(planner, "legal_actions", None)
-    return (key,) if isinstance(key, str) else ()
-
-
 def _play(
     env: BatchEnv,
     planner: Planner,
@@ -130,7 +123,7 @@ def _play(
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    from planvec.planners.episode import run_episode
+    from planvec.planners import run_episode
 
     limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
     total = min((limit for limit in limits if limit), default=None)
@@ -209,7 +202,7 @@ def _summarise(
 
 def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
     """Write the files of a run and return their paths."""
-    from planvec.planners.trajectory import save_trajectory
+    from planvec.planners import save_trajectory
 
     summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
     summary_path.write_text(json.dumps(summary, indent=2) + "\n")
