@@ -45,7 +45,7 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
             figure = measure()
             if turn:
                 figures[name].append(figure)
-    return {name: statistics.median(found) for name, found in figures.items()}
+    return {name: statistics.median(values) for name, values in figures.items()}
 
 
 # -- the tree alone --------------------------------------------------------------------------------
@@ -175,12 +175,12 @@ def show_tree() -> None:
             for num_roots in (1, 32):
                 if num_simulations == 1_000 or num_roots == 1:  # more would take it minutes
                     contenders[f"mctx, {num_roots} roots"] = mctx_search(num_roots, num_simulations)
-        found = in_turn(contenders)
-        best = max((figure for name, figure in found.items() if name.startswith("mctx")), default=None)
+        medians = in_turn(contenders)
+        best = max((figure for name, figure in medians.items() if name.startswith("mctx")), default=None)
         print(
             f"\nTree with a model that costs nothing, {NUM_ACTIONS} actions, {num_simulations:,} simulations"
         )
-        for name, figure in found.items():
+        for name, figure in medians.items():
             ratio = f", {figure / best:.1f} times mctx's best" if best and name.startswith("planvec") else ""
             print(f"  {name:<28} {figure:>12,.0f} simulations/s{ratio}")
 
@@ -268,10 +268,10 @@ def show_openspiel() -> None:
             "planvec, in this process": lambda: num_simulations / planner.plan(alone, state, seed=0).elapsed,
             "planvec, two workers": lambda: num_simulations / planner.plan(two, state, seed=0).elapsed,
         }
-        found = in_turn(contenders)
+        medians = in_turn(contenders)
         ours, theirs = planner.plan(alone, state, seed=0), bot.mcts_search(start)
     print(f"\nCatch, {num_simulations:,} simulations with a random rollout each")
-    for name, figure in found.items():
+    for name, figure in medians.items():
         print(f"  {name:<28} {figure:>12,.0f} simulations/s")
     values = {child.action: round(child.total_reward / child.explore_count, 2) for child in theirs.children}
     print(f"  values of the actions: planvec {ours.action_values.round(2).tolist()}, OpenSpiel {values}")
@@ -288,8 +288,8 @@ def show_atari() -> None:
         rng = np.random.default_rng(0)
 
         def plan() -> float:
-            found = planner.plan(env, state, seed=0)
-            return found.num_env_steps / found.elapsed
+            decision = planner.plan(env, state, seed=0)
+            return decision.num_env_steps / decision.elapsed
 
         # The states of a tree, so that both step the same kind of states.
         states = planner.plan(env, state, seed=0).search_data.states[:513]
@@ -300,10 +300,10 @@ def show_atari() -> None:
             out = env.step_batch(actions, states)
             return int(out.infos["num_steps"].sum()) / (time.perf_counter() - started)
 
-        found = in_turn({"step_batch, 513 rows": raw, "MCTS, K = 64": plan})
-    ratio = found["MCTS, K = 64"] / found["step_batch, 513 rows"]
+        medians = in_turn({"step_batch, 513 rows": raw, "MCTS, K = 64": plan})
+    ratio = medians["MCTS, K = 64"] / medians["step_batch, 513 rows"]
     print("\nMsPacman, two workers, frame skip 4")
-    for name, figure in found.items():
+    for name, figure in medians.items():
         print(f"  {name:<28} {figure:>12,.0f} env steps/s")
     print(f"  the search keeps the workers stepping at {ratio:.0%} of raw step_batch")
 

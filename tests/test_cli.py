@@ -83,7 +83,7 @@ def test_replaced_workers_are_mentioned(
     monkeypatch.setattr(EpisodeRecorder, "begin", begin_and_kill)
     assert run(tmp_path, num_workers=1) == 0
     said = capsys.readouterr()
-    assert "workers:     1; 1 replaced on the way, which changes no result" in said.out
+    assert "workers:     1; 1 replaced, which changes no result" in said.out
     assert "was killed by SIGKILL" in said.err
     assert json.loads((tmp_path / "summary.json").read_text())["workers_replaced"] == 1
 
@@ -103,8 +103,8 @@ def test_gymnasium_replays_the_trajectory(tmp_path: Path) -> None:
     saved = arrays(tmp_path / "trajectory.npz")
     env = gymnasium.make("Pendulum-v1")
     observation, _ = env.reset(seed=int(saved["seed"]))
-    found = [observation, *(env.step(action)[0] for action in saved["actions"])]
-    assert np.array_equal(saved["observations"], found)
+    observations = [observation, *(env.step(action)[0] for action in saved["actions"])]
+    assert np.array_equal(saved["observations"], observations)
     env.close()
 
 

@@ -1,4 +1,4 @@
-"""Episodes: played by planning anew at every step, and replayed by Gymnasium itself."""
+"""Episodes: played with a new plan at every step, and replayed by Gymnasium itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUICK = planvec.Swarm(num_walkers=16, num_iterations=12, dt=(1, 3))
 
 
 class Sampled:
-    """A planner that takes any action: for spaces that the swarm does not know."""
+    """A planner that takes a random action, for spaces that the swarm does not support."""
 
     def plan(self, env: Any, state: Any = None, *, seed: int, **_: Any) -> Plan:
         env.action_space.seed(seed % 2**32)

@@ -1,7 +1,9 @@
-"""What all planners share: the loop that serves searches, budgets, several roots, errors on the way."""
+"""The base class of all planners: the loop that runs searches, budgets, several roots, errors."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,20 +62,29 @@ def test_a_planner_of_ones_own_is_a_begin_a_simulate_and_a_plan() -> None:
         assert planvec.run_episode(env, Greedy(), seed=0, max_steps=3).num_env_steps == 12
 
 
+def test_the_readme_shows_a_planner_of_ones_own_in_25_lines() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (block,) = (
+        block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "planvec.Search" in block
+    )
+    assert len(block.splitlines()) <= 25
+    assert set(re.findall(r"planvec\.(\w+)", block)) <= set(planvec.__all__)
+
+
 def test_several_roots_of_a_planner_of_ones_own_share_a_batch() -> None:
     with planvec.PlanEnv("CliffWalking-v1") as env:
         states = np.repeat(env.reset(seed=0).state, 2)
         assert [plan.num_env_steps for plan in Greedy().plan_batch(env, states)] == [4, 4]
 
 
-def test_what_a_planner_does_not_say_in_its_plan_is_empty_or_unknown() -> None:
+def test_the_optional_fields_of_a_plan_are_empty_or_unknown() -> None:
     plan = planvec.Plan(action=1, value=2.0)
     assert (len(plan.root_actions), len(plan.best_actions), plan.search_data) == (0, 0, None)
     assert np.isnan(plan.best_return)
     assert (plan.num_simulations, plan.stop_reason) == (0, None)
 
 
-def test_a_search_that_asks_for_nothing_more_is_exhausted() -> None:
+def test_a_search_without_further_requests_is_exhausted() -> None:
     class Once(GreedySearch):
         def simulate(self) -> Any:
             if not self.num_simulations:
@@ -88,7 +99,7 @@ def test_a_search_that_asks_for_nothing_more_is_exhausted() -> None:
         assert OncePlanner().plan(env, env.reset(seed=0).state).stop_reason == "exhausted"
 
 
-def test_requests_that_say_nothing_of_it_hold_an_action_for_one_step() -> None:
+def test_a_request_takes_one_step_per_action_by_default() -> None:
     request = planvec.StepRequest(np.zeros(2, int), np.zeros(2))
     assert (request.dt, request.seeds) == (1, None)
     rollout = planvec.RolloutRequest(np.zeros(2), 5)
@@ -97,18 +108,18 @@ def test_requests_that_say_nothing_of_it_hold_an_action_for_one_step() -> None:
 
 @every_planner
 def test_every_planner_gives_the_same_plan_with_any_number_of_workers(planner: planvec.Planner) -> None:
-    found = []
+    plans = []
     for num_workers in (0, 2):
         with planvec.make("Pendulum-v1", num_workers=num_workers) as env:
             states = np.array([env.reset(seed=seed).state for seed in (0, 1)])
-            found.append(
+            plans.append(
                 [planner.plan(env, states[0], seed=7), *planner.plan_batch(env, states, seeds=[7, 8])]
             )
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*plans, strict=True):
         for name in ("action", "value", "root_actions", "visit_counts", "action_values", "best_actions"):
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
         assert (one.num_env_steps, one.best_return) == (other.num_env_steps, other.best_return)
-    assert np.array_equal(found[0][0].action_values, found[0][1].action_values, equal_nan=True)
+    assert np.array_equal(plans[0][0].action_values, plans[0][1].action_values, equal_nan=True)
 
 
 @every_planner
@@ -130,10 +141,10 @@ def test_a_worker_that_dies_changes_no_plan() -> None:
             if next(kills, None) is not None:
                 env.workers[0].kill()
 
-        found = planner.plan(env, state, seed=1, callback=kill)
+        decision = planner.plan(env, state, seed=1, callback=kill)
         assert env.stats.restarts >= 1
-    assert found.visit_counts.tolist() == expected.visit_counts.tolist()
-    assert found.action_values.tolist() == expected.action_values.tolist()
+    assert decision.visit_counts.tolist() == expected.visit_counts.tolist()
+    assert decision.action_values.tolist() == expected.action_values.tolist()
 
 
 @pytest.mark.parametrize("where", ["callback", "value_fn"])

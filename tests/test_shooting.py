@@ -1,4 +1,4 @@
-"""The shooting planners: what they draw and learn, closed forms, and that they solve what they should."""
+"""The shooting planners: distributions, closed forms, and the tasks that they solve."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_planner = pytest.mark.parametrize("planner", EVERY, ids=lambda planner: ty
 
 
 class Spy:
-    """Notes what is rolled out."""
+    """Records the rollouts."""
 
     def __init__(self, env: planvec.PlanEnv) -> None:
         self.env = env
@@ -247,7 +247,7 @@ GAIN, COST = np.array([2.585701, 3.443436]), 13.317224
 
 
 def riccati(horizon: int = 500) -> tuple[Any, Any]:
-    """The optimal gain with so many steps to go, and the matrix of their cost."""
+    """Return the optimal gain for so many remaining steps, and the matrix of their cost."""
     a, b, cost = Linear.A, Linear.B, np.zeros((2, 2))
     for _ in range(horizon):
         gain = b @ cost @ a / (0.1 + b @ cost @ b)
@@ -284,9 +284,9 @@ def test_the_first_action_comes_close_to_the_linear_quadratic_optimum() -> None:
             (planvec.MPPI(150, 25, num_iterations=20, std=(0.3,), noise_beta=0, temperature=0.1), 0.12),
             (planvec.CEM(120, 25, num_iterations=20, num_elites=12, initial_std=(3.0,)), 0.2),
         ):
-            found = planner.plan(env, env.reset(seed=0).state, seed=0)
-            assert found.action[0] == pytest.approx(-gain @ [1.0, 0.0], abs=tolerance)
-            assert cost[0, 0] <= -found.best_return < 1.02 * cost[0, 0]
+            decision = planner.plan(env, env.reset(seed=0).state, seed=0)
+            assert decision.action[0] == pytest.approx(-gain @ [1.0, 0.0], abs=tolerance)
+            assert cost[0, 0] <= -decision.best_return < 1.02 * cost[0, 0]
 
 
 # -- whole plans ----------------------------------------------------------------------------------
@@ -314,42 +314,42 @@ def test_a_plan_does_not_depend_on_the_number_of_workers_nor_on_other_roots(plan
 def test_the_best_sequence_has_the_return_that_it_claims(planner: Any, dt: int) -> None:
     planner = dataclasses.replace(planner, dt=dt, discount=0.9)
     with planvec.PlanEnv("Pendulum-v1") as env:
-        state, found = env.reset(seed=0).state, None
-        for decision in range(3):
-            found = planner.plan(env, state, seed=decision, previous=found)
+        state, decision = env.reset(seed=0).state, None
+        for step in range(3):
+            decision = planner.plan(env, state, seed=step, previous=decision)
             states, total, weight = np.repeat(state, 1), 0.0, 1.0
-            for action in np.repeat(found.best_actions, found.best_num_steps, axis=0):
+            for action in np.repeat(decision.best_actions, decision.best_num_steps, axis=0):
                 out = env.step_batch(action[None], states)
                 states, total, weight = out.new_states, total + weight * out.rewards[0], weight * 0.9
-            assert total == pytest.approx(found.best_return)
-            assert found.best_num_steps.sum() == planner.horizon
-            assert env.action_space.contains(found.action)
-            state = env.step_batch(found.action[None], np.repeat(state, 1)).new_states[0]
+            assert total == pytest.approx(decision.best_return)
+            assert decision.best_num_steps.sum() == planner.horizon
+            assert env.action_space.contains(decision.action)
+            state = env.step_batch(decision.action[None], np.repeat(state, 1)).new_states[0]
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_counts_add_up_to_the_trajectories(env_id: str) -> None:
     with planvec.PlanEnv(env_id) as env:
-        found = CEM.plan(env, env.reset(seed=0).state, seed=0)
-    assert found.num_simulations == 24
-    assert found.visit_counts.sum() == found.depth_histogram.sum() == 24
-    assert found.depth_histogram @ np.arange(len(found.depth_histogram)) == found.num_env_steps
-    assert np.average(found.action_values, weights=found.visit_counts) <= found.best_return
+        decision = CEM.plan(env, env.reset(seed=0).state, seed=0)
+    assert decision.num_simulations == 24
+    assert decision.visit_counts.sum() == decision.depth_histogram.sum() == 24
+    assert decision.depth_histogram @ np.arange(len(decision.depth_histogram)) == decision.num_env_steps
+    assert np.average(decision.action_values, weights=decision.visit_counts) <= decision.best_return
     assert (
-        len(found.root_actions)
-        == len(found.visit_counts)
-        == len(found.action_values)
-        == len(found.standard_errors)
+        len(decision.root_actions)
+        == len(decision.visit_counts)
+        == len(decision.action_values)
+        == len(decision.standard_errors)
     )
-    assert found.stop_reason == "num_iterations"
+    assert decision.stop_reason == "num_iterations"
 
 
 def test_a_best_sequence_that_ends_is_cut_there() -> None:
     with planvec.PlanEnv("CartPole-v1", max_episode_steps=7) as env:
-        found = dataclasses.replace(RANDOM, dt=2).plan(env, env.reset(seed=0).state, seed=0)
-    assert found.best_num_steps.tolist() == [2, 2, 2, 1]
-    assert len(found.best_actions) == 4
-    assert found.best_return == 7
+        decision = dataclasses.replace(RANDOM, dt=2).plan(env, env.reset(seed=0).state, seed=0)
+    assert decision.best_num_steps.tolist() == [2, 2, 2, 1]
+    assert len(decision.best_actions) == 4
+    assert decision.best_return == 7
 
 
 def test_chance_is_sampled_for_every_trajectory_and_only_where_there_is_any() -> None:
@@ -389,13 +389,13 @@ def test_icem_rolls_out_kept_elites_and_at_last_the_mean() -> None:
 
 def test_what_icem_found_is_never_lost_where_nothing_is_random() -> None:
     with planvec.PlanEnv("Pendulum-v1") as env:
-        state, found, reward = env.reset(seed=0).state, None, 0.0
-        for decision in range(5):
-            before, found = found, ICEM.plan(env, state, seed=decision, previous=found)
-            out = env.step_batch(found.action[None], np.repeat(state, 1))
+        state, decision, reward = env.reset(seed=0).state, None, 0.0
+        for step in range(5):
+            before, decision = decision, ICEM.plan(env, state, seed=step, previous=decision)
+            out = env.step_batch(decision.action[None], np.repeat(state, 1))
             if before is not None:
                 # Rewards are at least -16.3: the old sequence, one step on, earns no less.
-                assert found.best_return >= before.best_return - reward - 16.3
+                assert decision.best_return >= before.best_return - reward - 16.3
             state, reward = out.new_states[0], out.rewards[0]
 
 
@@ -427,10 +427,10 @@ def test_a_reward_that_is_no_number_never_wins() -> None:
             planvec.CEM(40, 3, initial_std=(1.0,), execute="best"),
             planvec.MPPI(40, 3, std=(1.0,)),
         ):
-            found = planner.plan(env, state, seed=0)
-            assert np.isfinite(found.best_return)
-            assert found.action[0] <= 0
-        assert np.isfinite(found.value)
+            decision = planner.plan(env, state, seed=0)
+            assert np.isfinite(decision.best_return)
+            assert decision.action[0] <= 0
+        assert np.isfinite(decision.value)
 
 
 # -- budgets and mistakes -------------------------------------------------------------------------
@@ -439,11 +439,11 @@ def test_a_reward_that_is_no_number_never_wins() -> None:
 def test_a_budget_and_a_callback_stop_after_the_iteration() -> None:
     with planvec.PlanEnv("Pendulum-v1") as env:
         state = env.reset(seed=0).state
-        found = dataclasses.replace(ICEM, max_env_steps=120).plan(env, state, seed=0)
-        assert (found.num_simulations, found.stop_reason) == (12, "max_env_steps")
+        decision = dataclasses.replace(ICEM, max_env_steps=120).plan(env, state, seed=0)
+        assert (decision.num_simulations, decision.stop_reason) == (12, "max_env_steps")
         seen: list[tuple[int, int]] = []
-        found = CEM.plan(env, state, seed=0, callback=lambda *numbers: seen.append(numbers) or True)
-        assert (seen, found.stop_reason) == ([(12, 120)], "callback")
+        decision = CEM.plan(env, state, seed=0, callback=lambda *numbers: seen.append(numbers) or True)
+        assert (seen, decision.stop_reason) == ([(12, 120)], "callback")
 
 
 @pytest.mark.parametrize(
@@ -516,8 +516,8 @@ def test_cem_finds_better_sequences_than_random_shooting_of_as_many() -> None:
         mean_return = {}
         for planner in (planvec.CEM(64, num_iterations=4), planvec.RandomShooting(256)):
             plans = planner.plan_batch(env, states, seeds=range(4))
-            assert {found.num_env_steps for found in plans} == {256 * 30}
-            mean_return[type(planner)] = np.mean([found.best_return for found in plans])
+            assert {decision.num_env_steps for decision in plans} == {256 * 30}
+            mean_return[type(planner)] = np.mean([decision.best_return for decision in plans])
     assert mean_return[planvec.CEM] > mean_return[planvec.RandomShooting] + 3
 
 
@@ -534,10 +534,10 @@ def test_discrete_actions_balance_a_pole(planner: Any) -> None:
 @pytest.mark.parametrize("planner", [RANDOM, CEM], ids=["RandomShooting", "CEM"])
 def test_actions_of_several_numbers_are_planned(planner: Any) -> None:
     with planvec.PlanEnv(Warehouse) as env:
-        found = planner.plan(env, env.reset(seed=0).state, seed=0)
-        assert env.action_space.contains(found.action)
-        assert found.root_actions.shape[1:] == (3,)
-        chosen = dataclasses.replace(planner, horizon=6).plan(env, seed=1, previous=found)
+        decision = planner.plan(env, env.reset(seed=0).state, seed=0)
+        assert env.action_space.contains(decision.action)
+        assert decision.root_actions.shape[1:] == (3,)
+        chosen = dataclasses.replace(planner, horizon=6).plan(env, seed=1, previous=decision)
     assert chosen.best_actions.shape == (6, 3)
 
 

@@ -5,7 +5,7 @@
           +----------send(Transitions)-----------+  +--------------promise.result()-------+
 
 A search may have several of its generators in flight: while the workers step for one of them, the others
-select and learn. The step requests of several searches (several roots) are sent to the workers as one batch.
+select and back up. The step requests of several searches (several roots) are sent as one batch.
 
 Letters: B rows.
 """
@@ -20,14 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.search import (
-    Request,
-    RolloutRequest,
-    Search,
-    Simulation,
-    StepRequest,
-    ended_error,
-)
+from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
 from planvec.rows.promises import Promise
 from planvec.rows.results import BatchStepper, Rollouts, Transitions
 from planvec.rows.space_arrays import is_fixed, take_rows
@@ -51,8 +44,8 @@ class Budget(NamedTuple):
     max_seconds: float | None
 
 
-class _Turn(NamedTuple):
-    """A request of a search.
+class _Pending(NamedTuple):
+    """A request of a search, and the simulation that waits for its answer.
 
     Attributes:
         number: Index of the search.
@@ -65,10 +58,10 @@ class _Turn(NamedTuple):
     request: Request
 
 
-class _Sent(NamedTuple):
-    """Turns that were sent to the workers as one batch, and the promise of its answer."""
+class _Batch(NamedTuple):
+    """Requests that were sent to the workers as one batch, and the promise of its answer."""
 
-    turns: list[_Turn]
+    members: list[_Pending]
     promise: Promise[Any]
 
 
@@ -122,60 +115,68 @@ class _Driver:
         self._started = started
         self._callback = callback
         self._num_in_flight = [0] * len(searches)
-        self._pending: deque[_Sent] = deque()
+        self._batches: deque[_Batch] = deque()
 
     def start_simulations(self) -> bool:
         """Start at most one simulation of each search; return whether any made progress.
 
         With two of one search in one batch, both answers would always arrive together, and the workers
-        would be idle while both learn.
+        would be idle while both are processed.
         """
-        turns, has_completed = [], False
+        members, has_completed = [], False
         for number, search in enumerate(self._searches):
             if search.stop_reason is None and self._num_in_flight[number] < search.num_in_flight:
                 before = search.num_simulations
                 simulation = search.simulate()
                 request = next(simulation, None)
                 if request is not None:
-                    turns.append(_Turn(number, simulation, request))
+                    members.append(_Pending(number, simulation, request))
                     self._num_in_flight[number] += 1
                 has_completed = has_completed or search.num_simulations > before
-        self._send(turns)
+        self._send(members)
         if has_completed:
             self._check_budget()
-        return bool(turns) or has_completed
+        return bool(members) or has_completed
 
     def receive(self) -> bool:
         """Pass on the answer to the oldest batch; return False where none is in flight."""
-        if not self._pending:
+        if not self._batches:
             return False
-        turns = []
-        for turn, answer in _answers(self._pending.popleft()):
-            request = self._resume(turn, answer)
+        members = []
+        for member, answer in _answers(self._batches.popleft()):
+            request = self._resume(member, answer)
             if request is None:
-                self._num_in_flight[turn.number] -= 1
+                self._num_in_flight[member.number] -= 1
             else:
-                turns.append(turn._replace(request=request))
-        self._send(turns)
+                members.append(member._replace(request=request))
+        self._send(members)
         self._check_budget()
         return True
 
     def abandon(self) -> None:
         """Give up the answers that are still to come."""
-        for sent in self._pending:
-            sent.promise.abandon()
+        for batch in self._batches:
+            batch.promise.abandon()
 
-    def _resume(self, turn: _Turn, answer: Transitions | Rollouts) -> Request | None:
-        """Send a simulation its answer; return its next request, None at its end."""
-        search = self._searches[turn.number]
-        num_steps = answer.infos["num_steps"] if isinstance(answer, Transitions) else answer.num_steps
-        search.num_env_steps += int(num_steps.sum())
+    def _resume(self, member: _Pending, answer: Any) -> Request | None:
+        """Send a simulation its answer; return its next request, None at its end.
+
+        Args:
+            member: The request and its simulation.
+            answer: `Transitions` or `Rollouts`.
+
+        Raises:
+            InvalidBatchError: The episode of the root has ended, or a reward is NaN.
+        """
+        search, request = self._searches[member.number], member.request
+        is_step = isinstance(request, StepRequest)
+        search.num_env_steps += int((answer.infos["num_steps"] if is_step else answer.num_steps).sum())
         if not search.num_env_steps:
             raise ended_error()
-        if isinstance(answer, Transitions):
-            _check_rewards(turn.request, answer)
+        if is_step:
+            _check_rewards(request, answer)
         try:
-            return turn.simulation.send(answer)
+            return member.simulation.send(answer)
         except StopIteration:
             return None
 
@@ -192,20 +193,20 @@ class _Driver:
             if search.stop_reason is None and (late or stop or spent):
                 search.stop_reason = "callback" if stop else "max_env_steps" if spent else "max_seconds"
 
-    def _send(self, turns: list[_Turn]) -> None:
+    def _send(self, members: list[_Pending]) -> None:
         """Send requests to the workers: all steps as one batch, every rollout as a batch of its own.
 
         Random rollouts draw by the index of a row in its batch, which must not depend on the other roots.
         """
         env = self._env
-        steps = [turn for turn in turns if isinstance(turn.request, StepRequest)]
+        steps = [member for member in members if isinstance(member.request, StepRequest)]
         # A batch of observations that are no arrays cannot be split again.
         can_merge = bool(steps) and is_fixed(env.observation_space)
-        for group in [steps] if can_merge else [[turn] for turn in steps]:
-            self._pending.append(_Sent(group, _step(env, [turn.request for turn in group])))
-        for turn in turns:
-            if isinstance(turn.request, RolloutRequest):
-                self._pending.append(_Sent([turn], _roll_out(env, turn.request)))
+        for group in [steps] if can_merge else [[member] for member in steps]:
+            self._batches.append(_Batch(group, _step(env, [member.request for member in group])))
+        for member in members:
+            if isinstance(member.request, RolloutRequest):
+                self._batches.append(_Batch([member], _roll_out(env, member.request)))
 
 
 def _check_rewards(request: Request, out: Transitions) -> None:
@@ -218,8 +219,8 @@ def _check_rewards(request: Request, out: Transitions) -> None:
     if is_nan.any():
         action = None if request.actions is None else request.actions[is_nan.argmax()]
         raise InvalidBatchError(
-            f"rewards: expected numbers, got nan for action {action}, "
-            "which would make every mean nan; wrap the environment in gymnasium.wrappers.TransformReward"
+            f"rewards: expected numbers, got nan for action {action}, which would make every mean nan; wrap "
+            "the environment in gymnasium.wrappers.TransformReward"
         )
 
 
@@ -252,16 +253,15 @@ def _roll_out(env: BatchStepper, request: RolloutRequest) -> Promise[Rollouts]:
     return promise
 
 
-def _answers(sent: _Sent) -> list[tuple[_Turn, Transitions | Rollouts]]:
-    """Wait for the answer to a batch and split it into those of its turns."""
-    answer = sent.promise.result()
-    if len(sent.turns) == 1:
-        return [(sent.turns[0], answer)]
-    start = 0
-    answers: list[tuple[_Turn, Transitions | Rollouts]] = []
-    for turn in sent.turns:
-        stop = start + len(turn.request.states)
-        answers.append((turn, _slice(answer, slice(start, stop))))
+def _answers(batch: _Batch) -> list[tuple[_Pending, Any]]:
+    """Wait for the answer to a batch and split it into those of its requests."""
+    answer = batch.promise.result()
+    if len(batch.members) == 1:
+        return [(batch.members[0], answer)]
+    answers, start = [], 0
+    for member in batch.members:
+        stop = start + len(member.request.states)
+        answers.append((member, _slice(answer, slice(start, stop))))
         start = stop
     return answers
 

@@ -96,6 +96,7 @@ class TreeSearch(Search):
             self._free.append(slots)
 
     def _simulate(self, slots: NDArray[np.int64]) -> Simulation:
+        """Run simulations whose paths are in these rows of `_paths`."""
         num_allowed = self._num_allowed()
         if num_allowed <= 0:
             return

@@ -215,12 +215,12 @@ class Tree:
             capacity: N and M of the copy.
             max_depth: D of the copy.
         """
-        num_nodes, row_counts = self.num_nodes, self._row_counts()
+        num_nodes, row_counts, sources = self.num_nodes, self._row_counts(), self.arrays._asdict()
         arrays = empty_arrays(
             capacity, self.num_actions, max_depth, self.kind.has_priors, self.kind.has_legal
         )
         for name, target in arrays._asdict().items():
-            source = getattr(self.arrays, name)
+            source = sources[name]
             if name in row_counts:
                 target[: row_counts[name]] = source[: row_counts[name]]
             else:
