@@ -20,7 +20,18 @@ import planvec
 from planvec.backends.processes import external_process
 from planvec.cli.entry import main
 from planvec.cli.planner_options import add_planner
-from planvec.planners import HELP, PLANNERS, EpisodeRecorder, Swarm
+from planvec.planners import (
+    HELP,
+    PLANNERS,
+    EpisodeRecorder,
+    Plan,
+    Planner,
+    PlannerEntry,
+    Search,
+    StepRequest,
+    Swarm,
+    option,
+)
 
 QUICK = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--seed", "3"]
 
@@ -214,13 +225,14 @@ def test_every_planner_is_on_the_command_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--num-workers", "0", "--max-steps", "2", "--seed", "1", "--out", str(tmp_path)]
-    assert main(["plan", "Pendulum-v1", "--planner", name, *OPTIONS[name], *common]) == 0
+    options = OPTIONS.get(name, ["--max-env-steps", "100"])
+    assert main(["plan", "Pendulum-v1", "--planner", name, *options, *common]) == 0
     said = capsys.readouterr()
-    option, value = OPTIONS[name][0].strip("-").replace("-", "_"), OPTIONS[name][1]
+    field, value = options[0].strip("-").replace("-", "_"), options[1]
     line = next(line for line in said.out.splitlines() if line.startswith("planner:"))
     assert f" {name} (" in line
-    assert f"{option}={value}" in line
-    assert json.loads((tmp_path / "summary.json").read_text())["planner_options"][option] == int(value)
+    assert f"{field}={value}" in line
+    assert json.loads((tmp_path / "summary.json").read_text())["planner_options"][field] == int(value)
 
 
 def test_the_help_lists_the_options_of_every_planner(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,8 +241,48 @@ def test_the_help_lists_the_options_of_every_planner(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     for name in PLANNERS:
         assert f"--planner {name}:" in said
-    for option in ("--num-simulations", "--num-walkers", "--temperature", "--num-elites", "--noise-beta"):
-        assert option in said
+    for flag in ("--num-simulations", "--num-walkers", "--temperature", "--num-elites", "--noise-beta"):
+        assert flag in said
+
+
+class ConstantSearch(Search):
+    def __init__(self, env: Any, state: Any, action: int) -> None:
+        self.request = StepRequest(np.array([action], env.action_space.dtype), state)
+
+    def simulate(self) -> Any:
+        self.out = yield self.request
+        self.num_simulations, self.stop_reason = 1, "num_simulations"
+
+    def plan(self) -> Plan:
+        return Plan(action=self.request.actions[0], value=float(self.out.rewards[0]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Planner):
+    """Takes the same action at every state.
+
+    Args:
+        constant: The action.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
+    """
+
+    constant: int = option(1, "the action to take")
+
+    def begin(self, env: Any, state: Any, *_: Any, **__: Any) -> Search:
+        return ConstantSearch(env, state, self.constant)
+
+
+def test_a_planner_is_added_by_one_entry_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PLANNERS, "constant", PlannerEntry(__name__, "Constant"))
+    arguments = ["--planner", "constant", "--constant", "0", "--num-workers", "0", "--max-steps", "4"]
+    assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
+    assert arrays(tmp_path / "trajectory.npz")["actions"].tolist() == [0, 0, 0, 0]
+    assert "constant (constant=0)" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    assert "the action to take (default: 1)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", PLANNERS)
