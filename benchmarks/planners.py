@@ -29,8 +29,8 @@ import numpy as np
 from numba import njit
 
 import planvec
-from planvec.planners.mcts import backup, kernels
-from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, SINGLE, Rules, empty_arrays, empty_paths
+from planvec.planners.mcts import backup, expansion, selection
+from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, Rules, empty_arrays, empty_paths
 from planvec.rows.promises import Completed
 
 NUM_ACTIONS = 7
@@ -45,7 +45,7 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
             figure = measure()
             if turn:
                 figures[name].append(figure)
-    return {name: statistics.median(found) for name, found in figures.items()}
+    return {name: statistics.median(values) for name, values in figures.items()}
 
 
 # -- the tree alone --------------------------------------------------------------------------------
@@ -55,16 +55,16 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
 def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any) -> None:
     """A whole search; the value of a node is a hash of its number, its reward 0."""
     outcomes, statuses, num_steps, rewards, ones, values, ended = rows
-    backup.plant(tree, rules)
+    expansion.init(tree, rules)
     done = 0
     while done < num_simulations:
-        count = kernels.select(tree, paths, slots, statuses, rules)
+        count = selection.select(tree, paths, slots, statuses, rules)
         first = tree.counters[NUM_NODES]
         for row in range(count):
             outcomes[row] = first + row
-            values[row] = (kernels.mix(5, first + row) % 1024) / 1024.0
+            values[row] = (selection.mix(5, first + row) % 1024) / 1024.0
         used = slots[:count]
-        backup.attach(
+        expansion.expand(
             tree,
             paths,
             used,
@@ -81,22 +81,8 @@ def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int,
 
 
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
-    """Simulations per second of the kernels."""
-    everything = (np.inf, 0.0)
-    rules = Rules(
-        exploration=1.0,
-        value_scale=SCALE_BY_TREE,
-        use_priors=False,
-        use_legal=False,
-        chance=SINGLE,
-        max_depth=100,
-        widening=everything,
-        sampling=everything,
-        backs_up_values=False,
-        backs_up_max=False,
-        rolls_out=False,
-        seed=0,
-    )
+    """Simulations per second of the selection."""
+    rules = Rules(value_scale=SCALE_BY_TREE, max_depth=100)
     tree = empty_arrays(num_simulations + num_in_flight + 1, NUM_ACTIONS, 100, False, False)
     paths = empty_paths(num_in_flight, 100)
     integers = [np.ones(num_in_flight, np.int64) for _ in range(3)]
@@ -189,12 +175,12 @@ def show_tree() -> None:
             for num_roots in (1, 32):
                 if num_simulations == 1_000 or num_roots == 1:  # more would take it minutes
                     contenders[f"mctx, {num_roots} roots"] = mctx_search(num_roots, num_simulations)
-        found = in_turn(contenders)
-        best = max((figure for name, figure in found.items() if name.startswith("mctx")), default=None)
+        medians = in_turn(contenders)
+        best = max((figure for name, figure in medians.items() if name.startswith("mctx")), default=None)
         print(
             f"\nTree with a model that costs nothing, {NUM_ACTIONS} actions, {num_simulations:,} simulations"
         )
-        for name, figure in found.items():
+        for name, figure in medians.items():
             ratio = f", {figure / best:.1f} times mctx's best" if best and name.startswith("planvec") else ""
             print(f"  {name:<28} {figure:>12,.0f} simulations/s{ratio}")
 
@@ -282,10 +268,10 @@ def show_openspiel() -> None:
             "planvec, in this process": lambda: num_simulations / planner.plan(alone, state, seed=0).elapsed,
             "planvec, two workers": lambda: num_simulations / planner.plan(two, state, seed=0).elapsed,
         }
-        found = in_turn(contenders)
+        medians = in_turn(contenders)
         ours, theirs = planner.plan(alone, state, seed=0), bot.mcts_search(start)
     print(f"\nCatch, {num_simulations:,} simulations with a random rollout each")
-    for name, figure in found.items():
+    for name, figure in medians.items():
         print(f"  {name:<28} {figure:>12,.0f} simulations/s")
     values = {child.action: round(child.total_reward / child.explore_count, 2) for child in theirs.children}
     print(f"  values of the actions: planvec {ours.action_values.round(2).tolist()}, OpenSpiel {values}")
@@ -302,11 +288,11 @@ def show_atari() -> None:
         rng = np.random.default_rng(0)
 
         def plan() -> float:
-            found = planner.plan(env, state, seed=0)
-            return found.num_env_steps / found.elapsed
+            decision = planner.plan(env, state, seed=0)
+            return decision.num_env_steps / decision.elapsed
 
         # The states of a tree, so that both step the same kind of states.
-        states = planner.plan(env, state, seed=0).search.states[:513]
+        states = planner.plan(env, state, seed=0).search_data.states[:513]
         actions = rng.integers(env.action_space.n, size=len(states))
 
         def raw() -> float:
@@ -314,10 +300,10 @@ def show_atari() -> None:
             out = env.step_batch(actions, states)
             return int(out.infos["num_steps"].sum()) / (time.perf_counter() - started)
 
-        found = in_turn({"step_batch, 513 rows": raw, "MCTS, K = 64": plan})
-    ratio = found["MCTS, K = 64"] / found["step_batch, 513 rows"]
+        medians = in_turn({"step_batch, 513 rows": raw, "MCTS, K = 64": plan})
+    ratio = medians["MCTS, K = 64"] / medians["step_batch, 513 rows"]
     print("\nMsPacman, two workers, frame skip 4")
-    for name, figure in found.items():
+    for name, figure in medians.items():
         print(f"  {name:<28} {figure:>12,.0f} env steps/s")
     print(f"  the search keeps the workers stepping at {ratio:.0%} of raw step_batch")
 

@@ -24,7 +24,7 @@ DISCOUNTS = (0.9, 0.95, 0.99)
 
 
 def planner(discount: float, num_simulations: int) -> planvec.MCTS:
-    """UCT on the graph of cells, without rollouts."""
+    """Return UCT on the graph of cells, without rollouts."""
     return planvec.MCTS(
         num_simulations=num_simulations,
         batch_size=64,
@@ -38,7 +38,7 @@ def planner(discount: float, num_simulations: int) -> planvec.MCTS:
 
 
 def measure(name: str, discount: float, num_simulations: int, num_starts: int) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     optimum = Optimum(name, discount)
     env_id, options = TABULAR[name]
     regrets, errors, num_env_steps = [], [], 0

@@ -1,16 +1,16 @@
-"""What the planners score on real tasks.
+"""Scores of the planners on real tasks.
 
     python benchmarks/tasks.py                        # every task, 5 seeds: about an hour on 2 cores
     python benchmarks/tasks.py --only Taxi Pendulum --seeds 5
     python benchmarks/tasks.py --atari                # five games, one seed: some hours
 
-Each line is one planner on one task: the return of every episode, their mean, and what was asked for. Seeds
-begin at 100, so that none of them was looked at when the settings were chosen.
+Each line is one planner on one task: the return of every episode, their mean, and the target. Seeds begin at
+100, since lower ones were used to choose the settings.
 
 Atari: about 100 env steps per decision, each of 15 frames, and episodes of at most 18,000 frames, as in
 Bandres, Bonet and Geffner 2018 ("Planning with pixels in (almost) real time": Rollout-IW), whose scores at
-0.5 s per decision stand beside. They choose among features of the screen with a time limit; here the budget
-is steps.
+0.5 s per decision are printed too. Rollout-IW searches for new features of the screen within a time limit;
+here the budget is steps.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Task(NamedTuple):
 
     Attributes:
         env_id: The environment.
-        planner: What plays.
-        wanted: What was asked for.
-        max_steps: Where the episode is cut.
-        options: For `planvec.make`.
+        planner: The planner.
+        target: The score to reach.
+        max_steps: Largest number of steps of an episode.
+        options: Arguments of `planvec.make`.
     """
 
     env_id: str
     planner: planvec.Planner
-    wanted: str = ""
+    target: str = ""
     max_steps: int | None = None
     options: dict[str, Any] = {}  # noqa: RUF012 - never written
 
@@ -50,19 +50,19 @@ def _cells(states: Any) -> Any:
 
 
 TAXI = planvec.MCTS(num_simulations=2_000, rollout_horizon=0, transpositions=_cells, backup="max")
-CHEETAH = {"max_steps": 200, "wanted": "well above random shooting"}
+CHEETAH = {"max_steps": 200, "target": "well above random shooting"}
 TASKS = [
     Task("CartPole-v1", planvec.MCTS(num_simulations=128, dt=4, rollout_horizon=80), "500"),
     Task("CartPole-v1", planvec.Swarm(), "500"),
     Task("Acrobot-v1", planvec.Swarm(), "at least -65"),
     Task("Acrobot-v1", planvec.SwarmWave(num_walkers=2000, dt=(4, 8), reward_scale=2.0), "at least -65"),
-    Task("MountainCar-v0", planvec.Swarm(num_walkers=128, horizon=16, dt=(2, 16)), "at least -110"),
+    Task("MountainCar-v0", planvec.Swarm(num_walkers=128, num_iterations=16, dt=(2, 16)), "at least -110"),
     Task("MountainCar-v0", planvec.SwarmWave(num_walkers=512, dt=(2, 16)), "at least -110"),
     Task("MountainCarContinuous-v0", planvec.ICEM(horizon=100, dt=5, noise_beta=2.0), "at least 90"),
     Task("MountainCarContinuous-v0", planvec.MPPI(horizon=100, dt=5, noise_beta=2.0), "at least 90"),
     Task("Pendulum-v1", planvec.ICEM(), "at least -160 on average"),
     Task("Pendulum-v1", planvec.MPPI(num_trajectories=98), "at least -160 on average"),
-    Task("LunarLander-v3", planvec.Swarm(num_walkers=32, horizon=10, dt=(2, 10)), "above 200"),
+    Task("LunarLander-v3", planvec.Swarm(num_walkers=32, num_iterations=10, dt=(2, 10)), "above 200"),
     Task("HalfCheetah-v5", planvec.ICEM(noise_beta=0.25), **CHEETAH),
     Task("HalfCheetah-v5", planvec.MPPI(num_trajectories=98), **CHEETAH),
     Task("HalfCheetah-v5", planvec.RandomShooting(num_trajectories=98), "(compare)", 200),
@@ -75,13 +75,13 @@ PUBLISHED = {"Boxing": 79, "MsPacman": 15_000, "Breakout": 61, "Seaquest": 1_958
 
 
 def play(task: Task, seed: int) -> planvec.Episode:
-    """One episode."""
+    """Play one episode."""
     with planvec.make(task.env_id, num_workers=2, info_keys=(), **task.options) as env:
         return planvec.run_episode(env, task.planner, seed=seed, max_steps=task.max_steps)
 
 
 def shown(planner: planvec.Planner) -> str:
-    """A planner by what differs from its defaults."""
+    """Return a planner as code, with the fields that differ from their defaults."""
     defaults = type(planner)()
     given = [
         f"{name}={'cells' if callable(value) else value!r}"
@@ -92,7 +92,7 @@ def shown(planner: planvec.Planner) -> str:
 
 
 def taxi_optimum(seed: int) -> float:
-    """The best return that there is from the start of that seed, without a discount."""
+    """Return the best undiscounted return from the start of a seed."""
     import gymnasium
 
     env: Any = gymnasium.make("Taxi-v4")
@@ -109,13 +109,13 @@ def taxi_optimum(seed: int) -> float:
 
 
 def line(task: Task, seeds: list[int]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     started = time.perf_counter()
     episodes = [play(task, seed) for seed in seeds]
     returns = [episode.total_return for episode in episodes]
-    wanted = task.wanted
+    target = task.target
     if task.env_id == "Taxi-v4":
-        wanted = f"{wanted}: {np.mean([taxi_optimum(seed) for seed in seeds]):.1f}"
+        target = f"{target}: {np.mean([taxi_optimum(seed) for seed in seeds]):.1f}"
     per_decision = sum(episode.num_env_steps for episode in episodes) / sum(
         episode.num_steps for episode in episodes
     )
@@ -124,7 +124,7 @@ def line(task: Task, seeds: list[int]) -> str:
         f"`{shown(task.planner)}`",
         f"{np.mean(returns):,.1f}",
         ", ".join(f"{each:,.1f}" for each in returns),
-        wanted,
+        target,
         f"{per_decision:,.0f}",
         f"{(time.perf_counter() - started) / len(seeds):.0f}",
     ]
@@ -132,11 +132,11 @@ def line(task: Task, seeds: list[int]) -> str:
 
 
 def atari_tasks() -> list[Task]:
-    """Five games, with about 100 env steps a decision."""
+    """Return five games, with about 100 env steps per decision."""
     options = {"frameskip": FRAME_SKIP, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
     planners = (
         planvec.MCTS(max_env_steps=60, batch_size=4, rollout_horizon=15, discount=0.99),
-        planvec.Swarm(num_walkers=6, horizon=16, dt=1),
+        planvec.Swarm(num_walkers=6, num_iterations=16, dt=1),
     )
     return [
         Task(f"ALE/{game}-v5", planner, f"{score:,} (Rollout-IW)", 18_000 // FRAME_SKIP, options)
@@ -155,7 +155,7 @@ def main() -> None:
     arguments = parser.parse_args()
     count = arguments.seeds or (1 if arguments.atari else 5)
     seeds = list(range(FIRST_SEED, FIRST_SEED + count))
-    print("| task | planner | mean | episodes | wanted | env steps a decision | s an episode |")
+    print("| task | planner | mean | episodes | target | env steps a decision | s an episode |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for task in atari_tasks() if arguments.atari else TASKS:
         if arguments.only is None or any(word in task.env_id for word in arguments.only):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from planvec.cli.entry import main
+from planvec.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

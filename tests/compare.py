@@ -55,9 +55,9 @@ def same_states(one: Any, other: Any) -> bool:
 
 
 def same_plans(one: planvec.Plan, other: planvec.Plan) -> bool:
-    """Whether two decisions are equal but for the time that they took, and what is behind them."""
+    """Return whether two plans are equal, except for times, stop reasons and search data."""
     return all(
         np.array_equal(getattr(one, field.name), getattr(other, field.name), equal_nan=True)
         for field in dataclasses.fields(planvec.Plan)
-        if field.name not in ("elapsed", "stop_reason", "search")
+        if field.name not in ("elapsed", "stop_reason", "search_data")
     )

@@ -1,4 +1,4 @@
-"""Sequential tree search as the papers write it down: one simulation after the other, nodes as objects."""
+"""Sequential tree search as in the papers: one simulation after the other, with nodes as objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MASK = 2**64 - 1
 
 
 def mix(seed: int, number: int) -> int:
-    """SplitMix64, as its paper has it."""
+    """Return a number of SplitMix64, written as in its paper."""
     z = (seed + 0x9E3779B97F4A7C15 * (number + 1)) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -40,7 +40,7 @@ class Node:
 
 
 class NaiveSearch:
-    """What `MCTS` with `batch_size=1` and means of returns must equal, node by node."""
+    """The reference for `MCTS` with `batch_size=1` and means of returns: every node has to be equal."""
 
     def __init__(self, config: planvec.MCTS, env: Any, state: Any, seed: int) -> None:
         self.config, self.env = config, env
@@ -96,15 +96,15 @@ class NaiveSearch:
 
     def draw(self, outcomes: list[Outcome]) -> Outcome:
         self.num_draws += 1
-        left = mix(self.seed, self.num_draws) % sum(outcome.count for outcome in outcomes)
+        remaining = mix(self.seed, self.num_draws) % sum(outcome.count for outcome in outcomes)
         for outcome in reversed(outcomes):
-            if left < outcome.count:
+            if remaining < outcome.count:
                 return outcome
-            left -= outcome.count
+            remaining -= outcome.count
         raise AssertionError
 
     def step(self, node: Node, action: int) -> tuple[Outcome, bool, Any]:
-        """The outcome, whether it was new, and the observation."""
+        """Return the outcome, whether it is new, and the observations."""
         seeds = None
         if self.env.is_stochastic:
             seeds = self.generator.integers(0, 2**64, 1, dtype=np.uint64)

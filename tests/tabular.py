@@ -1,4 +1,4 @@
-"""What is optimal in Gymnasium's toy text, by value iteration on `env.unwrapped.P`.
+"""Optimal values of Gymnasium's toy text, by value iteration on `env.unwrapped.P`.
 
 Letters: S cells, A actions.
 """
@@ -26,7 +26,7 @@ class Optimum:
 
     Args:
         name: A key of `TABULAR`.
-        discount: Per step.
+        discount: Factor per step.
 
     Attributes:
         action_values: `[S, A]`.
@@ -54,7 +54,7 @@ class Optimum:
         self.values: NDArray[np.float64] = values
 
     def starts(self, count: int) -> list[int]:
-        """Cells where an episode may be: drawn from what can be reached, or all of it if that is less."""
+        """Return cells that an episode can reach before its end: `count` random ones, at most all."""
         seen = {int(self._env.reset(seed=seed)[0]) for seed in range(300)}
         ends, front = set(), list(seen)
         while front:
@@ -69,5 +69,5 @@ class Optimum:
         return [int(cell) for cell in cells[:count]]
 
     def regret(self, cell: int, action: Any) -> float:
-        """What an action loses."""
+        """Return the optimal value of a cell minus that of an action."""
         return float(self.values[cell] - self.action_values[cell, int(action)])

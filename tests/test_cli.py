@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +19,21 @@ import pytest
 import planvec
 from planvec.backends.processes import external_process
 from planvec.cli import main
-from planvec.planners.episode import EpisodeRecorder
-from planvec.planners.swarm.swarm import Swarm
+from planvec.cli.planner_options import add_planner
+from planvec.planners import (
+    HELP,
+    PLANNERS,
+    EpisodeRecorder,
+    Plan,
+    Planner,
+    PlannerEntry,
+    Search,
+    StepRequest,
+    Swarm,
+    option,
+)
 
-QUICK = ["--num-walkers", "8", "--horizon", "5", "--max-steps", "6", "--seed", "3"]
+QUICK = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--seed", "3"]
 
 
 def run(out: Path, *arguments: str, env_id: str = "CartPole-v1", num_workers: int = 0) -> int:
@@ -35,7 +50,7 @@ def test_a_run_is_summarised_and_written(tmp_path: Path, capsys: pytest.CaptureF
     assert run(tmp_path / "out", "--no-progress") == 0
     said = capsys.readouterr()
     assert said.err == ""
-    for text in ("CartPole-v1", "swarm (num_walkers=8, horizon=5", "6.00", "stopped at --max-steps"):
+    for text in ("CartPole-v1", "swarm (num_walkers=8, num_iterations=5", "6.00", "stopped at --max-steps"):
         assert text in said.out
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["return"], summary["num_steps"], summary["seed"]) == (6.0, 6, 3)
@@ -79,7 +94,7 @@ def test_replaced_workers_are_mentioned(
     monkeypatch.setattr(EpisodeRecorder, "begin", begin_and_kill)
     assert run(tmp_path, num_workers=1) == 0
     said = capsys.readouterr()
-    assert "workers:     1; 1 replaced on the way, which changes no result" in said.out
+    assert "workers:     1; 1 replaced, which changes no result" in said.out
     assert "was killed by SIGKILL" in said.err
     assert json.loads((tmp_path / "summary.json").read_text())["workers_replaced"] == 1
 
@@ -99,8 +114,8 @@ def test_gymnasium_replays_the_trajectory(tmp_path: Path) -> None:
     saved = arrays(tmp_path / "trajectory.npz")
     env = gymnasium.make("Pendulum-v1")
     observation, _ = env.reset(seed=int(saved["seed"]))
-    found = [observation, *(env.step(action)[0] for action in saved["actions"])]
-    assert np.array_equal(saved["observations"], found)
+    observations = [observation, *(env.step(action)[0] for action in saved["actions"])]
+    assert np.array_equal(saved["observations"], observations)
     env.close()
 
 
@@ -113,7 +128,7 @@ def test_the_default_directory_names_environment_planner_and_seed(
 
 
 def test_a_seed_is_drawn_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--num-walkers", "4", "--horizon", "2", "--max-steps", "1", "--num-workers", "0"]
+    arguments = ["--num-walkers", "4", "--num-iterations", "2", "--max-steps", "1", "--num-workers", "0"]
     assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
     seed = json.loads((tmp_path / "summary.json").read_text())["seed"]
     assert f"seed:        {seed}\n" in capsys.readouterr().out
@@ -194,9 +209,9 @@ def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> No
 
 # -- every planner ----------------------------------------------------------------------------------
 
-PLANNERS = {
-    "swarm": ["--num-walkers", "8", "--horizon", "4", "--dt", "1,3"],
-    "swarm-wave": ["--num-walkers", "8", "--horizon", "4"],
+OPTIONS = {
+    "swarm": ["--num-walkers", "8", "--num-iterations", "4", "--dt", "1,3"],
+    "swarm-wave": ["--num-walkers", "8", "--num-iterations", "4"],
     "mcts": ["--num-simulations", "20", "--value-scale", "3.5", "--widening", "2,0.5"],
     "random-shooting": ["--num-trajectories", "8", "--horizon", "5"],
     "cem": ["--num-trajectories", "8", "--num-elites", "3", "--max-env-steps", "100"],
@@ -210,13 +225,14 @@ def test_every_planner_is_on_the_command_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--num-workers", "0", "--max-steps", "2", "--seed", "1", "--out", str(tmp_path)]
-    assert main(["plan", "Pendulum-v1", "--planner", name, *PLANNERS[name], *common]) == 0
+    options = OPTIONS.get(name, ["--max-env-steps", "100"])
+    assert main(["plan", "Pendulum-v1", "--planner", name, *options, *common]) == 0
     said = capsys.readouterr()
-    option, value = PLANNERS[name][0].strip("-").replace("-", "_"), PLANNERS[name][1]
+    field, value = options[0].strip("-").replace("-", "_"), options[1]
     line = next(line for line in said.out.splitlines() if line.startswith("planner:"))
     assert f" {name} (" in line
-    assert f"{option}={value}" in line
-    assert json.loads((tmp_path / "summary.json").read_text())["planner_options"][option] == int(value)
+    assert f"{field}={value}" in line
+    assert json.loads((tmp_path / "summary.json").read_text())["planner_options"][field] == int(value)
 
 
 def test_the_help_lists_the_options_of_every_planner(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,9 +241,79 @@ def test_the_help_lists_the_options_of_every_planner(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     for name in PLANNERS:
         assert f"--planner {name}:" in said
-    for option in ("--num-simulations", "--num-walkers", "--temperature", "--num-elites", "--noise-beta"):
-        assert option in said
-    assert "As of" not in said
+    for flag in ("--num-simulations", "--num-walkers", "--temperature", "--num-elites", "--noise-beta"):
+        assert flag in said
+
+
+class ConstantSearch(Search):
+    def __init__(self, env: Any, state: Any, action: int) -> None:
+        self.request = StepRequest(np.array([action], env.action_space.dtype), state)
+
+    def simulate(self) -> Any:
+        self.out = yield self.request
+        self.num_simulations, self.stop_reason = 1, "num_simulations"
+
+    def plan(self) -> Plan:
+        return Plan(action=self.request.actions[0], value=float(self.out.rewards[0]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Planner):
+    """Takes the same action at every state.
+
+    Args:
+        constant: The action.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
+    """
+
+    constant: int = option(1, "the action to take")
+
+    def begin(self, env: Any, state: Any, *_: Any, **__: Any) -> Search:
+        return ConstantSearch(env, state, self.constant)
+
+
+def test_a_planner_is_added_by_one_entry_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PLANNERS, "constant", PlannerEntry(__name__, "Constant"))
+    arguments = ["--planner", "constant", "--constant", "0", "--num-workers", "0", "--max-steps", "4"]
+    assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
+    assert arrays(tmp_path / "trajectory.npz")["actions"].tolist() == [0, 0, 0, 0]
+    assert "constant (constant=0)" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    assert "the action to take (default: 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_every_option_has_a_help_text(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_planner(parser, name)
+    actions = [action for action in parser._actions if action.dest not in ("help", "planner")]
+    planner_class = PLANNERS[name].load()
+    offered = {field.name for field in dataclasses.fields(planner_class) if HELP in field.metadata}
+    assert {action.dest for action in actions} == offered >= {"max_env_steps", "max_seconds"}
+    for action in actions:
+        assert len((action.help or "").partition(" (default:")[0]) > 8, action.dest
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_the_docstring_of_a_planner_names_every_field(name: str) -> None:
+    planner_class = PLANNERS[name].load()
+    arguments = (inspect.getdoc(planner_class) or "").partition("\nArgs:\n")[2].partition("\nRaises:")[0]
+    names = ", ".join(re.findall(r"^    (\w+(?:, \w+)*): ", arguments, re.MULTILINE)).split(", ")
+    assert sorted(names) == sorted(field.name for field in dataclasses.fields(planner_class))
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_only_functions_are_not_options(name: str) -> None:
+    for field in dataclasses.fields(PLANNERS[name].load()):
+        assert HELP in field.metadata or "Function" in str(field.type), field.name
+
+
+def test_the_planner_says_which_infos_it_reads() -> None:
+    assert planvec.Swarm().info_keys == planvec.MCTS().info_keys == ()
+    assert planvec.MCTS(legal_actions="action_mask").info_keys == ("action_mask",)
 
 
 def test_options_of_another_planner_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

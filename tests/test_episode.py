@@ -1,4 +1,4 @@
-"""Episodes: played by planning anew at every step, and replayed by Gymnasium itself."""
+"""Episodes: played with a new plan at every step, and replayed by Gymnasium itself."""
 
 from __future__ import annotations
 
@@ -11,36 +11,17 @@ import pytest
 from environments import Plane, Warehouse
 
 import planvec
-from planvec.planners.episode import EpisodeRecorder
-from planvec.planners.plan import Plan
-from planvec.planners.trajectory import save_trajectory, trajectory_arrays
+from planvec.planners import EpisodeRecorder, Plan, save_trajectory, trajectory_arrays
 
-QUICK = planvec.Swarm(num_walkers=16, horizon=12, dt=(1, 3))
+QUICK = planvec.Swarm(num_walkers=16, num_iterations=12, dt=(1, 3))
 
 
 class Sampled:
-    """A planner that takes any action: for spaces that the swarm does not know."""
+    """A planner that takes a random action, for spaces that the swarm does not support."""
 
     def plan(self, env: Any, state: Any = None, *, seed: int, **_: Any) -> Plan:
         env.action_space.seed(seed % 2**32)
-        nothing = np.zeros(0, np.int64)
-        return Plan(
-            action=env.action_space.sample(),
-            value=0.0,
-            root_actions=nothing,
-            visit_counts=nothing,
-            action_values=nothing * 1.0,
-            standard_errors=nothing * 1.0,
-            best_actions=nothing,
-            best_num_steps=nothing,
-            best_return=0.0,
-            depth_histogram=nothing,
-            num_simulations=1,
-            num_env_steps=7,
-            elapsed=0.0,
-            stop_reason="horizon",
-            search=None,
-        )
+        return Plan(action=env.action_space.sample(), value=0.0, num_simulations=1, num_env_steps=7)
 
 
 def play(env_id: str, planner: planvec.Planner = QUICK, **kwargs: Any) -> planvec.Episode:

@@ -1,4 +1,4 @@
-"""Tree search: node by node as the papers have it, and the same with any number in flight and of workers."""
+"""Tree search: equal to a naive search node by node, and for any number of workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from naive_search import NaiveSearch
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts import backup, kernels
+from planvec.planners.mcts import backup, expansion, selection
 from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.mcts.warm_up import warm_up
@@ -34,7 +34,7 @@ def plan(planner: planvec.Planner, env_id: str, seed: int = 0, **kwargs: Any) ->
         return planner.plan(env, env.reset(seed=1).state, seed=seed)
 
 
-# -- against a search that was written down plainly ------------------------------------------------
+# -- against a naive search --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value_scale", ["node", "tree", 2.0])
@@ -57,8 +57,8 @@ def test_one_simulation_at_a_time_equals_the_naive_search_node_by_node(
         naive = NaiveSearch(config, env, state, seed=3)
         for _ in range(150):
             naive.simulate()
-        found = config.plan(env, state, seed=3)
-    tree = found.search
+        decision = config.plan(env, state, seed=3)
+    tree = decision.search_data
     assert tree.num_nodes == len(naive.nodes)
     for node in naive.nodes:
         assert tree.arrays.edge_visits[node.number].tolist() == node.visits
@@ -67,8 +67,8 @@ def test_one_simulation_at_a_time_equals_the_naive_search_node_by_node(
         assert tree.arrays.ended[node.number] == node.ended
         assert tree.arrays.values[node.number] == node.value
         for action, outcomes in enumerate(node.outcomes):
-            held = [tree.arrays.outcome_nodes[index] for index in tree.outcomes(node.number, action)]
-            assert held == [outcome.node.number for outcome in reversed(outcomes)]
+            children = [tree.arrays.outcome_nodes[index] for index in tree.outcomes(node.number, action)]
+            assert children == [outcome.node.number for outcome in reversed(outcomes)]
     assert (tree.arrays.bounds == [naive.lowest, naive.highest]).all()
 
 
@@ -100,18 +100,20 @@ def test_nothing_is_lost_in_a_tree(config: MCTS, env_id: str) -> None:
     if env_id == "Pendulum-v1" and config.rollout_policy is not None:
         config = dataclasses.replace(config, rollout_policy=lambda seen: np.zeros((len(seen), 1), np.float32))
     with planvec.PlanEnv(env_id) as env:
-        found = config.plan(env, env.reset(seed=0).state, seed=1)
-        assert env.action_space.contains(found.action)
-    tree = found.search
+        decision = config.plan(env, env.reset(seed=0).state, seed=1)
+        assert env.action_space.contains(decision.action)
+    tree = decision.search_data
     arrays, count = tree.arrays, tree.num_nodes
     assert not arrays.unobserved[:count].any()
     assert not arrays.edge_unobserved[:count].any()
-    assert arrays.visits[0] == found.visit_counts.sum() == found.num_simulations == config.num_simulations
+    assert (
+        arrays.visits[0] == decision.visit_counts.sum() == decision.num_simulations == config.num_simulations
+    )
     assert (arrays.edge_visits[:count].sum(axis=1) == arrays.visits[:count]).all()
-    assert found.depth_histogram.sum() == found.num_simulations
-    assert found.stop_reason == "num_simulations"
-    assert np.isfinite(found.value)
-    assert len(found.best_actions) == len(found.best_num_steps) >= 1
+    assert decision.depth_histogram.sum() == decision.num_simulations
+    assert decision.stop_reason == "num_simulations"
+    assert np.isfinite(decision.value)
+    assert len(decision.best_actions) == len(decision.best_num_steps) >= 1
 
 
 @pytest.mark.parametrize("env_id", ENVS)
@@ -128,21 +130,21 @@ def test_several_roots_give_the_plans_that_each_gives_alone(config: MCTS, env_id
 
 def test_a_plan_does_not_depend_on_the_number_of_workers() -> None:
     for env_id in ("FrozenLake-v1", "Pendulum-v1"):
-        found = {}
+        plans_of = {}
         for num_workers in (0, 2):
             with planvec.make(env_id, num_workers=num_workers) as env:
                 state = env.reset(seed=0).state
                 for name, config in CONFIGS.items():
                     if config.rollout_policy is None:
-                        found.setdefault(name, []).append(config.plan(env, state, seed=2))
-        assert all(same_plans(plans[0], plan) for plans in found.values() for plan in plans[1:])
+                        plans_of.setdefault(name, []).append(config.plan(env, state, seed=2))
+        assert all(same_plans(plans[0], plan) for plans in plans_of.values() for plan in plans[1:])
 
 
 # -- chance ----------------------------------------------------------------------------------------
 
 
 class Coin(gymnasium.Env[Any, Any]):
-    """Bet on the coin that is tossed next: worth 0 on average, 1 to who knows the generator; or take 0.5."""
+    """Bet on the next toss of a coin: worth 0, with knowledge of the generator 1; or take 0.5."""
 
     observation_space = spaces.Discrete(3)
     action_space = spaces.Discrete(3)
@@ -166,9 +168,9 @@ def test_chance_is_not_foreseen_unless_asked_for(chance: Any) -> None:
     with planvec.PlanEnv(Coin) as env:
         for seed in range(20):
             state = env.reset(seed=seed).state
-            found = fair.plan(env, state, seed=seed)
-            assert found.action == 2
-            assert found.value == pytest.approx(0.5)
+            decision = fair.plan(env, state, seed=seed)
+            assert decision.action == 2
+            assert decision.value == pytest.approx(0.5)
             foreseen = cheat.plan(env, state, seed=seed)
             won.append(float(env.step_batch([foreseen.action], np.array([state])).rewards[0]))
     assert won == [1.0] * 20
@@ -176,12 +178,12 @@ def test_chance_is_not_foreseen_unless_asked_for(chance: Any) -> None:
 
 def test_outcomes_of_an_action_are_nodes_of_their_own_and_counted() -> None:
     config = MCTS(num_simulations=300, outcome_widening=(1.0, 1.0), rollout_horizon=0)
-    tree = plan(config, "FrozenLake-v1").search
+    tree = plan(config, "FrozenLake-v1").search_data
     for action in range(4):
-        found = tree.outcomes(0, action)
-        cells = tree.states["cell"][tree.arrays.outcome_nodes[found]].tolist()
+        outcomes = tree.outcomes(0, action)
+        cells = tree.states["cell"][tree.arrays.outcome_nodes[outcomes]].tolist()
         assert len(set(cells)) == len(cells) <= 3
-        assert tree.arrays.outcome_counts[found].sum() == tree.arrays.edge_samples[0, action]
+        assert tree.arrays.outcome_counts[outcomes].sum() == tree.arrays.edge_samples[0, action]
 
 
 class Chain(gymnasium.Env[Any, Any]):
@@ -206,16 +208,16 @@ def test_outcomes_are_found_again_in_states_of_variable_size() -> None:
     with planvec.PlanEnv(Chain, codec="copied") as env:
         state = env.reset(seed=0).state
         assert state.without_generator != bytes(state)
-        found = MCTS(num_simulations=2000, rollout_horizon=0, exploration=2.0).plan(env, state, seed=0)
-        assert found.action == 1
-        assert found.search.num_nodes <= 13
+        decision = MCTS(num_simulations=2000, rollout_horizon=0, exploration=2.0).plan(env, state, seed=0)
+        assert decision.action == 1
+        assert decision.search_data.num_nodes <= 13
         after = env.step_batch([1], np.array([state])).new_states
-        assert found.search.advance(1, after) is not None
+        assert decision.search_data.advance(1, after) is not None
 
 
 def test_priors_of_an_open_loop_are_those_that_were_asked_for() -> None:
     config = MCTS(num_simulations=400, chance="open_loop", selection="puct", rollout_horizon=0)
-    tree = plan(config, "FrozenLake-v1").search
+    tree = plan(config, "FrozenLake-v1").search_data
     assert (tree.arrays.priors[: tree.num_nodes] == 0.25).all()
 
 
@@ -231,13 +233,13 @@ def test_rollouts_under_way_are_not_taken_for_worthless(max_depth: int, options:
 
 def test_a_best_action_sequence_does_not_go_round_in_circles() -> None:
     config = MCTS(num_simulations=500, transpositions=lambda states: states["cell"], rollout_horizon=0)
-    found = plan(config, "FrozenLake-v1")
-    assert len(found.best_actions) < 16
+    decision = plan(config, "FrozenLake-v1")
+    assert len(decision.best_actions) < 16
 
 
 def test_equal_states_share_a_node() -> None:
     config = MCTS(num_simulations=2000, transpositions=lambda states: states["cell"], rollout_horizon=0)
-    tree = plan(config, "FrozenLake-v1", **LAKE).search
+    tree = plan(config, "FrozenLake-v1", **LAKE).search_data
     cells = tree.states["cell"][: tree.num_nodes]
     assert len(set(cells.tolist())) == len(cells) <= 16
 
@@ -251,11 +253,11 @@ def test_a_tree_goes_on_with_the_action_that_was_taken() -> None:
         state = env.reset(seed=0).state
         first = config.plan(env, state, seed=0)
         out = env.step_batch([first.action], np.array([state]))
-        child = first.search.outcomes(0, int(first.action))[0]
-        node = int(first.search.arrays.outcome_nodes[child])
-        part = first.search.advance(first.action, out.new_states[0])
-        assert part.arrays.visits[0] == first.search.arrays.visits[node]
-        assert part.arrays.edge_values[0].tolist() == first.search.arrays.edge_values[node].tolist()
+        child = first.search_data.outcomes(0, int(first.action))[0]
+        node = int(first.search_data.arrays.outcome_nodes[child])
+        part = first.search_data.advance(first.action, out.new_states[0])
+        assert part.arrays.visits[0] == first.search_data.arrays.visits[node]
+        assert part.arrays.edge_values[0].tolist() == first.search_data.arrays.edge_values[node].tolist()
         assert part.states[0] == out.new_states[0]
         second = config.plan(env, out.new_states, seed=1, previous=first)
         assert second.visit_counts.sum() == second.num_simulations + part.arrays.visits[0]
@@ -290,7 +292,7 @@ def test_a_tree_of_another_kind_is_refused_by_resume_and_left_by_plan() -> None:
         ):
             config = MCTS(num_simulations=20, rollout_horizon=0, **options)
             with pytest.raises(planvec.InvalidBatchError, match=message):
-                config.resume(env, first.search)
+                config.resume(env, first.search_data)
             assert config.plan(env, state, seed=1, previous=first).visit_counts.sum() == 20
 
 
@@ -300,7 +302,7 @@ def test_an_open_loop_goes_on_with_its_tree() -> None:
         state = env.reset(seed=0).state
         first = config.plan(env, state, seed=0)
         after = env.step_batch([first.action], np.array([state])).new_states
-        tree = config.plan(env, after, seed=1, previous=first).search
+        tree = config.plan(env, after, seed=1, previous=first).search_data
     assert all(len(tree.outcomes(0, action)) == 1 for action in range(4))
 
 
@@ -309,7 +311,7 @@ def test_an_open_loop_goes_on_with_its_tree() -> None:
 def test_a_saved_search_goes_on_as_if_it_had_not_been_saved(name: str, env_id: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     with planvec.PlanEnv(env_id) as env:
-        tree = config.plan(env, env.reset(seed=0).state, seed=0).search
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
         tree.save(tmp_path / "tree.npz")
         loaded = Tree.load(tmp_path / "tree.npz")
         assert loaded.num_nodes == tree.num_nodes
@@ -319,7 +321,7 @@ def test_a_saved_search_goes_on_as_if_it_had_not_been_saved(name: str, env_id: s
 def test_a_tree_that_was_advanced_is_whole() -> None:
     config = MCTS(num_simulations=300, outcome_widening=(2.0, 0.5), rollout_horizon=4)
     with planvec.PlanEnv("FrozenLake-v1") as env:
-        tree = config.plan(env, env.reset(seed=0).state, seed=0).search
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
         for action in range(4):
             part = tree.advance(action)
             count = part.num_nodes
@@ -340,9 +342,9 @@ def test_illegal_actions_are_never_taken() -> None:
     def not_left(observations: Any) -> Any:
         return np.tile([False, True, True, True], (len(observations), 1))
 
-    for selection in ("uct", "puct"):
-        config = MCTS(num_simulations=200, legal_actions=not_left, selection=selection, rollout_horizon=0)
-        tree = plan(config, "FrozenLake-v1").search
+    for name in ("uct", "puct"):
+        config = MCTS(num_simulations=200, legal_actions=not_left, selection=name, rollout_horizon=0)
+        tree = plan(config, "FrozenLake-v1").search_data
         assert not tree.arrays.edge_visits[: tree.num_nodes, 0].any()
 
 
@@ -350,7 +352,7 @@ def test_legal_actions_are_read_from_the_info() -> None:
     config = MCTS(num_simulations=300, legal_actions="action_mask", rollout_horizon=0)
     with planvec.PlanEnv("Taxi-v4") as env:
         start = env.reset(seed=0)
-        tree = config.plan(env, start.state, seed=0, info=start.info).search
+        tree = config.plan(env, start.state, seed=0, info=start.info).search_data
         assert (tree.arrays.edge_visits[0][start.info["action_mask"] == 0] == 0).all()
         for node in np.flatnonzero(tree.arrays.visits[: tree.num_nodes] > 6)[1:]:
             parent, action = tree.arrays.parents[node], tree.arrays.parent_actions[node]
@@ -380,18 +382,18 @@ def test_a_root_that_was_a_node_before_gets_its_own_noise() -> None:
         first = config.plan(env, state, seed=0)
         after = env.step_batch([first.action], np.array([state])).new_states
         second = config.plan(env, after, seed=1, previous=first)
-    for found in (first, second):
-        priors = found.search.arrays.priors[: found.search.num_nodes]
+    for decision in (first, second):
+        priors = decision.search_data.arrays.priors[: decision.search_data.num_nodes]
         assert priors[0].sum() == pytest.approx(1)
         assert len(set(priors[0])) == 4
-        assert (priors[1:][~found.search.arrays.ended[1 : len(priors)]] == 0.25).all()
+        assert (priors[1:][~decision.search_data.arrays.ended[1 : len(priors)]] == 0.25).all()
 
 
 def test_a_search_that_goes_on_adds_no_noise() -> None:
     config = MCTS(num_simulations=50, selection="puct", root_noise=(0.3, 0.5), rollout_horizon=0)
     with planvec.PlanEnv("FrozenLake-v1") as env:
-        tree = config.plan(env, env.reset(seed=0).state, seed=0).search
-        again = config.resume(env, tree, seed=1).search
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
+        again = config.resume(env, tree, seed=1).search_data
     assert (again.arrays.priors[0] == tree.arrays.priors[0]).all()
 
 
@@ -407,8 +409,8 @@ def test_widening_counts_legal_actions_only() -> None:
 
 def test_widening_limits_the_actions_that_are_tried() -> None:
     config = MCTS(num_simulations=100, widening=(1.0, 0.5), rollout_horizon=4)
-    found = plan(config, "Pendulum-v1")
-    assert len(found.root_actions) == 10
+    decision = plan(config, "Pendulum-v1")
+    assert len(decision.root_actions) == 10
     assert len(plan(dataclasses.replace(config, max_actions=3), "Pendulum-v1").root_actions) == 3
     assert (plan(dataclasses.replace(config, widening=(2.0, 0.0)), "Acrobot-v1").visit_counts > 0).sum() == 2
 
@@ -422,10 +424,10 @@ def test_widening_limits_the_actions_that_are_tried() -> None:
     ],
 )
 def test_a_search_ends_when_a_budget_is_spent(options: dict[str, Any], reason: str) -> None:
-    found = plan(MCTS(rollout_horizon=0, **options), "CartPole-v1")
-    assert found.stop_reason == reason
+    decision = plan(MCTS(rollout_horizon=0, **options), "CartPole-v1")
+    assert decision.stop_reason == reason
     if reason == "max_env_steps":
-        assert 100 <= found.num_env_steps < 100 + 16
+        assert 100 <= decision.num_env_steps < 100 + 16
 
 
 def test_a_search_of_a_tree_that_has_an_end_ends() -> None:
@@ -435,9 +437,9 @@ def test_a_search_of_a_tree_that_has_an_end_ends() -> None:
         transpositions=lambda states: states["cell"],
         rollout_horizon=0,
     )
-    found = plan(config, "FrozenLake-v1", **LAKE)
-    assert found.stop_reason == "exhausted"
-    assert found.num_env_steps < 100
+    decision = plan(config, "FrozenLake-v1", **LAKE)
+    assert decision.stop_reason == "exhausted"
+    assert decision.num_env_steps < 100
 
 
 def test_a_search_that_needs_no_steps_ends_in_time() -> None:
@@ -484,13 +486,13 @@ def test_a_reward_that_is_no_number_is_refused() -> None:
 
 def test_standard_errors_are_those_of_the_returns() -> None:
     config = MCTS(num_simulations=400, rollout_horizon=20, max_depth=1, batch_size=1)
-    found = plan(config, "CartPole-v1")
+    decision = plan(config, "CartPole-v1")
     with planvec.PlanEnv("CartPole-v1") as env:
         out = env.step_batch([0, 1], np.repeat(env.reset(seed=1).state, 2))
         for action in (0, 1):
-            returns = env.rollout_batch(np.repeat(out.new_states[[action]], 2000), 20, action_seed=1).returns
-            expected = returns.std() / np.sqrt(found.visit_counts[action])
-            assert found.standard_errors[action] == pytest.approx(expected, rel=0.3)
+            returns = env.rollout_batch(np.repeat(out.new_states[[action]], 2000), 20, seed=1).returns
+            expected = returns.std() / np.sqrt(decision.visit_counts[action])
+            assert decision.standard_errors[action] == pytest.approx(expected, rel=0.3)
 
 
 def test_the_callback_stops_a_search() -> None:
@@ -501,10 +503,10 @@ def test_the_callback_stops_a_search() -> None:
         return num_simulations >= 64
 
     with planvec.PlanEnv("CartPole-v1") as env:
-        found = MCTS(rollout_horizon=0).plan(env, env.reset(seed=0).state, callback=stop)
-    assert found.stop_reason == "callback"
-    assert 64 <= found.num_simulations < 64 + 16
-    assert seen[-1] == (found.num_simulations, found.num_env_steps)
+        decision = MCTS(rollout_horizon=0).plan(env, env.reset(seed=0).state, callback=stop)
+    assert decision.stop_reason == "callback"
+    assert 64 <= decision.num_simulations < 64 + 16
+    assert seen[-1] == (decision.num_simulations, decision.num_env_steps)
 
 
 def test_a_search_that_would_take_too_much_memory_is_refused_with_the_figure() -> None:
@@ -517,10 +519,10 @@ def test_a_search_that_would_take_too_much_memory_is_refused_with_the_figure() -
 
 def test_without_another_limit_memory_ends_a_search() -> None:
     config = MCTS(num_simulations=None, max_seconds=60, max_memory=120_000, rollout_horizon=0)
-    found = plan(config, "CartPole-v1")
-    assert found.stop_reason == "max_memory"
-    arrays = [array for array in found.search.arrays if array.size > 4]
-    assert sum(array.nbytes for array in arrays) + found.search.states.nbytes <= 120_000
+    decision = plan(config, "CartPole-v1")
+    assert decision.stop_reason == "max_memory"
+    arrays = [array for array in decision.search_data.arrays if array.size > 4]
+    assert sum(array.nbytes for array in arrays) + decision.search_data.states.nbytes <= 120_000
 
 
 def test_the_docstring_says_what_a_node_takes() -> None:
@@ -576,7 +578,7 @@ def test_an_ended_state_is_refused() -> None:
 
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up()
-    compiled = [kernels.select, kernels.resume, backup.plant, backup.attach, backup.back_up]
+    compiled = [selection.select, selection.resume, expansion.init, expansion.expand, backup.back_up]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")

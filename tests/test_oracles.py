@@ -1,4 +1,4 @@
-"""Tree search against value iteration: what is optimal, it finds. `benchmarks/regret.py` has the table."""
+"""Tree search against value iteration. `benchmarks/regret.py` prints the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DISCOUNTS = (0.9, 0.95, 0.99)
 
 
 def uct(discount: float, num_simulations: int, **options: Any) -> MCTS:
-    """UCT on the graph of cells, without rollouts."""
+    """Return UCT on the graph of cells, without rollouts."""
     return MCTS(
         num_simulations=num_simulations,
         discount=discount,
@@ -32,7 +32,7 @@ def uct(discount: float, num_simulations: int, **options: Any) -> MCTS:
 
 
 def regrets(name: str, planner: MCTS, num_starts: int) -> tuple[list[float], list[float]]:
-    """What the actions lose, and how far the values are off."""
+    """Return the regret of each action, and the error of each value."""
     optimum = Optimum(name, planner.discount)
     env_id, options = TABULAR[name]
     lost, off = [], []

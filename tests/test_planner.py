@@ -1,67 +1,54 @@
-"""What all planners share: the loop that serves searches, budgets, several roots, errors on the way."""
+"""The base class of all planners: the loop that runs searches, budgets, several roots, errors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import planvec
-from planvec.planners.driver import Search, Simulation, StepRequest
+from planvec.planners import PLANNERS
 
-PLANNERS: dict[str, planvec.Planner] = {
-    "MCTS": planvec.MCTS(num_simulations=40, rollout_horizon=5),
-    "Swarm": planvec.Swarm(num_walkers=8, horizon=5),
-    "SwarmWave": planvec.SwarmWave(num_walkers=8, horizon=5),
-    "RandomShooting": planvec.RandomShooting(num_trajectories=8, horizon=5),
-    "CEM": planvec.CEM(num_trajectories=8, num_elites=3, horizon=5),
-    "ICEM": planvec.ICEM(num_trajectories=8, num_elites=3, horizon=5),
-    "MPPI": planvec.MPPI(num_trajectories=8, horizon=5),
+SMALL_OPTIONS: dict[str, dict[str, Any]] = {
+    "mcts": {"num_simulations": 40, "rollout_horizon": 5},
+    "swarm": {"num_walkers": 8, "num_iterations": 5},
+    "swarm-wave": {"num_walkers": 8, "num_iterations": 5},
+    "random-shooting": {"num_trajectories": 8, "horizon": 5},
+    "cem": {"num_trajectories": 8, "num_elites": 3, "horizon": 5},
+    "icem": {"num_trajectories": 8, "num_elites": 3, "horizon": 5},
+    "mppi": {"num_trajectories": 8, "horizon": 5},
 }
+every_planner = pytest.mark.parametrize(
+    "planner",
+    [entry.load()(**SMALL_OPTIONS.get(name, {})) for name, entry in PLANNERS.items()],
+    ids=PLANNERS.keys(),
+)
 
 
-class GreedySearch(Search):
+class GreedySearch(planvec.Search):
     def __init__(self, env: Any, state: Any) -> None:
         self.actions = np.arange(env.action_space.n)
         self.state = state
 
-    def simulate(self) -> Simulation:
-        count = len(self.actions)
-        self.out = yield StepRequest(self.actions, np.repeat(self.state, count), np.ones(count, int), None)
-        self.num_simulations += count
+    def simulate(self) -> Any:
+        self.out = yield planvec.StepRequest(self.actions, np.repeat(self.state, len(self.actions)))
+        self.num_simulations += len(self.actions)
         self.stop_reason = "num_simulations"
 
-    def plan(self, elapsed: float) -> planvec.Plan:
-        rewards = self.out.rewards
-        best = int(rewards.argmax())
-        return planvec.Plan(
-            action=self.actions[best],
-            value=float(rewards[best]),
-            root_actions=self.actions,
-            visit_counts=np.ones(len(rewards), int),
-            action_values=rewards,
-            standard_errors=np.full(len(rewards), np.nan),
-            best_actions=self.actions[[best]],
-            best_num_steps=np.ones(1, int),
-            best_return=float(rewards[best]),
-            depth_histogram=np.array([0, len(rewards)]),
-            num_simulations=self.num_simulations,
-            num_env_steps=self.num_env_steps,
-            elapsed=elapsed,
-            stop_reason=str(self.stop_reason),
-            search=None,
-        )
+    def plan(self) -> planvec.Plan:
+        best = int(self.out.rewards.argmax())
+        return planvec.Plan(action=self.actions[best], value=float(self.out.rewards[best]))
 
 
-@dataclass(frozen=True)
 class Greedy(planvec.Planner):
     """Tries every action once."""
 
     def begin(
         self, env: Any, state: Any, generator: Any, *, previous: Any = None, info: Any = None
-    ) -> Search:
+    ) -> planvec.Search:
         return GreedySearch(env, state)
 
 
@@ -70,26 +57,72 @@ def test_a_planner_of_ones_own_is_a_begin_a_simulate_and_a_plan() -> None:
         plan = Greedy().plan(env, env.reset(seed=0).state)
         assert plan.action != 1  # into the cliff
         assert plan.num_env_steps == plan.num_simulations == 4
+        assert plan.stop_reason == "num_simulations"
+        assert plan.elapsed > 0
         assert planvec.run_episode(env, Greedy(), seed=0, max_steps=3).num_env_steps == 12
 
 
-@pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS.keys())
+def test_the_readme_shows_a_planner_of_ones_own_in_25_lines() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    (block,) = (
+        block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "planvec.Search" in block
+    )
+    assert len(block.splitlines()) <= 25
+    assert set(re.findall(r"planvec\.(\w+)", block)) <= set(planvec.__all__)
+
+
+def test_several_roots_of_a_planner_of_ones_own_share_a_batch() -> None:
+    with planvec.PlanEnv("CliffWalking-v1") as env:
+        states = np.repeat(env.reset(seed=0).state, 2)
+        assert [plan.num_env_steps for plan in Greedy().plan_batch(env, states)] == [4, 4]
+
+
+def test_the_optional_fields_of_a_plan_are_empty_or_unknown() -> None:
+    plan = planvec.Plan(action=1, value=2.0)
+    assert (len(plan.root_actions), len(plan.best_actions), plan.search_data) == (0, 0, None)
+    assert np.isnan(plan.best_return)
+    assert (plan.num_simulations, plan.stop_reason) == (0, None)
+
+
+def test_a_search_without_further_requests_is_exhausted() -> None:
+    class Once(GreedySearch):
+        def simulate(self) -> Any:
+            if not self.num_simulations:
+                yield from super().simulate()
+                self.stop_reason = None
+
+    class OncePlanner(Greedy):
+        def begin(self, env: Any, state: Any, *_: Any, **__: Any) -> planvec.Search:
+            return Once(env, state)
+
+    with planvec.PlanEnv("CliffWalking-v1") as env:
+        assert OncePlanner().plan(env, env.reset(seed=0).state).stop_reason == "exhausted"
+
+
+def test_a_request_takes_one_step_per_action_by_default() -> None:
+    request = planvec.StepRequest(np.zeros(2, int), np.zeros(2))
+    assert (request.dt, request.seeds) == (1, None)
+    rollout = planvec.RolloutRequest(np.zeros(2), 5)
+    assert (rollout.action_seed, rollout.discount) == (None, 1.0)
+
+
+@every_planner
 def test_every_planner_gives_the_same_plan_with_any_number_of_workers(planner: planvec.Planner) -> None:
-    found = []
+    plans = []
     for num_workers in (0, 2):
         with planvec.make("Pendulum-v1", num_workers=num_workers) as env:
             states = np.array([env.reset(seed=seed).state for seed in (0, 1)])
-            found.append(
+            plans.append(
                 [planner.plan(env, states[0], seed=7), *planner.plan_batch(env, states, seeds=[7, 8])]
             )
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*plans, strict=True):
         for name in ("action", "value", "root_actions", "visit_counts", "action_values", "best_actions"):
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
         assert (one.num_env_steps, one.best_return) == (other.num_env_steps, other.best_return)
-    assert np.array_equal(found[0][0].action_values, found[0][1].action_values, equal_nan=True)
+    assert np.array_equal(plans[0][0].action_values, plans[0][1].action_values, equal_nan=True)
 
 
-@pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS.keys())
+@every_planner
 def test_every_planner_plays_an_episode(planner: planvec.Planner) -> None:
     with planvec.PlanEnv("Pendulum-v1") as env:
         episodes = [planvec.run_episode(env, planner, seed=3, max_steps=4) for _ in range(2)]
@@ -108,10 +141,10 @@ def test_a_worker_that_dies_changes_no_plan() -> None:
             if next(kills, None) is not None:
                 env.workers[0].kill()
 
-        found = planner.plan(env, state, seed=1, callback=kill)
+        decision = planner.plan(env, state, seed=1, callback=kill)
         assert env.stats.restarts >= 1
-    assert found.visit_counts.tolist() == expected.visit_counts.tolist()
-    assert found.action_values.tolist() == expected.action_values.tolist()
+    assert decision.visit_counts.tolist() == expected.visit_counts.tolist()
+    assert decision.action_values.tolist() == expected.action_values.tolist()
 
 
 @pytest.mark.parametrize("where", ["callback", "value_fn"])
@@ -129,7 +162,7 @@ def test_after_an_error_on_the_way_the_environment_can_be_used_on(where: str) ->
         state = env.reset(seed=0).state
         with pytest.raises(KeyboardInterrupt):
             planner.plan(env, state, callback=fail if where == "callback" else None)
-        assert planvec.Swarm(num_walkers=4, horizon=3).plan(env, state).num_simulations == 12
+        assert planvec.Swarm(num_walkers=4, num_iterations=3).plan(env, state).num_simulations == 12
 
 
 def test_budgets_are_per_root() -> None:

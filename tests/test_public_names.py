@@ -61,6 +61,13 @@ def test_importing_planvec_imports_neither_gymnasium_nor_numba() -> None:
     assert not {"gymnasium", "numpy", "numba"} & loaded_after("import planvec")
 
 
+@pytest.mark.parametrize("code", ["from planvec.planners import MCTS", "import planvec; planvec.MCTS()"])
+def test_a_planner_is_made_without_numba(code: str) -> None:
+    loaded = loaded_after(code)
+    assert "planvec.planners.mcts.planner" in loaded
+    assert "numba" not in loaded
+
+
 def test_stepping_imports_no_numba_and_no_plotting() -> None:
     code = """
 import planvec

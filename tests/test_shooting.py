@@ -1,4 +1,4 @@
-"""The shooting planners: what they draw and learn, closed forms, and that they solve what they should."""
+"""The shooting planners: distributions, closed forms, and the tasks that they solve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from environments import Warehouse
 from gymnasium import spaces
 
 import planvec
-from planvec.planners.shooting.distributions import Categorical, Gaussian
+from planvec.planners.shooting.categorical import Categorical
+from planvec.planners.shooting.gaussian import Gaussian
 from planvec.planners.shooting.mppi import mppi_update, mppi_weights
 from planvec.planners.shooting.noise import colored_noise
 
@@ -28,7 +29,7 @@ every_planner = pytest.mark.parametrize("planner", EVERY, ids=lambda planner: ty
 
 
 class Spy:
-    """Notes what is rolled out."""
+    """Records the rollouts."""
 
     def __init__(self, env: planvec.PlanEnv) -> None:
         self.env = env
@@ -101,7 +102,7 @@ def test_coloured_noise_is_a_sum_of_waves(num_numbers: int) -> None:
 
 
 def gaussian(num_actions: int = 4, dt: int = 1, space: Any = BOX, std: Any = 0.5) -> Gaussian:
-    return Gaussian.first(space, num_actions, dt, std, 0.0, "std")
+    return Gaussian.initial(space, num_actions, dt, std, 0.0, "std")
 
 
 @pytest.mark.parametrize(
@@ -117,10 +118,10 @@ def gaussian(num_actions: int = 4, dt: int = 1, space: Any = BOX, std: Any = 0.5
     ids=str,
 )
 def test_what_is_drawn_and_its_centre_are_in_the_space(space: Any) -> None:
-    first = CEM.first(space)
+    first = CEM.initial_distribution(space)
     drawn = first.sample(np.random.default_rng(0), 50)
     learnt = first.refit(drawn[:5], 0.1)
-    for sequences in (drawn, learnt.sample(np.random.default_rng(1), 50), learnt.center()[None]):
+    for sequences in (drawn, learnt.sample(np.random.default_rng(1), 50), learnt.mode()[None]):
         assert sequences.dtype == space.dtype
         assert sequences.shape[1:] == (10, *space.shape)
         assert all(space.contains(action) for sequence in sequences for action in sequence)
@@ -148,7 +149,7 @@ def test_a_normal_is_refitted_to_mean_and_std() -> None:
 
 def test_categories_are_refitted_to_how_often_elites_take_them() -> None:
     space = spaces.MultiDiscrete([2, 3], start=[0, 5])
-    first = Categorical.first(space, 4, 1)
+    first = Categorical.initial(space, 4, 1)
     elites = first.sample(np.random.default_rng(0), 9)
     refitted = first.refit(elites, 0.2)
     for step in range(4):
@@ -167,14 +168,14 @@ def test_categories_are_refitted_to_how_often_elites_take_them() -> None:
 def test_the_next_decision_goes_on_one_step_later() -> None:
     first = gaussian()
     before = first.refit(first.sample(np.random.default_rng(0), 5), 0.0)
-    after = first.following(before)
+    after = first.shifted(before)
     assert np.array_equal(after.mean, before.mean[[1, 2, 3, 3]])
     assert np.array_equal(after.elites, before.elites[:, [1, 2, 3, 3]])
     assert np.array_equal(after.std, first.std)
 
-    categories = Categorical.first(spaces.Discrete(2), 3, 1)
+    categories = Categorical.initial(spaces.Discrete(2), 3, 1)
     sure = dataclasses.replace(categories, probabilities=np.array([[1.0, 0], [0, 1], [1, 0]]))
-    mixed = categories.following(sure).probabilities
+    mixed = categories.shifted(sure).probabilities
     assert mixed.tolist() == [[0.25, 0.75], [0.75, 0.25], [0.75, 0.25]]
 
 
@@ -184,7 +185,7 @@ def test_a_held_action_goes_on_until_its_time_is_over() -> None:
     before = first.refit(best, 0.0)
     steps = list(before.elites[0][before.action_index(9)])
     for passed in range(1, 8):
-        before = first.following(before)
+        before = first.shifted(before)
         then = before.elites[0][before.action_index(9)]
         assert np.array_equal(then, (steps + [steps[-1]] * passed)[passed:])
 
@@ -193,7 +194,7 @@ def test_a_held_action_goes_on_until_its_time_is_over() -> None:
 def test_a_decision_with_another_horizon_is_cut_or_held_on(num_actions: int) -> None:
     before = gaussian(num_actions=4)
     before = before.refit(before.sample(np.random.default_rng(0), 5), 0.0)
-    after = gaussian(num_actions=num_actions).following(before)
+    after = gaussian(num_actions=num_actions).shifted(before)
     assert np.array_equal(after.mean, before.mean[[1, 2, 3, 3, 3, 3][:num_actions]])
 
 
@@ -231,7 +232,7 @@ def test_mppi_weighs_infinite_returns() -> None:
 
 
 def test_a_relative_temperature_does_not_mind_the_scale_of_rewards() -> None:
-    first = MPPI.first(BOX)
+    first = MPPI.initial_distribution(BOX)
     sequences, returns = first.sample(np.random.default_rng(0), 20), np.random.default_rng(1).normal(size=20)
     means = [MPPI.learn(first, sequences, scale * returns)[0].mean for scale in (1.0, 1e6)]  # type: ignore[attr-defined]
     np.testing.assert_allclose(*means, rtol=1e-9)
@@ -246,7 +247,7 @@ GAIN, COST = np.array([2.585701, 3.443436]), 13.317224
 
 
 def riccati(horizon: int = 500) -> tuple[Any, Any]:
-    """The optimal gain with so many steps to go, and the matrix of their cost."""
+    """Return the optimal gain for so many remaining steps, and the matrix of their cost."""
     a, b, cost = Linear.A, Linear.B, np.zeros((2, 2))
     for _ in range(horizon):
         gain = b @ cost @ a / (0.1 + b @ cost @ b)
@@ -283,9 +284,9 @@ def test_the_first_action_comes_close_to_the_linear_quadratic_optimum() -> None:
             (planvec.MPPI(150, 25, num_iterations=20, std=(0.3,), noise_beta=0, temperature=0.1), 0.12),
             (planvec.CEM(120, 25, num_iterations=20, num_elites=12, initial_std=(3.0,)), 0.2),
         ):
-            found = planner.plan(env, env.reset(seed=0).state, seed=0)
-            assert found.action[0] == pytest.approx(-gain @ [1.0, 0.0], abs=tolerance)
-            assert cost[0, 0] <= -found.best_return < 1.02 * cost[0, 0]
+            decision = planner.plan(env, env.reset(seed=0).state, seed=0)
+            assert decision.action[0] == pytest.approx(-gain @ [1.0, 0.0], abs=tolerance)
+            assert cost[0, 0] <= -decision.best_return < 1.02 * cost[0, 0]
 
 
 # -- whole plans ----------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ def test_a_plan_does_not_depend_on_the_number_of_workers_nor_on_other_roots(plan
             plans.append(then)
     assert all(same_plans(one, other) for one, other in zip(*plans, strict=True))
     for one, other in zip(*plans, strict=True):
-        assert np.array_equal(one.search.elites, other.search.elites)
+        assert np.array_equal(one.search_data.elites, other.search_data.elites)
     assert not same_plans(plans[0][0], plans[0][1])
 
 
@@ -313,42 +314,42 @@ def test_a_plan_does_not_depend_on_the_number_of_workers_nor_on_other_roots(plan
 def test_the_best_sequence_has_the_return_that_it_claims(planner: Any, dt: int) -> None:
     planner = dataclasses.replace(planner, dt=dt, discount=0.9)
     with planvec.PlanEnv("Pendulum-v1") as env:
-        state, found = env.reset(seed=0).state, None
-        for decision in range(3):
-            found = planner.plan(env, state, seed=decision, previous=found)
+        state, decision = env.reset(seed=0).state, None
+        for step in range(3):
+            decision = planner.plan(env, state, seed=step, previous=decision)
             states, total, weight = np.repeat(state, 1), 0.0, 1.0
-            for action in np.repeat(found.best_actions, found.best_num_steps, axis=0):
+            for action in np.repeat(decision.best_actions, decision.best_num_steps, axis=0):
                 out = env.step_batch(action[None], states)
                 states, total, weight = out.new_states, total + weight * out.rewards[0], weight * 0.9
-            assert total == pytest.approx(found.best_return)
-            assert found.best_num_steps.sum() == planner.horizon
-            assert env.action_space.contains(found.action)
-            state = env.step_batch(found.action[None], np.repeat(state, 1)).new_states[0]
+            assert total == pytest.approx(decision.best_return)
+            assert decision.best_num_steps.sum() == planner.horizon
+            assert env.action_space.contains(decision.action)
+            state = env.step_batch(decision.action[None], np.repeat(state, 1)).new_states[0]
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_counts_add_up_to_the_trajectories(env_id: str) -> None:
     with planvec.PlanEnv(env_id) as env:
-        found = CEM.plan(env, env.reset(seed=0).state, seed=0)
-    assert found.num_simulations == 24
-    assert found.visit_counts.sum() == found.depth_histogram.sum() == 24
-    assert found.depth_histogram @ np.arange(len(found.depth_histogram)) == found.num_env_steps
-    assert np.average(found.action_values, weights=found.visit_counts) <= found.best_return
+        decision = CEM.plan(env, env.reset(seed=0).state, seed=0)
+    assert decision.num_simulations == 24
+    assert decision.visit_counts.sum() == decision.depth_histogram.sum() == 24
+    assert decision.depth_histogram @ np.arange(len(decision.depth_histogram)) == decision.num_env_steps
+    assert np.average(decision.action_values, weights=decision.visit_counts) <= decision.best_return
     assert (
-        len(found.root_actions)
-        == len(found.visit_counts)
-        == len(found.action_values)
-        == len(found.standard_errors)
+        len(decision.root_actions)
+        == len(decision.visit_counts)
+        == len(decision.action_values)
+        == len(decision.standard_errors)
     )
-    assert found.stop_reason == "num_iterations"
+    assert decision.stop_reason == "num_iterations"
 
 
 def test_a_best_sequence_that_ends_is_cut_there() -> None:
     with planvec.PlanEnv("CartPole-v1", max_episode_steps=7) as env:
-        found = dataclasses.replace(RANDOM, dt=2).plan(env, env.reset(seed=0).state, seed=0)
-    assert found.best_num_steps.tolist() == [2, 2, 2, 1]
-    assert len(found.best_actions) == 4
-    assert found.best_return == 7
+        decision = dataclasses.replace(RANDOM, dt=2).plan(env, env.reset(seed=0).state, seed=0)
+    assert decision.best_num_steps.tolist() == [2, 2, 2, 1]
+    assert len(decision.best_actions) == 4
+    assert decision.best_return == 7
 
 
 def test_chance_is_sampled_for_every_trajectory_and_only_where_there_is_any() -> None:
@@ -377,24 +378,24 @@ def test_icem_rolls_out_kept_elites_and_at_last_the_mean() -> None:
         first = ICEM.plan(env, state, seed=0)
         spy = Spy(env)
         ICEM.plan(spy, state, seed=1, previous=first)  # type: ignore[arg-type]
-        shifted = first.search.elites[0][[*range(1, 10), 9]]
+        shifted = first.search_data.elites[0][[*range(1, 10), 9]]
         assert np.array_equal(spy.calls[0]["actions"][0], shifted)
-    learnt = first.search
+    learnt = first.search_data
     for iteration, last in ((1, False), (2, True)):
         sequences = ICEM.propose(learnt, np.random.default_rng(0), iteration)
         assert np.array_equal(sequences[:1], learnt.elites[:1])
-        assert (sequences == learnt.center()).all(axis=(1, 2)).any() == last
+        assert (sequences == learnt.mode()).all(axis=(1, 2)).any() == last
 
 
 def test_what_icem_found_is_never_lost_where_nothing_is_random() -> None:
     with planvec.PlanEnv("Pendulum-v1") as env:
-        state, found, reward = env.reset(seed=0).state, None, 0.0
-        for decision in range(5):
-            before, found = found, ICEM.plan(env, state, seed=decision, previous=found)
-            out = env.step_batch(found.action[None], np.repeat(state, 1))
+        state, decision, reward = env.reset(seed=0).state, None, 0.0
+        for step in range(5):
+            before, decision = decision, ICEM.plan(env, state, seed=step, previous=decision)
+            out = env.step_batch(decision.action[None], np.repeat(state, 1))
             if before is not None:
                 # Rewards are at least -16.3: the old sequence, one step on, earns no less.
-                assert found.best_return >= before.best_return - reward - 16.3
+                assert decision.best_return >= before.best_return - reward - 16.3
             state, reward = out.new_states[0], out.rewards[0]
 
 
@@ -405,7 +406,7 @@ def test_a_decision_of_another_kind_is_not_built_on(other: str | None) -> None:
         alone = CEM.plan(env, state, seed=1)
         own = CEM.plan(env, state, seed=0)
         before = {
-            None: dataclasses.replace(own, search=None),
+            None: dataclasses.replace(own, search_data=None),
             "another planner": RANDOM.plan(env, state, seed=0),
             "another space": CEM.plan(cart, cart.reset(seed=0).state, seed=0),
             "another dt": dataclasses.replace(CEM, dt=2).plan(env, state, seed=0),
@@ -426,10 +427,10 @@ def test_a_reward_that_is_no_number_never_wins() -> None:
             planvec.CEM(40, 3, initial_std=(1.0,), execute="best"),
             planvec.MPPI(40, 3, std=(1.0,)),
         ):
-            found = planner.plan(env, state, seed=0)
-            assert np.isfinite(found.best_return)
-            assert found.action[0] <= 0
-        assert np.isfinite(found.value)
+            decision = planner.plan(env, state, seed=0)
+            assert np.isfinite(decision.best_return)
+            assert decision.action[0] <= 0
+        assert np.isfinite(decision.value)
 
 
 # -- budgets and mistakes -------------------------------------------------------------------------
@@ -438,11 +439,11 @@ def test_a_reward_that_is_no_number_never_wins() -> None:
 def test_a_budget_and_a_callback_stop_after_the_iteration() -> None:
     with planvec.PlanEnv("Pendulum-v1") as env:
         state = env.reset(seed=0).state
-        found = dataclasses.replace(ICEM, max_env_steps=120).plan(env, state, seed=0)
-        assert (found.num_simulations, found.stop_reason) == (12, "max_env_steps")
+        decision = dataclasses.replace(ICEM, max_env_steps=120).plan(env, state, seed=0)
+        assert (decision.num_simulations, decision.stop_reason) == (12, "max_env_steps")
         seen: list[tuple[int, int]] = []
-        found = CEM.plan(env, state, seed=0, callback=lambda *numbers: seen.append(numbers) or True)
-        assert (seen, found.stop_reason) == ([(12, 120)], "callback")
+        decision = CEM.plan(env, state, seed=0, callback=lambda *numbers: seen.append(numbers) or True)
+        assert (seen, decision.stop_reason) == ([(12, 120)], "callback")
 
 
 @pytest.mark.parametrize(
@@ -494,9 +495,9 @@ def test_actions_that_a_planner_cannot_draw_are_refused_with_a_way_out() -> None
         (RANDOM, spaces.Tuple((BOX, BOX)), "wrap the environment"),
     ):
         with pytest.raises(planvec.UnsupportedEnvError, match=f"^action_space: .*{message}"):
-            planner.first(space)  # type: ignore[attr-defined]
+            planner.initial_distribution(space)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"std: expected a number or shape \(2,\), got shape \(3,\)"):
-        planvec.MPPI(std=[1, 2, 3]).first(BOX)
+        planvec.MPPI(std=[1, 2, 3]).initial_distribution(BOX)
 
 
 def test_an_ended_state_is_refused() -> None:
@@ -515,8 +516,8 @@ def test_cem_finds_better_sequences_than_random_shooting_of_as_many() -> None:
         mean_return = {}
         for planner in (planvec.CEM(64, num_iterations=4), planvec.RandomShooting(256)):
             plans = planner.plan_batch(env, states, seeds=range(4))
-            assert {found.num_env_steps for found in plans} == {256 * 30}
-            mean_return[type(planner)] = np.mean([found.best_return for found in plans])
+            assert {decision.num_env_steps for decision in plans} == {256 * 30}
+            mean_return[type(planner)] = np.mean([decision.best_return for decision in plans])
     assert mean_return[planvec.CEM] > mean_return[planvec.RandomShooting] + 3
 
 
@@ -533,10 +534,10 @@ def test_discrete_actions_balance_a_pole(planner: Any) -> None:
 @pytest.mark.parametrize("planner", [RANDOM, CEM], ids=["RandomShooting", "CEM"])
 def test_actions_of_several_numbers_are_planned(planner: Any) -> None:
     with planvec.PlanEnv(Warehouse) as env:
-        found = planner.plan(env, env.reset(seed=0).state, seed=0)
-        assert env.action_space.contains(found.action)
-        assert found.root_actions.shape[1:] == (3,)
-        chosen = dataclasses.replace(planner, horizon=6).plan(env, seed=1, previous=found)
+        decision = planner.plan(env, env.reset(seed=0).state, seed=0)
+        assert env.action_space.contains(decision.action)
+        assert decision.root_actions.shape[1:] == (3,)
+        chosen = dataclasses.replace(planner, horizon=6).plan(env, seed=1, previous=decision)
     assert chosen.best_actions.shape == (6, 3)
 
 

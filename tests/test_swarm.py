@@ -1,4 +1,4 @@
-"""The swarm and the wave: their rules one by one, and that they solve what they should."""
+"""The swarm and the wave: their rules one by one, and the tasks that they solve."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gymnasium import spaces
 
 import planvec
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import mean_action, standard_errors, tally, winner
+from planvec.planners.root_actions import action_statistics, mean_action, most_visited
 from planvec.planners.swarm.cloning import clone_sources, elites, pick, relativize
+from planvec.planners.swarm.config import SwarmConfig
 from planvec.planners.swarm.distance import observation_features
 from planvec.planners.swarm.lineage import Lineage
 from planvec.planners.swarm.samplers import NormalDt, draw_dt
-from planvec.planners.swarm.swarm import SwarmPlanner
 from planvec.planners.swarm.walkers import Walkers
 from planvec.rows.random_actions import uniform_actions
 
-SMALL = planvec.Swarm(num_walkers=16, horizon=8, dt=(1, 4))
-WAVE = planvec.SwarmWave(num_walkers=16, horizon=40, dt=(1, 4))
+SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))
+WAVE = planvec.SwarmWave(num_walkers=16, num_iterations=40, dt=(1, 4))
 
 
-def plan(env_id: str, planner: SwarmPlanner = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
+def plan(env_id: str, planner: SwarmConfig = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
     with planvec.PlanEnv(env_id, **kwargs) as env:
         return planner.plan(env, env.reset(seed=0).state, seed=seed)
 
@@ -42,19 +42,19 @@ def walkers(
         states=np.arange(count) if states is None else states,
         returns=np.array(returns, float),
         num_steps=np.array(num_steps),
-        tips=np.arange(count) + 1,
+        nodes=np.arange(count) + 1,
         terminated=np.array(terminated),
         truncated=np.zeros(count, bool),
         lineage=Lineage(spaces.Discrete(3), count),
     )
 
 
-def arrays(found: Plan) -> dict[str, Any]:
-    """All that a plan says, but for the time that it took."""
-    parts = {field.name: getattr(found, field.name) for field in dataclasses.fields(Plan)}
-    swarm = parts.pop("search")
+def arrays(decision: Plan) -> dict[str, Any]:
+    """Return all parts of a plan, except for its time."""
+    parts = {field.name: getattr(decision, field.name) for field in dataclasses.fields(Plan)}
+    swarm = parts.pop("search_data")
     parts.pop("elapsed")
-    for name in ("states", "returns", "num_steps", "tips", "terminated", "truncated"):
+    for name in ("states", "returns", "num_steps", "nodes", "terminated", "truncated"):
         parts[f"walkers.{name}"] = getattr(swarm, name)
     for name in ("parents", "actions", "num_steps", "rewards"):
         parts[f"lineage.{name}"] = getattr(swarm.lineage, name)
@@ -62,7 +62,7 @@ def arrays(found: Plan) -> dict[str, Any]:
 
 
 def same(one: Plan, other: Plan, *but: str) -> bool:
-    """Whether two plans are equal bit for bit."""
+    """Return whether two plans are equal bit for bit."""
     parts, others = arrays(one), arrays(other)
     return all(
         np.asarray(part).tobytes() == np.asarray(others[name]).tobytes()
@@ -132,7 +132,7 @@ def test_cloning_takes_all_of_the_companion() -> None:
     swarm.truncated = np.array([True, False, False])
     before = dataclasses.replace(swarm)
     sources = np.array([2, 2, 0])
-    swarm.take(sources)
+    swarm.clone(sources)
     for name in {field.name for field in dataclasses.fields(Walkers)} - {"start", "lineage"}:
         assert (getattr(swarm, name) == getattr(before, name)[sources]).all()
 
@@ -193,9 +193,9 @@ def test_a_branch_is_traced_through_its_clones() -> None:
     tips = tips[[0, 1, 1]]
     tips = lineage.append(tips, np.array([20, 21, 22]), np.array([4, 0, 6]), np.zeros(3))
     tips = tips[[2, 1, 0]]
-    assert [part.tolist() for part in lineage.branch(tips[0])] == [[11, 22], [2, 6]]
-    assert [part.tolist() for part in lineage.branch(tips[1])] == [[11], [2]]
-    first, num_moves = lineage.origins(tips)
+    assert [part.tolist() for part in lineage.sequence(tips[0])] == [[11, 22], [2, 6]]
+    assert [part.tolist() for part in lineage.sequence(tips[1])] == [[11], [2]]
+    first, num_moves = lineage.first_moves(tips)
     assert (lineage.actions[first].tolist(), num_moves.tolist()) == ([11, 11, 10], [2, 1, 2])
 
 
@@ -221,10 +221,10 @@ def test_pruning_keeps_exactly_the_moves_that_lead_to_walkers(seed: int) -> None
             tips = lineage.prune(tips)
             assert len(lineage) == 1 + len({move for moves in naive for move in moves})
     for tip, moves in zip(tips, naive, strict=True):
-        branch_actions, branch_steps = lineage.branch(int(tip))
+        branch_actions, branch_steps = lineage.sequence(int(tip))
         assert branch_actions.tolist() == [list(move[2:4]) for move in moves]
         assert branch_steps.tolist() == [move[4] for move in moves]
-    first, num_moves = lineage.origins(tips)
+    first, num_moves = lineage.first_moves(tips)
     assert num_moves.tolist() == [len(moves) for moves in naive]
     assert lineage.rewards[first].tolist() == [moves[0][5] if moves else 0 for moves in naive]
 
@@ -239,7 +239,7 @@ def test_the_tree_of_a_long_wave_stays_as_small_as_its_living_branches() -> None
     assert len(lineage.parents.base) <= 4 * (5000 + 32 * 32)  # 160,001 moves were made
     tips = lineage.prune(tips)
     assert 5000 < len(lineage) < 5000 + 32 * 32
-    assert len(lineage.branch(int(tips[0]))[0]) == 5000
+    assert len(lineage.sequence(int(tips[0]))[0]) == 5000
 
 
 # -- actions --------------------------------------------------------------------------------------
@@ -262,9 +262,8 @@ def test_drawn_actions_are_in_their_space(space: Any) -> None:
     assert all(space.contains(action) for action in actions)
     if isinstance(space, spaces.Box):
         assert space.contains(mean_action(space, actions))
-    distinct, counts, means = tally(space, actions, np.arange(300.0))
-    errors = standard_errors(space, actions, np.arange(300.0))
-    for action, count, mean, error in zip(distinct, counts, means, errors, strict=True):
+    statistics = action_statistics(space, actions, np.arange(300.0))
+    for action, count, mean, error in zip(*statistics, strict=True):
         rows = [row for row in range(300) if np.array_equal(actions[row], action)]
         assert (count, mean) == (len(rows), pytest.approx(np.mean(rows)))
         expected = np.std(rows, ddof=1) / math.sqrt(count) if count > 1 else np.nan
@@ -272,9 +271,9 @@ def test_drawn_actions_are_in_their_space(space: Any) -> None:
 
 
 def test_the_most_carried_action_wins_and_ties_go_to_the_mean_return_then_the_index() -> None:
-    assert winner(np.array([1, 3, 2]), np.array([9.0, 0.0, 9.0])) == 1
-    assert winner(np.array([3, 3, 0]), np.array([1.0, 2.0, np.nan])) == 1
-    assert winner(np.array([0, 3, 3]), np.array([np.nan, 2.0, 2.0])) == 1
+    assert most_visited(np.array([1, 3, 2]), np.array([9.0, 0.0, 9.0])) == 1
+    assert most_visited(np.array([3, 3, 0]), np.array([1.0, 2.0, np.nan])) == 1
+    assert most_visited(np.array([0, 3, 3]), np.array([np.nan, 2.0, 2.0])) == 1
 
 
 def test_an_action_space_without_uniform_draws_is_refused() -> None:
@@ -327,17 +326,17 @@ def test_a_plan_does_not_depend_on_the_number_of_workers(env_id: str) -> None:
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Pendulum-v1"])
-def test_several_roots_are_planned_at_as_each_would_be(env_id: str, planner: SwarmPlanner) -> None:
+def test_several_roots_are_planned_at_as_each_would_be(env_id: str, planner: SwarmConfig) -> None:
     with planvec.PlanEnv(env_id) as env:
         states = np.repeat(env.reset(seed=0).state, 3)
         first = planner.plan_batch(env, states, seeds=[1, 2, 3])
-        states = env.step_batch(np.array([found.action for found in first]), states).new_states
+        states = env.step_batch(np.array([decision.action for decision in first]), states).new_states
         # One goes on, one begins anew, and one is at a state that its last decision does not lead to.
         previous = [first[0], None, first[1]]
         together = planner.plan_batch(env, states, seeds=[4, 5, 6], previous=previous)
-        for root, found in enumerate(together):
+        for root, decision in enumerate(together):
             alone = planner.plan(env, states[root], seed=4 + root, previous=previous[root])
-            assert same(found, alone)
+            assert same(decision, alone)
 
 
 def test_a_saved_state_of_variable_size_can_be_planned_at() -> None:
@@ -356,27 +355,27 @@ def test_the_best_branch_has_the_return_that_it_claims() -> None:
     for env_id, planner in itertools.product(("CartPole-v1", "Pendulum-v1", "Acrobot-v1"), (SMALL, WAVE)):
         with planvec.PlanEnv(env_id) as env:
             states = np.repeat(env.reset(seed=0).state, 1)
-            found = planner.plan(env, states[0], seed=0)
+            decision = planner.plan(env, states[0], seed=0)
             total = 0.0
-            for action, dt in zip(found.best_actions, found.best_num_steps, strict=True):
+            for action, dt in zip(decision.best_actions, decision.best_num_steps, strict=True):
                 out = env.step_batch(action[None], states, int(dt))
                 states, total = out.new_states, total + out.rewards[0]
-            assert total == pytest.approx(found.best_return)
+            assert total == pytest.approx(decision.best_return)
 
 
 def test_the_best_branch_does_not_get_worse_where_nothing_is_random() -> None:
     with planvec.PlanEnv("CartPole-v1") as env:
         states = np.repeat(env.reset(seed=0).state, 1)
-        long = planvec.Swarm(num_walkers=16, horizon=20, dt=4)
+        long = planvec.Swarm(num_walkers=16, num_iterations=20, dt=4)
         first = long.plan(env, states[0], seed=0)
         states = env.step_batch(first.best_actions[:1], states).new_states
-        one_walker = planvec.Swarm(num_walkers=1, horizon=20, dt=4)
+        one_walker = planvec.Swarm(num_walkers=1, num_iterations=20, dt=4)
         then = one_walker.plan(env, states[0], seed=1, previous=first)
         assert then.best_return >= first.best_return - 1
 
 
 class Spy:
-    """Notes what is asked for."""
+    """Records the requests."""
 
     def __init__(self, env: planvec.PlanEnv) -> None:
         self.env, self.dt, self.seeds = env, [], []  # type: ignore[var-annotated]
@@ -398,9 +397,9 @@ def test_actions_are_held_within_the_range_of_dt() -> None:
         evens = lambda generator, num_draws: 2 * generator.integers(1, 3, num_draws)  # noqa: E731
         for dt, expected in (((2, 5), {2, 3, 4, 5}), (3, {3}), (evens, {2, 4})):
             spy = Spy(env)
-            found = dataclasses.replace(SMALL, dt=dt).plan(spy, state, seed=0)
+            decision = dataclasses.replace(SMALL, dt=dt).plan(spy, state, seed=0)
             assert set(spy.dt) == expected
-            assert sum(spy.dt) == found.num_env_steps
+            assert sum(spy.dt) == decision.num_env_steps
         with pytest.raises(planvec.InvalidBatchError, match="Spy has no get_state"):
             SMALL.plan(spy)  # type: ignore[arg-type]
 
@@ -411,7 +410,7 @@ def test_every_step_is_seeded_unless_nothing_is_random() -> None:
             spy = Spy(env)
             SMALL.plan(spy, env.reset(seed=0).state, seed=0)
         if env_id == "Pendulum-v1":
-            assert spy.seeds == [None] * SMALL.horizon
+            assert spy.seeds == [None] * SMALL.num_iterations
         else:
             seeds = np.concatenate(spy.seeds)
             assert len(np.unique(seeds)) == len(spy.dt)
@@ -431,27 +430,30 @@ def test_a_sampler_that_gives_no_numbers_of_steps_is_refused(sampled: list[Any])
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_counts_add_up_to_the_walkers(env_id: str, planner: SwarmPlanner) -> None:
-    found = plan(env_id, planner)
-    assert found.visit_counts.sum() == found.depth_histogram.sum() == planner.num_walkers
-    assert len(found.root_actions) == len(found.action_values) == len(found.standard_errors)
-    assert (np.isnan(found.standard_errors) == (found.visit_counts < 2)).all()
-    assert found.num_simulations % planner.num_walkers == 0
-    assert found.search.lineage.num_steps.sum() <= found.num_env_steps
+def test_counts_add_up_to_the_walkers(env_id: str, planner: SwarmConfig) -> None:
+    decision = plan(env_id, planner)
+    assert decision.visit_counts.sum() == decision.depth_histogram.sum() == planner.num_walkers
+    assert len(decision.root_actions) == len(decision.action_values) == len(decision.standard_errors)
+    assert (np.isnan(decision.standard_errors) == (decision.visit_counts < 2)).all()
+    assert decision.num_simulations % planner.num_walkers == 0
+    assert decision.search_data.lineage.num_steps.sum() <= decision.num_env_steps
     if env_id == "Pendulum-v1":
-        assert (found.stop_reason, found.num_simulations) == ("horizon", 16 * planner.horizon)
-        assert len(found.depth_histogram) == planner.horizon + 1
+        assert (decision.stop_reason, decision.num_simulations) == (
+            "num_iterations",
+            16 * planner.num_iterations,
+        )
+        assert len(decision.depth_histogram) == planner.num_iterations + 1
 
 
 def test_the_value_is_that_of_the_action_or_of_all_where_it_is_their_mean() -> None:
-    found = plan("CartPole-v1")
-    assert found.value == found.action_values[found.root_actions.tolist().index(found.action)]
-    found = plan("Pendulum-v1")
-    assert found.value == pytest.approx(np.average(found.action_values, weights=found.visit_counts))
+    decision = plan("CartPole-v1")
+    assert decision.value == decision.action_values[decision.root_actions.tolist().index(decision.action)]
+    decision = plan("Pendulum-v1")
+    assert decision.value == pytest.approx(np.average(decision.action_values, weights=decision.visit_counts))
 
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
-def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmPlanner) -> None:
+def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmConfig) -> None:
     seen = []
     with planvec.PlanEnv("Pendulum-v1") as env:
 
@@ -459,23 +461,23 @@ def test_the_callback_sees_the_progress_and_stops_the_search(planner: SwarmPlann
             seen.append((num_simulations, num_env_steps))
             return num_simulations == 48
 
-        found = planner.plan(env, env.reset(seed=0).state, seed=0, callback=stop_at_three)
-    assert found.stop_reason == "callback"
-    assert seen[-1] == (found.num_simulations, found.num_env_steps)
+        decision = planner.plan(env, env.reset(seed=0).state, seed=0, callback=stop_at_three)
+    assert decision.stop_reason == "callback"
+    assert seen[-1] == (decision.num_simulations, decision.num_env_steps)
     assert [num_simulations for num_simulations, _ in seen] == [16, 32, 48]
 
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
-def test_a_spent_budget_stops_the_search(planner: SwarmPlanner) -> None:
-    found = plan("Pendulum-v1", dataclasses.replace(planner, max_env_steps=50))
-    assert (found.stop_reason, found.num_simulations) == ("max_env_steps", 32)
-    assert 50 <= found.num_env_steps < 50 + 4 * 16
-    found = plan("Pendulum-v1", dataclasses.replace(planner, max_seconds=1e-9))
-    assert (found.stop_reason, found.num_simulations) == ("max_seconds", 16)
+def test_a_spent_budget_stops_the_search(planner: SwarmConfig) -> None:
+    decision = plan("Pendulum-v1", dataclasses.replace(planner, max_env_steps=50))
+    assert (decision.stop_reason, decision.num_simulations) == ("max_env_steps", 32)
+    assert 50 <= decision.num_env_steps < 50 + 4 * 16
+    decision = plan("Pendulum-v1", dataclasses.replace(planner, max_seconds=1e-9))
+    assert (decision.stop_reason, decision.num_simulations) == ("max_seconds", 16)
 
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
-def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmPlanner) -> None:
+def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmConfig) -> None:
     with planvec.PlanEnv("CartPole-v1", max_episode_steps=3) as env:
         states = np.repeat(env.reset(seed=0).state, 2)
         with pytest.raises(planvec.InvalidBatchError, match="expected one state, got shape"):
@@ -491,7 +493,13 @@ def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmPlanne
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"num_walkers": 0}, {"num_walkers": None}, {"horizon": 0}, {"horizon": 2.5}, {"num_elites": -1}),
+        *(
+            {"num_walkers": 0},
+            {"num_walkers": None},
+            {"num_iterations": 0},
+            {"num_iterations": 2.5},
+            {"num_elites": -1},
+        ),
         *({"dt": 0}, {"dt": (3, 2)}, {"dt": (1, 2, 3)}, {"dt": 1.5}, {"dt": None}),
         *({"reward_scale": -1}, {"distance_scale": math.nan}, {"distance_scale": "2"}),
         *({"max_env_steps": 0}, {"max_seconds": 0}),
@@ -510,22 +518,22 @@ def test_a_normal_sampler_out_of_range_is_refused(wrong: dict[str, float]) -> No
 
 
 def test_a_plan_finds_the_goal_of_a_dry_lake() -> None:
-    found = plan("FrozenLake-v1", planvec.Swarm(), is_slippery=False)
-    assert (found.best_return, found.stop_reason) == (1.0, "ended")
+    decision = plan("FrozenLake-v1", planvec.Swarm(), is_slippery=False)
+    assert (decision.best_return, decision.stop_reason) == (1.0, "ended")
 
 
 def test_a_plan_finds_the_flag_of_the_mountain_car() -> None:
-    found = plan("MountainCar-v0", planvec.Swarm())
-    assert found.best_num_steps.sum() < 200
-    assert found.best_return == -found.best_num_steps.sum()
+    decision = plan("MountainCar-v0", planvec.Swarm())
+    assert decision.best_num_steps.sum() < 200
+    assert decision.best_return == -decision.best_num_steps.sum()
 
 
 def test_of_large_pictures_bytes_are_compared_that_lie_evenly() -> None:
     pictures = np.random.default_rng(0).integers(256, size=(3, 210, 160, 3)).astype(np.uint8)
     space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
-    found = observation_features(space, pictures, 3).numbers
+    numbers = observation_features(space, pictures, 3).numbers
     looked_at = np.arange(0, 100_800, 63)
-    assert np.array_equal(found, pictures.reshape(3, -1)[:, looked_at])
+    assert np.array_equal(numbers, pictures.reshape(3, -1)[:, looked_at])
     columns = looked_at % 480 // 3
     assert np.diff(np.unique(columns)).max() <= 4  # whatever moves by more is seen somewhere
     small = observation_features(spaces.Box(0, 255, (4,), np.uint8), pictures.reshape(3, -1)[:, :4], 3)
@@ -536,24 +544,24 @@ def test_of_large_pictures_bytes_are_compared_that_lie_evenly() -> None:
 
 
 def test_one_wave_finds_the_way_through_a_whole_episode() -> None:
-    found = plan("CartPole-v1", planvec.SwarmWave())
-    assert (found.best_return, found.best_num_steps.sum(), found.stop_reason) == (500, 500, "ended")
-    assert found.action == found.best_actions[0]
-    assert found.value == found.best_return
+    decision = plan("CartPole-v1", planvec.SwarmWave())
+    assert (decision.best_return, decision.best_num_steps.sum(), decision.stop_reason) == (500, 500, "ended")
+    assert decision.action == decision.best_actions[0]
+    assert decision.value == decision.best_return
 
 
 def test_a_wave_is_followed_to_its_end_where_nothing_is_random() -> None:
     with planvec.PlanEnv("MountainCar-v0") as env:
         states = np.repeat(env.reset(seed=0).state, 1)
-        found = first = WAVE.plan(env, states[0], seed=0)
+        decision = first = WAVE.plan(env, states[0], seed=0)
         for step, action in enumerate(np.repeat(first.best_actions, first.best_num_steps)):
-            assert found.action == action
-            assert found.best_return == first.best_return + step
-            assert found.best_num_steps.sum() == first.best_num_steps.sum() - step
-            assert step == 0 or (found.num_simulations, found.num_env_steps) == (0, 1)
+            assert decision.action == action
+            assert decision.best_return == first.best_return + step
+            assert decision.best_num_steps.sum() == first.best_num_steps.sum() - step
+            assert step == 0 or (decision.num_simulations, decision.num_env_steps) == (0, 1)
             states = env.step_batch([action], states).new_states
-            found = WAVE.plan(env, states[0], seed=step, previous=found)
-        assert found.num_simulations > 0  # the way is over, and another one is looked for
+            decision = WAVE.plan(env, states[0], seed=step, previous=decision)
+        assert decision.num_simulations > 0  # the way is over, and another one is looked for
 
 
 def test_a_wave_is_planned_anew_where_the_last_one_does_not_lead() -> None:
@@ -561,10 +569,10 @@ def test_a_wave_is_planned_anew_where_the_last_one_does_not_lead() -> None:
         states = np.repeat(env.reset(seed=0).state, 1)
         first = WAVE.plan(env, states[0], seed=0)
         astray = env.step_batch([1 - first.action], states).new_states
-        found = WAVE.plan(env, astray[0], seed=1, previous=first)
+        decision = WAVE.plan(env, astray[0], seed=1, previous=first)
         anew = WAVE.plan(env, astray[0], seed=1)
-    assert np.array_equal(found.best_actions, anew.best_actions)
-    assert found.num_env_steps == anew.num_env_steps + 1
+    assert np.array_equal(decision.best_actions, anew.best_actions)
+    assert decision.num_env_steps == anew.num_env_steps + 1
 
 
 def test_a_wave_is_planned_anew_at_every_step_where_chance_decides() -> None:
@@ -572,5 +580,5 @@ def test_a_wave_is_planned_anew_at_every_step_where_chance_decides() -> None:
         states = np.repeat(env.reset(seed=0).state, 1)
         first = WAVE.plan(env, states[0], seed=0)
         states = env.step_batch(first.best_actions[:1], states).new_states
-        found = WAVE.plan(env, states[0], seed=1, previous=first)
-        assert same(found, WAVE.plan(env, states[0], seed=1))
+        decision = WAVE.plan(env, states[0], seed=1, previous=first)
+        assert same(decision, WAVE.plan(env, states[0], seed=1))

@@ -21,23 +21,22 @@ from planvec.cli.planner_options import (
 
 if TYPE_CHECKING:
     from planvec.envs import BatchEnv
-    from planvec.planners.base import Planner
-    from planvec.planners.episode import Episode, EpisodeRecorder
+    from planvec.planners import Episode, EpisodeRecorder, Planner
 
 __all__ = ["add_plan"]
 
 
 def add_plan(verbs: Any, argv: Sequence[str]) -> None:
-    """Add the verb.
+    """Add the parser of `planvec plan`.
 
     Args:
         verbs: The subparsers.
-        argv: The arguments, which say whose options there are.
+        argv: The arguments, which name the planner whose options to add.
     """
     parser = verbs.add_parser(
         "plan",
         help="play one episode with a planner",
-        description="Play one episode, planning anew at every step, and write what was played.",
+        description="Play one episode, with a new plan at every step, and write the episode to files.",
     )
     add_environment(parser)
     parser.add_argument(
@@ -72,7 +71,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     import secrets
 
     from planvec.envs import make
-    from planvec.planners.episode import EpisodeRecorder
+    from planvec.planners import EpisodeRecorder
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     planner = make_planner(arguments)
@@ -82,11 +81,11 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         source,
         num_workers=arguments.num_workers,
         timeout=arguments.timeout,
-        info_keys=_info_keys(planner),
+        info_keys=planner.info_keys,
         codec=arguments.codec,
         env_kwargs=make_kwargs,
     ) as env:
-        directory.mkdir(parents=True, exist_ok=True)  # before anything is played that could be lost
+        directory.mkdir(parents=True, exist_ok=True)  # first, so that an error costs no episode
         recorder = EpisodeRecorder(env.action_space, env.observation_space)
         interrupted = False
         try:
@@ -105,15 +104,9 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     else:
         _print_summary(summary, files, given_options(arguments))
     if interrupted:
-        print("planvec: interrupted; what was played so far is written", file=sys.stderr)
+        print("planvec: interrupted; the steps so far are written", file=sys.stderr)
         return INTERRUPTED
     return 0
-
-
-def _info_keys(planner: Planner) -> tuple[str, ...]:
-    """What a planner reads in the infos."""
-    key = getattr(planner, "legal_actions", None)
-    return (key,) if isinstance(key, str) else ()
 
 
 def _play(
@@ -130,17 +123,17 @@ def _play(
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    from planvec.planners.episode import run_episode
+    from planvec.planners import run_episode
 
     limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
     total = min((limit for limit in limits if limit), default=None)
     started = time.perf_counter()
-    log = logging.getLogger("planvec")  # what becomes of workers is told above the bar, not across it
+    log = logging.getLogger("planvec")  # messages are printed above the bar, not across it
     with (
         tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar,
         logging_redirect_tqdm([log]),
     ):
-        bar.set_description("getting ready; what is compiled on first use is kept on disk")
+        bar.set_description("getting ready; kernels are compiled on first use and cached on disk")
         planner.prepare()
         bar.set_description()
 
@@ -209,7 +202,7 @@ def _summarise(
 
 def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
     """Write the files of a run and return their paths."""
-    from planvec.planners.trajectory import save_trajectory
+    from planvec.planners import save_trajectory
 
     summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
     summary_path.write_text(json.dumps(summary, indent=2) + "\n")
@@ -218,7 +211,7 @@ def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: Batc
 
 
 def _ended(episode: Episode, interrupted: bool) -> str:
-    """How the episode came to its end."""
+    """Return how the episode ended."""
     if interrupted:
         return "interrupted"
     if episode.terminated:
@@ -230,7 +223,7 @@ def _print_summary(summary: dict[str, Any], files: list[str], given: dict[str, A
     options = ", ".join(f"{name}={value}" for name, value in given.items())
     workers = str(summary["num_workers"] or "none, stepped in this process")
     if summary["workers_replaced"]:
-        workers += f"; {summary['workers_replaced']} replaced on the way, which changes no result"
+        workers += f"; {summary['workers_replaced']} replaced, which changes no result"
     lines = {
         "environment": summary["env_id"],
         "planner": f"{summary['planner']} ({options or 'with its defaults'})",

@@ -1,4 +1,4 @@
-"""The options of the planners on the command line: read off their fields and docstrings."""
+"""The options of the planners on the command line; `planvec.planners.option` declares them."""
 
 from __future__ import annotations
 
@@ -6,132 +6,130 @@ import argparse
 import ast
 import dataclasses
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["PLANNERS", "add_planner", "given_options", "make_planner", "planner_name"]
+if TYPE_CHECKING:
+    from planvec.planners import Planner
 
-PLANNERS = {
-    "swarm": "Swarm",
-    "swarm-wave": "SwarmWave",
-    "mcts": "MCTS",
-    "random-shooting": "RandomShooting",
-    "cem": "CEM",
-    "icem": "ICEM",
-    "mppi": "MPPI",
-}
-"""Name on the command line -> public name."""
+__all__ = ["add_planner", "given_options", "make_planner", "planner_name"]
+
 _DEFAULT = "swarm"
 
 
 def planner_name(argv: Sequence[str]) -> str:
-    """Which planner the arguments ask for: its options are not known before."""
-    scan = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    scan.add_argument("--planner", nargs="?", default=_DEFAULT)
-    name = scan.parse_known_args(list(argv))[0].planner
+    """Return the name of the planner that the arguments ask for; only its options are parsed."""
+    from planvec.planners import PLANNERS
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--planner", nargs="?", default=_DEFAULT)
+    name = parser.parse_known_args(list(argv))[0].planner
     return name if name in PLANNERS else _DEFAULT
 
 
 def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add `--planner`, and the options of that planner; those of the others are listed below the help."""
+    """Add `--planner` and the options of one planner; those of the others are listed below the help."""
+    from planvec.planners import PLANNERS
+
     parser.add_argument("--planner", choices=list(PLANNERS), default=_DEFAULT, help=f"default: {_DEFAULT}")
     _add_options(parser, name)
-    parser.epilog = "\n".join(_listed(other) for other in PLANNERS if other != name)
+    parser.epilog = "\n".join(_help_of(other) for other in PLANNERS if other != name)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
-def make_planner(arguments: argparse.Namespace) -> Any:
-    """The planner that was asked for.
+def make_planner(arguments: argparse.Namespace) -> Planner:
+    """Return the planner that the arguments ask for.
 
     Raises:
-        ValueError: An option out of range, by the name of its argument.
+        ValueError: An option is out of range. The message names it.
     """
     return _class_of(arguments.planner)(**given_options(arguments))
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of the planner that differ from its defaults."""
-    names = [field.name for field in dataclasses.fields(_class_of(arguments.planner))]
-    return {name: getattr(arguments, name) for name in names if getattr(arguments, name, None) is not None}
+    """Return the options of the planner that were given."""
+    names = [field.name for field in _option_fields(_class_of(arguments.planner))]
+    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
 
 
-def _class_of(name: str) -> Any:
-    import planvec
+def _class_of(name: str) -> type[Planner]:
+    from planvec.planners import PLANNERS
 
-    return getattr(planvec, PLANNERS[name])
+    return PLANNERS[name].load()
+
+
+def _option_fields(planner_class: type[Planner]) -> list[dataclasses.Field[Any]]:
+    """Return the fields that are declared as options."""
+    from planvec.planners import HELP
+
+    return [field for field in dataclasses.fields(planner_class) if HELP in field.metadata]
 
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
-    kind = _class_of(name)
-    group = parser.add_argument_group(f"--planner {name}", _summary(kind))
-    described, hints = _described_fields(kind), typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        leaves = set(_leaves(hints[field.name]))
-        if not leaves & {int, float, str, bool, tuple}:
-            continue  # a function, which a command line cannot give
-        text = f"{described[field.name]} (default: {_shown(field.default)})".replace("%", "%%")
+    from planvec.planners import HELP
+
+    planner_class = _class_of(name)
+    group = parser.add_argument_group(f"--planner {name}", _summary(planner_class))
+    hints = typing.get_type_hints(planner_class)
+    for field in _option_fields(planner_class):
+        value_types = set(_value_types(hints[field.name]))
+        text = f"{field.metadata[HELP]} (default: {_shown(field.default)})".replace("%", "%%")
         option = f"--{field.name.replace('_', '-')}"
-        if bool in leaves:
+        if bool in value_types:
             flags = argparse.BooleanOptionalAction
             group.add_argument(option, dest=field.name, action=flags, default=None, help=text)
             continue
-        metavar = "A,B" if leaves == {tuple} else "X" if float in leaves else "N" if int in leaves else "WORD"
-        group.add_argument(option, dest=field.name, type=_reader(leaves), metavar=metavar, help=text)
+        parse, metavar = _parser_of(value_types), _metavar(value_types)
+        group.add_argument(option, dest=field.name, type=parse, metavar=metavar, help=text)
 
 
-def _listed(name: str) -> str:
-    """The help of a planner that was not asked for."""
-    other = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
-    _add_options(other, name)
-    return other.format_help()
+def _help_of(name: str) -> str:
+    """Return the help of a planner's options."""
+    parser = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
+    _add_options(parser, name)
+    return parser.format_help()
 
 
-def _leaves(hint: Any) -> list[Any]:
-    """The types that a value may have; `str` for the words of a Literal."""
+def _value_types(hint: Any) -> list[Any]:
+    """Return the types that an annotation allows; `str` for the words of a Literal."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return [leaf for part in typing.get_args(hint) for leaf in _leaves(part)]
+        return [value_type for part in typing.get_args(hint) for value_type in _value_types(part)]
     if origin is typing.Literal:
         return [str]
     return [] if hint is type(None) else [origin or hint]
 
 
-def _reader(leaves: set[Any]) -> Callable[[str], Any]:
-    """An argparse type: a Python literal of one of the types, or a word."""
+def _metavar(value_types: set[Any]) -> str:
+    if value_types == {tuple}:
+        return "A,B"
+    return "X" if float in value_types else "N" if int in value_types else "WORD"
 
-    def value(text: str) -> Any:
+
+def _parser_of(value_types: set[Any]) -> Callable[[str], Any]:
+    """Return an argparse type that accepts Python literals of these types, and words where `str` is one."""
+
+    def parse(text: str) -> Any:
         try:
-            read = ast.literal_eval(text)
+            value = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            read = text
-        wanted = tuple(leaves | ({int} if float in leaves else set()))
-        if isinstance(read, bool) or not isinstance(read, wanted):
-            names = " or ".join(
-                sorted({tuple: "A,B", int: "an integer", float: "a number"}.get(k, "a word") for k in leaves)
-            )
-            raise argparse.ArgumentTypeError(f"expected {names}, got {text!r}")
-        return read
+            value = text
+        allowed = tuple(value_types | ({int} if float in value_types else set()))
+        if isinstance(value, bool) or not isinstance(value, allowed):
+            described = {tuple: "A,B", int: "an integer", float: "a number"}
+            names = sorted({described.get(value_type, "a word") for value_type in value_types})
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(names)}, got {text!r}")
+        return value
 
-    return value
+    return parse
 
 
 def _shown(default: Any) -> str:
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
 
 
-def _summary(kind: Any) -> str:
-    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split()).rstrip(".")
-
-
-def _described_fields(kind: Any) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of each argument."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        arguments = (inspect.cleandoc(each.__doc__ or "")).partition("\nArgs:\n")[2].partition("\nRaises:")[0]
-        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE):
-            if not text.startswith("As of"):  # a class that is a base
-                found[name] = " ".join(text.split()).replace("`", "").rstrip(".")
-    return found
+def _summary(planner_class: type[Planner]) -> str:
+    """Return the first paragraph of the docstring."""
+    return " ".join((inspect.getdoc(planner_class) or "").partition("\n\n")[0].split()).rstrip(".")

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.rows.states import StateFormat
+from planvec.rows import StateFormat
 
 __all__ = ["Codec", "Outcome", "Rows", "StateCodec", "WrapperCodec"]
 

@@ -25,9 +25,7 @@ from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.verify import origin_of, same
 from planvec.codecs.wrappers.codecs import TRANSPARENT
 from planvec.errors import UnsupportedEnvError
-from planvec.rows.saved_state import GENERATOR_FIELD, SavedState
-from planvec.rows.space_arrays import is_fixed
-from planvec.rows.states import StateFormat
+from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
 
 __all__ = ["StackCodec", "layers_of"]
 

@@ -1,69 +1,60 @@
-"""What all planners share. Letters: R roots."""
+"""The base class of all planners. Letters: R roots."""
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.driver import Budget, PlanCallback, Search, drive
+from planvec.planners.driver import Budget, PlanCallback, drive
+from planvec.planners.options import option
 from planvec.planners.plan import Plan
+from planvec.planners.search import Search
 from planvec.rows import BatchStepper
 
-__all__ = ["Planner", "generator_of", "one_state"]
+__all__ = ["Planner", "one_state"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planner(ABC):
-    """Chooses an action at a state. A frozen configuration: what it learns is in the `Plan`.
+    """Chooses an action at a state. It is a frozen configuration; results and statistics are in the `Plan`.
 
-    A planner of your own is a dataclass with a `begin`, and a `Search` with a `simulate` and a `plan`::
-
-        @dataclass(frozen=True)
-        class Greedy(planvec.Planner):
-            \"\"\"Tries every action once.\"\"\"
-
-            def begin(self, env, state, generator, *, previous=None, info=None):
-                return GreedySearch(env, state)
-
-        class GreedySearch(Search):
-            def simulate(self):
-                actions = np.arange(self.env.action_space.n)
-                states = np.repeat(self.state, len(actions))
-                self.out = yield StepRequest(actions, states, np.ones(len(actions), int), None)
-                self.stop_reason = "num_simulations"
-
-            def plan(self, elapsed):
-                return Plan(action=self.out.rewards.argmax(), ...)
+    A planner of your own overrides `begin`, which returns a `Search` of your own. A search has a `simulate`,
+    which requests batches of steps, and a `plan`, which returns the decision. The README has an example.
 
     Args:
-        max_env_steps: No batch begins once a root has simulated so many; None: no limit.
-        max_seconds: No batch begins once they are over; None: no limit. The one budget by which a plan
-            depends on the speed of the machine.
+        max_env_steps: Environment steps per decision. No batch begins after them; None: no limit.
+        max_seconds: Seconds per decision. No batch begins after them; None: no limit. This is the only
+            limit with which a plan depends on the speed of the machine.
     """
 
-    max_env_steps: int | None = None
-    max_seconds: float | None = None
+    max_env_steps: int | None = option(
+        None, "environment steps per decision: no batch begins after them; None: no limit"
+    )
+    max_seconds: float | None = option(
+        None, "seconds per decision: no batch begins after them; None: no limit"
+    )
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the fields.
 
         Raises:
-            ValueError: Naming the argument.
+            ValueError: A field is out of range. The message names it.
         """
-        self._at_least(1, "max_env_steps")
+        self._check_integers(1, "max_env_steps")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds: expected more than 0, or None, got {self.max_seconds!r}")
 
-    def _at_least(self, lowest: int, *names: str, optional: bool = True) -> None:
-        """Check that arguments are integers from a lowest one on."""
+    def _check_integers(self, lowest: int, *names: str, optional: bool = True) -> None:
+        """Check that fields are integers of at least `lowest`; with `optional`, None is allowed."""
         for name in names:
             value = getattr(self, name)
             if value is None and optional:
@@ -72,8 +63,8 @@ class Planner(ABC):
             if not is_integer or value < lowest:
                 raise ValueError(f"{name}: expected an integer of at least {lowest}, got {value!r}")
 
-    def _in_range(self, low: float, high: float, *names: str) -> None:
-        """Check that arguments are numbers from `low` to `high`."""
+    def _check_numbers(self, low: float, high: float, *names: str) -> None:
+        """Check that fields are numbers from `low` to `high`."""
         for name in names:
             value = getattr(self, name)
             is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
@@ -81,8 +72,13 @@ class Planner(ABC):
                 bounds = f"from {low} to {high}" if high < np.inf else f"of at least {low}"
                 raise ValueError(f"{name}: expected a number {bounds}, got {value!r}")
 
+    @property
+    def info_keys(self) -> tuple[str, ...]:
+        """Keys of the infos that the planner reads: `make(info_keys=...)` has to keep them."""
+        return ()
+
     def prepare(self) -> None:
-        """Do what takes long the first time: compile, where a planner does. `plan` does it otherwise."""
+        """Compile what the planner has to compile. Without this call, the first `plan` does it."""
         return
 
     @abstractmethod
@@ -95,13 +91,13 @@ class Planner(ABC):
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
     ) -> Search:
-        """Begin to plan at one state.
+        """Return a new search at one state. This is the method that a planner overrides.
 
         Args:
             env: The stepper.
             state: `[1]`.
-            generator: For every random choice.
-            previous: The decision one environment step ago, to build on.
+            generator: The source of every random choice.
+            previous: The decision one environment step ago, to reuse its `search_data`.
             info: The environment's info at the state, for planners that read it.
         """
 
@@ -118,16 +114,16 @@ class Planner(ABC):
         """Plan at a state.
 
         Args:
-            env: The stepper; its base state is left as it is.
+            env: The stepper; its base state does not change.
             state: One state; None takes the base state of `env`.
             seed: Fixes every random choice, for any number of workers; None takes a fresh one.
-            previous: The decision one environment step ago, to build on.
+            previous: The decision one environment step ago, whose results are reused.
             info: The environment's info at the state (of `reset` or `step`), for planners that read it.
             callback: `callback(num_simulations, num_env_steps)` after each batch; True stops.
 
         Raises:
-            InvalidBatchError: Not one state, or one whose episode has ended.
-            UnsupportedEnvError: A planner that cannot plan with these actions.
+            InvalidBatchError: `state` is not one state, or its episode has ended.
+            UnsupportedEnvError: The planner does not support the action space.
         """
         return self._plan_all(env, [one_state(env, state)], [seed], [previous], [info], callback)[0]
 
@@ -141,7 +137,7 @@ class Planner(ABC):
         infos: Sequence[dict[str, Any] | None] | None = None,
         callback: PlanCallback | None = None,
     ) -> list[Plan]:
-        """Plan at several states (roots) at once, which step as one batch; each as `plan` would.
+        """Plan at several states (roots) at once, which share their batches. Each plan equals that of `plan`.
 
         Args:
             env: The stepper.
@@ -149,24 +145,28 @@ class Planner(ABC):
             seeds: `[R]`; None takes fresh ones.
             previous: `[R]`, the decisions one environment step ago.
             infos: `[R]`, the infos at the states.
-            callback: As in `plan`, with the sums over all roots.
+            callback: `callback(num_simulations, num_env_steps)` after each batch, with the sums over all
+                roots; True stops.
 
         Returns:
-            `[R]` plans. Budgets are per root; `elapsed` is that of all.
+            `[R]` plans. Budgets are per root; `elapsed` is the time of the whole call.
 
         Raises:
-            As `plan`, and InvalidBatchError where lengths differ.
+            InvalidBatchError: The lengths of the arguments differ, or the episode of a state has ended.
+            UnsupportedEnvError: The planner does not support the action space.
         """
         states = np.atleast_1d(states)
-        each: dict[str, list[Any]] = {}
+        arguments: dict[str, list[Any]] = {}
         for name, given in (("seeds", seeds), ("previous", previous), ("infos", infos)):
-            each[name] = [None] * len(states) if given is None else list(given)
-            if len(each[name]) != len(states):
+            arguments[name] = [None] * len(states) if given is None else list(given)
+            if len(arguments[name]) != len(states):
                 raise InvalidBatchError(
-                    f"{name}: expected one per state ({len(states)}), got {len(each[name])}"
+                    f"{name}: expected one per state ({len(states)}), got {len(arguments[name])}"
                 )
         roots = [states[row : row + 1] for row in range(len(states))]
-        return self._plan_all(env, roots, each["seeds"], each["previous"], each["infos"], callback)
+        return self._plan_all(
+            env, roots, arguments["seeds"], arguments["previous"], arguments["infos"], callback
+        )
 
     def _plan_all(
         self,
@@ -180,45 +180,67 @@ class Planner(ABC):
         started = time.perf_counter()
         searches = []
         for state, seed, before, info in zip(roots, seeds, previous, infos, strict=True):
-            searches.append(self.begin(env, state, generator_of(seed), previous=before, info=info))
+            searches.append(self.begin(env, state, self._generator(seed), previous=before, info=info))
         return self._run(env, searches, started, callback)
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
     ) -> list[Plan]:
-        """Run searches until the budget is spent; `started` is `time.perf_counter()` at the beginning."""
+        """Run searches to their end and return their plans.
+
+        Args:
+            env: The stepper.
+            searches: One per root.
+            started: `time.perf_counter()` at the beginning of the call.
+            callback: As in `plan_batch`.
+        """
         drive(env, searches, Budget(self.max_env_steps, self.max_seconds), started, callback)
         elapsed = time.perf_counter() - started
-        return [search.plan(elapsed) for search in searches]
+        return [
+            dataclasses.replace(
+                search.plan(),
+                num_simulations=search.num_simulations,
+                num_env_steps=search.num_env_steps,
+                elapsed=elapsed,
+                stop_reason=search.stop_reason or "exhausted",
+            )
+            for search in searches
+        ]
+
+    @staticmethod
+    def _generator(seed: int | None) -> np.random.Generator:
+        """Return the source of every random choice of a decision; None takes a fresh seed."""
+        return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
 
 
-def generator_of(seed: int | None) -> np.random.Generator:
-    """What every random choice of a decision comes from; None takes a fresh seed."""
-    return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
+@runtime_checkable
+class _HasBaseState(Protocol):
+    """A stepper that keeps a base state; one made only to plan at given states may not."""
+
+    def get_state(self) -> Any: ...
 
 
 def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
-    """The state to plan at, as an array `[1]`.
+    """Return a state as an array `[1]`.
 
     Args:
         env: The stepper.
         state: One state; None takes the base state of `env`.
 
     Raises:
-        InvalidBatchError: Not one state; or None, and `env` has no `get_state`.
+        InvalidBatchError: `state` is not one state; or it is None, and `env` has no `get_state`.
     """
     if state is None:
-        get_state = getattr(env, "get_state", None)
-        if get_state is None:
+        if not isinstance(env, _HasBaseState):
             raise InvalidBatchError(
                 f"state: expected one state, got None, and {type(env).__name__} has no get_state(); "
                 "pass the state to plan at, such as env.reset(seed=0).state"
             )
-        state = get_state()
+        state = env.get_state()
     if not isinstance(state, (np.ndarray, np.void)):
-        held = np.empty(1, object)  # np.array(state) would look for a sequence in it
-        held[0] = state
-        return held
+        states = np.empty(1, object)  # np.array(state) would look for a sequence in it
+        states[0] = state
+        return states
     states = np.atleast_1d(state)
     if states.shape != (1,):
         raise InvalidBatchError(f"state: expected one state, got shape {states.shape}")

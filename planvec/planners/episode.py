@@ -1,4 +1,4 @@
-"""Act for one episode, planning anew at every step (receding horizon). Letters: T steps."""
+"""Act for one episode, with a new plan at every step (receding horizon). Letters: T steps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 
 from planvec.planners.base import Planner, one_state
 from planvec.planners.plan import Plan
-from planvec.rows import BatchStepper
-from planvec.rows.actions import one_action
-from planvec.rows.space_arrays import (
-    empty_rows,
-    finish_rows,
-    stack_rows,
-    take_row,
-)
+from planvec.rows import BatchStepper, empty_rows, finish_rows, one_action, stack_rows, take_row
 
 __all__ = ["Episode", "EpisodeCallback", "EpisodeRecorder", "run_episode"]
 
@@ -31,15 +24,15 @@ EpisodeCallback = Callable[[int, float, int], bool | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
-    """What was played. Replay it in Gymnasium: `env.reset(seed=seed)`, then `env.step` each action.
+    """A played episode. Replay it in Gymnasium: `env.reset(seed=seed)`, then `env.step` each action.
 
     Attributes:
-        seed: Of the reset, and of every decision.
+        seed: The seed of the reset and of every decision.
         actions: `[T, ...]`, stacked by the action space.
         rewards: `[T]` float64.
         observations: `[T + 1, ...]`, stacked by the observation space (nested for Dict and Tuple).
         terminated: Whether the environment ended the episode.
-        truncated: Whether its time limit did. With neither, `max_steps` or the callback did.
+        truncated: Whether the time limit ended it. With neither, `max_steps` or the callback ended it.
         num_env_steps: Environment steps simulated by the planner.
         elapsed: Seconds.
     """
@@ -55,17 +48,17 @@ class Episode:
 
     @property
     def num_steps(self) -> int:
-        """T."""
+        """Return T."""
         return len(self.rewards)
 
     @property
     def total_return(self) -> float:
-        """Undiscounted sum of the rewards."""
+        """Return the undiscounted sum of the rewards."""
         return float(self.rewards.sum())
 
 
 class EpisodeRecorder:
-    """Collects an episode step by step; what it holds is whole after an interrupt, too.
+    """Collects an episode step by step. It is consistent after an interrupt too.
 
     Args:
         action_space: The space of one action.
@@ -86,22 +79,27 @@ class EpisodeRecorder:
 
     @property
     def num_steps(self) -> int:
-        """Steps so far."""
+        """Return the number of steps so far."""
         return len(self._steps)
 
     def begin(self, seed: int, observation: Any) -> None:
-        """Note the start, and forget what was recorded before."""
+        """Record the start, and clear what was recorded before.
+
+        Args:
+            seed: The seed of the reset.
+            observation: The first observation.
+        """
         self._seed, self._first, self._steps = seed, observation, []
         self.terminated = self.truncated = False
         self.num_env_steps, self.total_return = 0, 0.0
         self._started = time.perf_counter()
 
     def add(self, plan: Plan, out: Any) -> None:
-        """Note one step.
+        """Record one step.
 
         Args:
             plan: The decision.
-            out: The `Transitions` of one row that it led to.
+            out: The `Transitions` of one row, those of its action.
         """
         observation = take_row(self._observation_space, out.observations, 0)
         self.num_env_steps += plan.num_env_steps
@@ -110,7 +108,7 @@ class EpisodeRecorder:
         self._steps.append((plan.action, observation, float(out.rewards[0])))
 
     def episode(self) -> Episode:
-        """The episode so far."""
+        """Return the episode so far."""
         steps = list(self._steps)
         return Episode(
             seed=self._seed,
@@ -136,23 +134,23 @@ def run_episode(
     callback: EpisodeCallback | None = None,
     recorder: EpisodeRecorder | None = None,
 ) -> Episode:
-    """Play one episode: plan, take the action once, and plan again where it led.
+    """Play one episode: plan, take one step, and plan again at the new state.
 
-    Real steps draw their chance from the generator in the state, as the environment itself would;
-    only the planner's imagined ones are reseeded.
+    Real steps draw from the generator in the state, as the environment itself would; only the steps of the
+    planner are reseeded.
 
     Args:
-        env: The stepper. It is reset.
+        env: The stepper, which is reset.
         planner: Chooses each action.
-        seed: Fixes the start (`env.reset(seed=seed)`), the chance and every decision; None draws one.
-        max_steps: Stop after so many; None goes on until the episode ends, which an environment
-            without a time limit may never do.
+        seed: Fixes the start (`env.reset(seed=seed)`), what is random, and every decision; None draws one.
+        max_steps: Largest number of steps; None goes on until the episode ends, which may never happen
+            without a time limit.
         callback: `callback(num_steps, total_return, num_env_steps)` after each step; True stops.
-        recorder: Records into this one, to read from it after an interrupt.
+        recorder: Records the steps, to read them after an interrupt; None uses a new one.
 
     Raises:
-        ValueError: `max_steps` below 1, or a seed out of range.
-        InvalidBatchError, UnsupportedEnvError, EnvError: From the planner or the environment.
+        ValueError: `max_steps` is below 1, or the seed is out of range.
+        InvalidBatchError, UnsupportedEnvError, EnvError: Errors of the planner or the environment.
     """
     if max_steps is not None and max_steps < 1:
         raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
@@ -182,7 +180,7 @@ def run_episode(
 
 
 def _stacked(space: Space[Any], elements: list[Any]) -> Any:
-    """Elements of a space as one batch."""
+    """Stack elements of a space to one batch."""
     rows = empty_rows(space, len(elements))
     stack_rows(space, elements, rows)
     return finish_rows(space, rows)

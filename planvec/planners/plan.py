@@ -1,4 +1,4 @@
-"""What one decision of a planner looks like. Letters: A root actions, L actions of a branch, D depths."""
+"""The result of one decision of a planner. Letters: A root actions, L actions of a sequence, D depths."""
 
 from __future__ import annotations
 
@@ -11,45 +11,56 @@ from numpy.typing import NDArray
 __all__ = ["Plan"]
 
 
+def _no_integers() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+def _no_numbers() -> NDArray[np.float64]:
+    return np.empty(0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """One decision.
+    """One decision. A planner has to give `action` and `value`; the other fields default to "unknown".
+
+    `Planner.plan` fills in `num_simulations`, `num_env_steps`, `elapsed` and `stop_reason` itself.
 
     Attributes:
         action: The action to take, an element of the action space.
-        value: Return expected from the state on, by what the search found; discounted if the planner
-            discounts.
-        root_actions: `[A, *action shape]`, the first actions that were weighed: all of a Discrete
-            space, else those that were tried or are still carried at the end.
-        visit_counts: `[A]` int64, how many simulations (walkers, trajectories) stand behind each.
-        action_values: `[A]` float64, their mean return; NaN where the count is 0.
-        standard_errors: `[A]` float64, of that mean; NaN where the count is below 2.
-        best_actions: `[L, *action shape]`, the best action sequence that was found. Where the environment
-            is random it is one sampled future.
-        best_num_steps: `[L]` int64, for how many environment steps each of its actions is held.
-        best_return: Sum of the rewards along it; discounted if the planner discounts.
-        depth_histogram: `[D]` int64, how many simulations ended after 0, 1, ... actions (of shooting:
+        value: Estimated return from the state on; discounted if the planner discounts.
+        root_actions: `[A, *action shape]`, the first actions that were compared: all of a Discrete space,
+            else those that were tried (a swarm: those of its walkers at the end).
+        visit_counts: `[A]` int64, number of simulations (walkers, trajectories) that began with each.
+        action_values: `[A]` float64, mean return of each; NaN where the count is 0.
+        standard_errors: `[A]` float64, standard error of that mean; NaN where the count is below 2.
+        best_actions: `[L, *action shape]`, the best action sequence. In a random environment it is that of
+            one sampled future.
+        best_num_steps: `[L]` int64, number of environment steps for which each of its actions is repeated.
+        best_return: Sum of the rewards along it; discounted if the planner discounts; NaN if unknown.
+        depth_histogram: `[D]` int64, how many simulations ended after 0, 1, ... actions (shooting:
             environment steps).
         num_simulations: Tree simulations, walker moves or trajectories.
         num_env_steps: Environment steps simulated.
-        elapsed: Seconds.
-        stop_reason: "num_simulations", "num_iterations", "horizon", "max_env_steps", "max_seconds",
-            "callback", "ended" (no simulated episode goes on), "exhausted" or "max_memory".
-        search: What is behind it: the `Tree`, the `Walkers` of the swarm, or the `Distribution`.
+        elapsed: Seconds; NaN if unknown.
+        stop_reason: "num_simulations", "num_iterations", "max_env_steps", "max_seconds", "callback",
+            "ended" (every simulated episode has ended), "exhausted" (nothing is left to simulate) or
+            "max_memory".
+        search_data: What the planner can reuse or a user can inspect: a `Tree`, the `Walkers` of a swarm, a
+            `Distribution`, or None.
     """
 
     action: Any
     value: float
-    root_actions: NDArray[Any]
-    visit_counts: NDArray[np.int64]
-    action_values: NDArray[np.float64]
-    standard_errors: NDArray[np.float64]
-    best_actions: NDArray[Any]
-    best_num_steps: NDArray[np.int64]
-    best_return: float
-    depth_histogram: NDArray[np.int64]
-    num_simulations: int
-    num_env_steps: int
-    elapsed: float
-    stop_reason: str
-    search: Any = field(repr=False)
+    root_actions: NDArray[Any] = field(default_factory=_no_numbers)
+    visit_counts: NDArray[np.int64] = field(default_factory=_no_integers)
+    action_values: NDArray[np.float64] = field(default_factory=_no_numbers)
+    standard_errors: NDArray[np.float64] = field(default_factory=_no_numbers)
+    best_actions: NDArray[Any] = field(default_factory=_no_numbers)
+    best_num_steps: NDArray[np.int64] = field(default_factory=_no_integers)
+    best_return: float = float("nan")
+    depth_histogram: NDArray[np.int64] = field(default_factory=_no_integers)
+    num_simulations: int = 0
+    num_env_steps: int = 0
+    elapsed: float = float("nan")
+    stop_reason: str | None = None
+    search_data: Any = field(default=None, repr=False)

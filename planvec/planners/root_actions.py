@@ -1,24 +1,24 @@
-"""Choose an action from those that a search began with.
+"""Statistics of the actions that simulations begin with, and the choice among them.
 
 Letters: B rows, K distinct actions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
-from planvec.rows.random_actions import is_uniform
+from planvec.rows import is_uniform
 
-__all__ = ["check_action_space", "mean_action", "standard_errors", "tally", "winner"]
+__all__ = ["ActionStatistics", "action_statistics", "check_action_space", "mean_action", "most_visited"]
 
 
 def check_action_space(space: Space[Any]) -> None:
-    """Whether actions can be drawn uniformly.
+    """Check that actions can be drawn uniformly.
 
     Raises:
         UnsupportedEnvError: Not a Discrete, MultiDiscrete or MultiBinary space, nor a bounded Box.
@@ -36,41 +36,44 @@ def check_action_space(space: Space[Any]) -> None:
     )
 
 
-def tally(
+class ActionStatistics(NamedTuple):
+    """Returns by first action.
+
+    Attributes:
+        actions: `[K, *action shape]`, the distinct actions; all of a Discrete space.
+        counts: `[K]` int64, number of rows with each.
+        means: `[K]` float64, mean return of each; NaN where the count is 0.
+        standard_errors: `[K]` float64, standard error of the mean; NaN where the count is below 2.
+    """
+
+    actions: NDArray[Any]
+    counts: NDArray[np.int64]
+    means: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
+
+
+def action_statistics(
     space: Space[Any], actions: NDArray[Any], returns: NDArray[np.float64]
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
-    """Count how many rows carry each action.
+) -> ActionStatistics:
+    """Group rows by their action.
 
     Args:
         space: The space of one action.
         actions: `[B, *action shape]`.
         returns: `[B]`.
-
-    Returns:
-        The distinct actions `[K, *action shape]` (all of a Discrete space), their counts `[K]`
-        and the mean return of each `[K]`, NaN where the count is 0.
     """
     distinct, index = _distinct(space, actions)
     counts = np.bincount(index, minlength=len(distinct)).astype(np.int64)
-    return distinct, counts, _means(index, returns, counts)
-
-
-def standard_errors(
-    space: Space[Any], actions: NDArray[Any], returns: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The standard errors `[K]` of the means of `tally`; NaN where the count is below 2."""
-    distinct, index = _distinct(space, actions)
-    counts = np.bincount(index, minlength=len(distinct))
-    squares = (returns - _means(index, returns, counts)[index]) ** 2
-    variances = _means(index, squares, counts)
+    means = _means(index, returns, counts)
+    variances = _means(index, (returns - means[index]) ** 2, counts)
     errors = np.full(len(distinct), np.nan)
     np.divide(variances, counts - 1, out=errors, where=counts > 1)
     np.sqrt(errors, out=errors)
-    return errors
+    return ActionStatistics(distinct, counts, means, errors)
 
 
 def _distinct(space: Space[Any], actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The distinct actions, and which of them each row carries."""
+    """Return the distinct actions, and for each row the index of its action among them."""
     if isinstance(space, spaces.Discrete):
         return np.arange(int(space.n), dtype=space.dtype) + space.start, actions - space.start
     distinct, index = np.unique(actions, axis=0, return_inverse=True)
@@ -86,16 +89,16 @@ def _means(
     return means
 
 
-def winner(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:
-    """The index with the highest count; of equals the highest mean return, then the lowest index."""
+def most_visited(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:
+    """Return the index of the highest count; of equal counts the highest mean, then the lowest index."""
     best = np.flatnonzero(counts == counts.max())
     return int(best[np.argmax(means[best])])
 
 
 def mean_action(space: spaces.Box, actions: NDArray[Any]) -> NDArray[Any]:
-    """The mean of actions `[B, *action shape]`, inside the box."""
+    """Return the mean of actions `[B, *action shape]`, clipped to the bounds of the Box."""
     mean = actions.mean(axis=0, dtype=np.float64)
     if space.dtype.kind != "f":
         mean = np.rint(mean)
-    inside: NDArray[Any] = np.clip(mean, space.low, space.high).astype(space.dtype)
-    return inside
+    clipped: NDArray[Any] = np.clip(mean, space.low, space.high).astype(space.dtype)
+    return clipped

@@ -10,7 +10,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.episode import Episode
-from planvec.planners.swarm.distance import space_leaves
+from planvec.planners.space_leaves import space_leaves
 
 __all__ = ["save_trajectory", "trajectory_arrays"]
 
@@ -18,13 +18,13 @@ __all__ = ["save_trajectory", "trajectory_arrays"]
 def trajectory_arrays(
     episode: Episode, action_space: Space[Any], observation_space: Space[Any]
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of an episode, the same for any number of workers: no timing is in them.
+    """Return the arrays of an episode. They do not depend on the number of workers, since no time is in them.
 
-    Parts of a Dict or Tuple get a key each: "observations.<path>". Parts that are no array of
-    numbers or text (as of a Graph space) are left out.
+    Each part of a Dict or Tuple has a key: "observations.<path>". Parts that are not arrays of numbers or
+    text (such as those of a Graph space) are left out.
 
     Args:
-        episode: What was played.
+        episode: The episode.
         action_space: The space of one action.
         observation_space: The space of one observation.
 
@@ -45,16 +45,16 @@ def _leaf_arrays(name: str, space: Space[Any], tree: Any) -> dict[str, NDArray[A
     arrays = {}
     for path, _, leaf in space_leaves(space, tree):
         try:
-            held = np.asarray(leaf)
+            array = np.asarray(leaf)
         except ValueError:  # elements of different shapes
             continue
-        if held.dtype.kind in "biufcU":
-            arrays[f"{name}.{path}" if path else name] = held
+        if array.dtype.kind in "biufcU":
+            arrays[f"{name}.{path}" if path else name] = array
     return arrays
 
 
 def save_trajectory(
     path: Path, episode: Episode, action_space: Space[Any], observation_space: Space[Any]
 ) -> None:
-    """Write `trajectory_arrays` to a file; read it by `np.load(path, allow_pickle=False)`."""
+    """Write `trajectory_arrays` to a file. Read it with `np.load(path, allow_pickle=False)`."""
     np.savez(path, **trajectory_arrays(episode, action_space, observation_space))  # type: ignore[arg-type]

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.generator import reseed_generator
 from planvec.codecs.verify import origin_of
-from planvec.rows.saved_state import SavedState
-from planvec.rows.space_arrays import own_copy
-from planvec.rows.states import StateFormat
+from planvec.rows import SavedState, StateFormat, own_copy
 
 __all__ = ["ReplayCodec"]
 

@@ -1,5 +1,8 @@
-"""Monte Carlo tree search."""
+"""Monte Carlo tree search. Importing it does not import numba, which `MCTS` imports when it plans."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.planners.mcts.planner import MCTS
+from planvec.planners.mcts.tree import Tree
+
+__all__ = ["MCTS", "Tree"]

@@ -1,6 +1,6 @@
-"""The arrays of a search tree, and what they take.
+"""The arrays of a search tree, their memory, and the settings of the kernels.
 
-The tree is a struct of arrays, its root node 0. An edge is an action at a node; it leads to one or more
+The tree is a struct of arrays with node 0 as its root. An edge is an action at a node. It has one or more
 outcomes, each of which leads to a node. Where a step has one outcome, outcome and node have the same index.
 
 Letters: N nodes, A actions per node, M outcomes, K simulations in flight, D depths.
@@ -8,12 +8,14 @@ Letters: N nodes, A actions per node, M outcomes, K simulations in flight, D dep
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "ALL",
     "COLLIDED",
     "EDGE_DTYPES",
     "NODES",
@@ -40,53 +42,55 @@ __all__ = [
 ]
 
 SAMPLE, RESOLVED, COLLIDED = 0, 1, 2
-"""How a descent ends: at an action to step; where the value is known; at a step that is under way."""
+"""How a selection ends: at an action to step; at a node whose value is known; at a step that is in flight."""
 SINGLE, NODES, OPEN_LOOP = 0, 1, 2
-"""An action has one outcome; outcomes that are nodes of their own; one node for all of its outcomes."""
+"""An action has one outcome; a node for each of its outcomes; one node for all of its outcomes."""
 SCALE_BY_TREE, SCALE_BY_NODE = -1.0, -2.0
-"""Values of `Rules.value_scale`; any other is the scale itself."""
+"""Special values of `Rules.value_scale`; any other value is the scale itself."""
+ALL = (math.inf, 0.0)
+"""A value of `Rules.widening`: no limit."""
 NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT = 0, 1, 2, 3
 """Indices of `TreeArrays.counters`."""
 
 
 class TreeArrays(NamedTuple):
-    """The tree.
+    """The arrays of a tree.
 
     Attributes:
         visits: `[N]` int32, completed simulations that took an action here.
-        unobserved: `[N]` int32, those under way (the O of WU-UCT).
-        values: `[N]` float64, estimate of the return from here on.
-        own_values: `[N]` float64, what the node was evaluated to when it was new.
-        ended: `[N]` bool.
-        pending: `[N]` bool, whether its own evaluation (a rollout) is under way.
-        starts: `[N]` int32, the action from which ties are broken.
-        parents: `[N]` int32, where the node was first reached from; -1 for the root.
-        parent_actions: `[N]` int32.
-        edge_visits: `[N, A]` int32.
-        edge_unobserved: `[N, A]` int32.
-        edge_values: `[N, A]` float64, mean return of an action.
-        edge_samples: `[N, A]` int32, how often its outcome was asked for.
-        first_outcomes: `[N, A]` int32, the latest outcome; -1: none yet.
-        priors: `[N, A]` float64, or `[1, 1]` where none are needed.
+        unobserved: `[N]` int32, those in flight (the O of WU-UCT).
+        values: `[N]` float64, estimated return from the node on.
+        raw_values: `[N]` float64, the first evaluation of the node, by a rollout or `value_fn`.
+        ended: `[N]` bool, whether the episode has ended.
+        pending: `[N]` bool, whether the first evaluation (a rollout) is in flight.
+        starts: `[N]` int32, the action that wins ties; further ones follow it cyclically.
+        parents: `[N]` int32, the first parent; -1 for the root.
+        parent_actions: `[N]` int32, the action of that parent.
+        edge_visits: `[N, A]` int32, completed simulations that took the action.
+        edge_unobserved: `[N, A]` int32, those in flight.
+        edge_values: `[N, A]` float64, mean return of the action.
+        edge_samples: `[N, A]` int32, how often an outcome was sampled.
+        first_outcomes: `[N, A]` int32, the latest outcome, first of a linked list; -1: none yet.
+        priors: `[N, A]` float64, or `[1, 1]` without priors.
         legal: `[N, A]` bool, or `[1, 1]` where all are legal.
-        outcome_nodes: `[M]` int32.
-        outcome_rewards: `[M]` float64.
-        outcome_discounts: `[M]` float64, discount to the number of steps that it took.
-        outcome_steps: `[M]` int32, that number.
+        outcome_nodes: `[M]` int32, the node that it leads to.
+        outcome_rewards: `[M]` float64, sum of the rewards.
+        outcome_discounts: `[M]` float64, the discount to the power of the number of environment steps.
+        outcome_steps: `[M]` int32, number of environment steps.
         outcome_counts: `[M]` int32, how often it was sampled.
-        next_outcomes: `[M]` int32, the other outcomes of its edge; -1 at the end.
-        bounds: `[2]` float64, the lowest and the highest return that was backed up.
-        root_visits: `[A]` int64, returns of the root's actions, as its own.
+        next_outcomes: `[M]` int32, the next outcome of the same edge; -1 at the end of the list.
+        bounds: `[2]` float64, the lowest and the highest return that were backed up.
+        root_visits: `[A]` int64, number of returns of the root's actions, while this node was the root.
         root_means: `[A]` float64, their means.
         root_squares: `[A]` float64, their sums of squared deviations.
-        depth_histogram: `[D + 1]` int64, simulations that ended after so many actions.
-        counters: `[4]` int64: nodes, outcomes, random draws; whether the root was evaluated (0 or 1).
+        depth_histogram: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
+        counters: `[4]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated.
     """
 
     visits: NDArray[np.int32]
     unobserved: NDArray[np.int32]
     values: NDArray[np.float64]
-    own_values: NDArray[np.float64]
+    raw_values: NDArray[np.float64]
     ended: NDArray[np.bool_]
     pending: NDArray[np.bool_]
     starts: NDArray[np.int32]
@@ -114,16 +118,16 @@ class TreeArrays(NamedTuple):
 
 
 class TreeKind(NamedTuple):
-    """How a tree was searched: only a search of the same kind can go on with it.
+    """The settings with which a tree was searched. Only a search with the same ones can continue it.
 
     Attributes:
-        has_own_actions: Whether every node has actions of its own.
-        has_priors: PUCT.
-        has_legal: Whether there are legal actions.
+        has_own_actions: Whether every node has its own, drawn actions.
+        has_priors: Whether there are priors (PUCT).
+        has_legal: Whether there are masks of legal actions.
         shares_nodes: Whether equal states share a node.
         chance: `SINGLE`, `NODES` or `OPEN_LOOP`.
-        discount: Per environment step.
-        dt: Environment steps of an action.
+        discount: Factor per environment step.
+        dt: Environment steps for which an action is repeated.
     """
 
     has_own_actions: bool
@@ -136,14 +140,14 @@ class TreeKind(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """What each simulation in flight has done since the root.
+    """The paths of the simulations in flight, from the root on.
 
     Attributes:
-        depths: `[K]` int32, the number of its actions.
-        nodes: `[K, D + 1]` int32.
-        actions: `[K, D]` int32.
-        rewards: `[K, D]` float64.
-        discounts: `[K, D]` float64.
+        depths: `[K]` int32, number of actions.
+        nodes: `[K, D + 1]` int32, the nodes, from the root on.
+        actions: `[K, D]` int32, the index of the action at each node.
+        rewards: `[K, D]` float64, the reward of each action.
+        discounts: `[K, D]` float64, the discount of each action.
     """
 
     depths: NDArray[np.int32]
@@ -154,43 +158,43 @@ class Paths(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What the kernels go by.
+    """The settings of the kernels.
 
     Attributes:
-        exploration: Factor of the bonus.
-        value_scale: What a bonus of 1 is worth: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`.
-        use_priors: PUCT, else UCT.
-        use_legal: Whether `legal` is to be looked at.
+        exploration: Factor of the exploration term.
+        value_scale: Further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`.
+        use_priors: Whether to select by PUCT, else by UCT.
+        use_legal: Whether there are masks of legal actions.
         chance: `SINGLE`, `NODES` or `OPEN_LOOP`.
         max_depth: D.
-        widening: Actions allowed at a node: `widening[0] * visits ** widening[1]`; (inf, 0): all.
-        sampling: The same for the outcomes sampled of an action.
-        backs_up_values: Whether values are computed anew from those of the outcomes, as a graph needs it,
-            or are means of the returns that passed.
-        backs_up_max: Whether a node is worth its best action, or the mean over its simulations.
-        rolls_out: Whether new nodes wait for a rollout.
-        seed: For starts and draws.
+        widening: A node tries `widening[0] * visits ** widening[1]` actions; (inf, 0): all.
+        outcome_widening: The same for the outcomes sampled of an action.
+        backs_up_values: Whether a value is computed from the values of its outcomes, as a graph needs it, or
+            is the mean of the returns of its simulations.
+        backs_up_max: Whether the value of a node is that of its best action, or the mean of its simulations.
+        rolls_out: Whether new nodes are evaluated by a rollout.
+        seed: Fixes the choice among ties and among outcomes, in [0, 2**62).
     """
 
-    exploration: float
-    value_scale: float
-    use_priors: bool
-    use_legal: bool
-    chance: int
-    max_depth: int
-    widening: tuple[float, float]
-    sampling: tuple[float, float]
-    backs_up_values: bool
-    backs_up_max: bool
-    rolls_out: bool
-    seed: int
+    exploration: float = 1.0
+    value_scale: float = 1.0
+    use_priors: bool = False
+    use_legal: bool = False
+    chance: int = SINGLE
+    max_depth: int = 1
+    widening: tuple[float, float] = ALL
+    outcome_widening: tuple[float, float] = ALL
+    backs_up_values: bool = False
+    backs_up_max: bool = False
+    rolls_out: bool = False
+    seed: int = 0
 
 
 NODE_DTYPES = {
     "visits": np.int32,
     "unobserved": np.int32,
     "values": np.float64,
-    "own_values": np.float64,
+    "raw_values": np.float64,
     "ended": np.bool_,
     "pending": np.bool_,
     "starts": np.int32,
@@ -214,38 +218,37 @@ OUTCOME_DTYPES = {
     "next_outcomes": np.int32,
 }
 
-
-_BYTES_OF_PLACE = 400
-"""What it takes to find a state again: entries of dictionaries, and their keys."""
+_BYTES_OF_TABLE_ENTRY = 400
+"""Memory of a state in the transposition table: entries of dictionaries, and their keys."""
 
 
 def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: TreeKind) -> int:
-    """What one node of a tree takes, with its edges, its state, its actions and an outcome that leads to it.
+    """Return the memory in bytes of a node: its edges, its state, its actions and the outcome before it.
 
     Args:
         num_actions: A.
-        state_bytes: Of one state; 0 where none are kept.
-        action_bytes: Of one action; counted where every node has its own.
-        kind: How the tree is searched.
+        state_bytes: Bytes of one state; 0 without states.
+        action_bytes: Bytes of one action; counted where every node has its own actions.
+        kind: The settings of the search.
     """
-    per_edge = sum(np.dtype(each).itemsize for each in EDGE_DTYPES.values())
+    per_edge = sum(np.dtype(dtype).itemsize for dtype in EDGE_DTYPES.values())
     per_edge += 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
-    per_node = sum(np.dtype(each).itemsize for each in (*NODE_DTYPES.values(), *OUTCOME_DTYPES.values()))
-    finds_again = kind.chance != SINGLE or kind.shares_nodes
-    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_PLACE * finds_again
+    per_node = sum(np.dtype(dtype).itemsize for dtype in (*NODE_DTYPES.values(), *OUTCOME_DTYPES.values()))
+    has_table = kind.chance != SINGLE or kind.shares_nodes
+    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * has_table
 
 
 def empty_arrays(
     capacity: int, num_actions: int, max_depth: int, use_priors: bool, use_legal: bool
 ) -> TreeArrays:
-    """Uninitialised arrays for a tree: memory that is never written is never taken.
+    """Return uninitialised arrays for a tree. The system provides their memory when it is written.
 
     Args:
         capacity: N and M.
         num_actions: A.
         max_depth: D.
         use_priors: Whether there are priors.
-        use_legal: Whether there are legal actions.
+        use_legal: Whether there are masks of legal actions.
     """
     edges = (capacity, num_actions)
     shapes = {"priors": edges if use_priors else (1, 1), "legal": edges if use_legal else (1, 1)}
@@ -268,7 +271,7 @@ def empty_arrays(
 
 
 def empty_paths(num_slots: int, max_depth: int) -> Paths:
-    """Room for the paths of simulations in flight.
+    """Return empty paths for simulations in flight.
 
     Args:
         num_slots: K.

@@ -1,41 +1,45 @@
-"""What new nodes of a search tree are worth, and what they allow, where that takes no step.
+"""Evaluation of new nodes by the user's functions: values, priors, legal actions.
 
 Letters: A actions, B nodes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import ROOT_WEIGHT, Rules
+from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.tree import Tree
-from planvec.rows import BatchStepper, Transitions
-from planvec.rows.random_actions import uniform_actions
-from planvec.rows.space_arrays import finish_rows, is_fixed, take_row, take_rows
-
-if TYPE_CHECKING:
-    from planvec.planners.mcts.mcts import MCTS
+from planvec.rows import (
+    BatchStepper,
+    Transitions,
+    finish_rows,
+    is_fixed,
+    take_row,
+    take_rows,
+    uniform_actions,
+)
 
 __all__ = ["Evaluation"]
 
 
 class Evaluation:
-    """Asks the user's functions about whole batches of new nodes.
+    """Calls the user's functions for whole batches of new nodes, and draws their actions.
 
     Args:
-        config: With `value_fn`, `prior_fn`, `legal_actions` and `root_noise`.
+        config: The settings, of which it uses `value_fn`, `prior_fn`, `legal_actions` and `root_noise`.
         env: The stepper.
-        tree: Written.
-        rules: What the kernels go by.
-        generator: For drawn actions and noise.
+        tree: The tree, which is written.
+        rules: The settings of the kernels.
+        generator: The source of drawn actions and noise.
     """
 
     def __init__(
-        self, config: MCTS, env: BatchStepper, tree: Tree, rules: Rules, generator: np.random.Generator
+        self, config: MCTSConfig, env: BatchStepper, tree: Tree, rules: Rules, generator: np.random.Generator
     ) -> None:
         self._config = config
         self._env = env
@@ -44,11 +48,11 @@ class Evaluation:
         self._generator = generator
 
     def evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
-        """Make the root ready.
+        """Evaluate the root and draw its actions.
 
         Args:
             state: `[1]`.
-            info: The environment's info there, if it is at hand; without it nothing is illegal by it.
+            info: The environment's info at the state; without it, all actions are legal by the info.
         """
         config, root = self._config, np.zeros(1, np.int64)
         self.draw_actions(root)
@@ -60,18 +64,18 @@ class Evaluation:
         mask = np.ones((1, self._tree.num_actions), bool)
         if isinstance(key, str) and info is not None and key in info:
             mask = np.asarray(info[key])[None]
-        self._ask(root, observation, mask)
+        self._call_functions(root, observation, mask)
 
     def evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
-        """Ask about new nodes whose episode goes on.
+        """Evaluate new nodes whose episode goes on.
 
         Args:
             nodes: `[B]`.
-            rows: `[B]`, the transition that led to each.
-            out: Transitions.
+            rows: `[B]`, the row of `out` that led to each.
+            out: The transitions.
 
         Raises:
-            InvalidBatchError: A function returned something else than it should.
+            InvalidBatchError: A function returned a wrong shape or wrong values.
         """
         config = self._config
         if not len(nodes) or not (config.value_fn or self._rules.use_legal or self._rules.use_priors):
@@ -89,13 +93,20 @@ class Evaluation:
             observations = take_rows(out.observations, rows)
         else:
             observations = finish_rows(space, [take_row(space, out.observations, row) for row in rows])
-        self._ask(nodes, observations, mask)
+        self._call_functions(nodes, observations, mask)
 
-    def _ask(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
+    def _call_functions(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
+        """Write values, legal actions and priors of nodes.
+
+        Args:
+            nodes: `[B]`.
+            observations: `[B, ...]`.
+            mask: `[B, A]`, the legal actions, where an info holds them.
+        """
         config, arrays = self._config, self._tree.arrays
         if config.value_fn is not None:
-            arrays.own_values[nodes] = self.values_of(observations, len(nodes))
-            arrays.values[nodes] = arrays.own_values[nodes]
+            arrays.raw_values[nodes] = self.values_of(observations, len(nodes))
+            arrays.values[nodes] = arrays.raw_values[nodes]
         if self._rules.use_legal:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
@@ -105,10 +116,10 @@ class Evaluation:
             self._set_priors(nodes, observations)
 
     def values_of(self, observations: Any, num_rows: int) -> NDArray[np.float64]:
-        """What `value_fn` says of observations.
+        """Return the values `[B]` that `value_fn` gives to observations.
 
         Raises:
-            InvalidBatchError: Not a finite number for each.
+            InvalidBatchError: They are not finite numbers, one for each row.
         """
         assert self._config.value_fn is not None
         values = np.asarray(self._config.value_fn(observations), np.float64)
@@ -119,22 +130,22 @@ class Evaluation:
         return values
 
     def _set_legal(self, nodes: NDArray[np.int64], mask: NDArray[Any]) -> None:
-        wanted = (len(nodes), self._tree.num_actions)
-        if mask.shape != wanted or not mask.astype(bool).any(axis=1).all():
+        shape = (len(nodes), self._tree.num_actions)
+        if mask.shape != shape or not mask.astype(bool).any(axis=1).all():
             raise InvalidBatchError(
-                f"legal_actions: expected shape {wanted} with at least one legal action a row, got "
+                f"legal_actions: expected shape {shape} with at least one legal action per row, got "
                 f"{_described(mask)}"
             )
         self._tree.arrays.legal[nodes] = mask.astype(bool)
 
     def _set_priors(self, nodes: NDArray[np.int64], observations: Any) -> None:
-        wanted = (len(nodes), self._tree.num_actions)
-        priors = np.ones(wanted)
+        shape = (len(nodes), self._tree.num_actions)
+        priors = np.ones(shape)
         if self._config.prior_fn is not None:
             priors = np.array(self._config.prior_fn(observations), np.float64)
-        if priors.shape != wanted or not np.isfinite(priors).all() or (priors < 0).any():
+        if priors.shape != shape or not np.isfinite(priors).all() or (priors < 0).any():
             raise InvalidBatchError(
-                f"prior_fn: expected finite numbers of at least 0 of shape {wanted}, got {_described(priors)}"
+                f"prior_fn: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
             )
         if self._rules.use_legal:
             priors = priors * self._tree.arrays.legal[nodes]
@@ -146,7 +157,7 @@ class Evaluation:
         self._tree.arrays.priors[nodes] = priors / sums
 
     def add_root_noise(self) -> None:
-        """Mix noise into the priors at the root, where `root_noise` asks for it."""
+        """Mix Dirichlet noise into the priors at the root, if `root_noise` is given."""
         if self._config.root_noise is None:
             return
         alpha, fraction = self._config.root_noise
@@ -157,7 +168,7 @@ class Evaluation:
         arrays.priors[0] = (1 - fraction) * arrays.priors[0] + fraction * noise
 
     def draw_actions(self, nodes: NDArray[np.int64]) -> None:
-        """Draw the actions of new nodes, where each node has its own."""
+        """Draw the actions of new nodes, if each node has its own."""
         if self._tree.kind.has_own_actions:
             num_actions = self._tree.num_actions
             drawn = uniform_actions(self._env.action_space, self._generator, len(nodes) * num_actions)

@@ -1,6 +1,6 @@
-"""A search tree: its arrays, the states of its nodes, and what is read from them.
+"""A search tree: its arrays, the states of its nodes, queries, and files.
 
-Letters: N nodes, A actions per node, M outcomes, D depths, L actions of a branch.
+Letters: N nodes, A actions per node, M outcomes, D depths, L actions of a path.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from planvec.planners.mcts.arrays import (
     NODE_DTYPES,
     NUM_NODES,
     NUM_OUTCOMES,
-    OPTIONAL_EDGE_DTYPES,
     OUTCOME_DTYPES,
     TreeArrays,
     TreeKind,
     empty_arrays,
 )
-from planvec.rows.state_keys import state_keys
+from planvec.planners.mcts.subtree import extract_subtree
+from planvec.rows import state_keys
 
 __all__ = ["Branch", "Tree"]
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A way down the tree.
+    """A path from the root.
 
     Attributes:
-        nodes: `[L + 1]`, from the root on.
+        nodes: `[L + 1]` int64, from the root on.
         actions: `[L, *action shape]`.
-        num_steps: `[L]` int64, environment steps of each.
+        num_steps: `[L]` int64, environment steps of each action.
         total_return: Discounted sum of the rewards along it.
     """
 
@@ -49,13 +49,13 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """What a tree search knows. Node 0 is the root.
+    """The tree of a search. Node 0 is the root.
 
     Attributes:
-        arrays: Visits, values and children; see `TreeArrays`. Longer than the tree is.
-        states: `[N]`, the state of each node; None for an open-loop tree, whose nodes have many.
+        arrays: Visits, values and children; see `TreeArrays`. They have spare capacity at their end.
+        states: `[N]`, the state of each node; None for an open-loop tree, whose nodes have several.
         actions: `[A, *action shape]`, the actions of every node, or `[N, A, *action shape]`, those of each.
-        kind: How it was searched.
+        kind: The settings with which it was searched.
     """
 
     arrays: TreeArrays
@@ -65,65 +65,69 @@ class Tree:
 
     @property
     def num_nodes(self) -> int:
-        """N, of the nodes that are in use."""
+        """Return N, the number of nodes in use."""
         return int(self.arrays.counters[NUM_NODES])
 
     @property
     def num_actions(self) -> int:
-        """A."""
+        """Return A."""
         return int(self.arrays.edge_visits.shape[1])
 
     @property
     def max_depth(self) -> int:
-        """D."""
+        """Return D."""
         return len(self.arrays.depth_histogram) - 1
 
     def node_actions(self, node: int) -> NDArray[Any]:
-        """The actions `[A, *action shape]` of a node."""
+        """Return the actions `[A, *action shape]` of a node."""
         return self.actions[node] if self.kind.has_own_actions else self.actions
 
     def outcomes(self, node: int, action: int) -> list[int]:
-        """The outcomes of an action, by index, the latest first.
+        """Return the indices of the outcomes of an action, the latest first.
 
         Args:
-            node: Which node.
-            action: From 0 to A - 1.
+            node: Index of the node.
+            action: Index of the action, from 0 to A - 1.
         """
-        found = []
+        outcomes = []
         outcome = int(self.arrays.first_outcomes[node, action])
         while outcome >= 0:
-            found.append(outcome)
+            outcomes.append(outcome)
             outcome = int(self.arrays.next_outcomes[outcome])
-        return found
+        return outcomes
 
     def best_action(self, node: int, by_value: bool) -> int:
-        """The index of the action to take at a node; -1 where none was completed.
+        """Return the index of the best action of a node; -1 without a completed simulation.
 
         Args:
-            node: Which node.
-            by_value: The one with the highest value, of equals the most visited; else the other way round.
+            node: Index of the node.
+            by_value: Whether the best is the one with the highest value, of equals the most visited; else it
+                is the most visited, of equals the one with the highest value.
         """
         visits, values = self.arrays.edge_visits[node], self.arrays.edge_values[node]
         if not visits.any():
             return -1
-        held = np.where((visits > 0) & ~np.isnan(values), values, -np.inf)
-        first, second = (held, visits) if by_value else (visits, held)
+        known = np.where((visits > 0) & ~np.isnan(values), values, -np.inf)
+        first, second = (known, visits) if by_value else (visits, known)
         equals = np.flatnonzero(first == first.max())
         return int(equals[np.argmax(second[equals])])
 
     def principal_variation(self, by_value: bool) -> Branch:
-        """From the root on the best action and its most frequent outcome, as far as they were tried.
+        """Return the path of best actions and their most frequent outcomes, from the root on.
 
-        Where equal states share a node it ends where it would come round again.
+        Where equal states share a node it ends before it would reach a node again.
+
+        Args:
+            by_value: As in `best_action`.
         """
         arrays = self.arrays
         nodes, actions, num_steps, total, discount = [0], [], [], 0.0, 1.0
         while len(nodes) <= self.max_depth:
             action = self.best_action(nodes[-1], by_value)
-            found = self.outcomes(nodes[-1], action) if action >= 0 else []
-            if not found:
+            outcomes = self.outcomes(nodes[-1], action) if action >= 0 else []
+            if not outcomes:
                 break
-            outcome = max(found, key=lambda each: arrays.outcome_counts[each])
+            outcome = max(outcomes, key=lambda index: arrays.outcome_counts[index])
             if int(arrays.outcome_nodes[outcome]) in nodes:
                 break
             actions.append(self.node_actions(nodes[-1])[action])
@@ -140,9 +144,10 @@ class Tree:
         )
 
     def standard_errors(self) -> NDArray[np.float64]:
-        """Of the mean returns of the root's actions `[A]`; NaN where there are less than 2 as a root.
+        """Return the standard errors `[A]` of the mean returns of the root's actions; NaN below 2 returns.
 
-        They are those of means, also where values are backed up along a graph or as maxima.
+        Returns from before this node was the root do not count. The standard errors are those of means, even
+        where values are backed up along a graph or as maxima.
         """
         visits = self.arrays.root_visits
         variance = np.full(self.num_actions, np.nan)
@@ -153,96 +158,69 @@ class Tree:
     # -- the next decision ----------------------------------------------------------------------
 
     def advance(self, action: Any, state: Any = None) -> Tree | None:
-        """The part of the tree that an action leads to, with its statistics, as a tree of its own.
+        """Return the subtree that an action leads to, with its statistics.
 
         Args:
             action: One of the root's actions.
-            state: The state that it led to; None takes the most frequent outcome. Where the state says how
-                its generator is (a field "generator"), that is not looked at.
+            state: The state that it led to; None takes the most frequent outcome. The random generator in the
+                state is not compared.
 
         Returns:
-            None where that action was not tried, or never led to that state.
+            The subtree; None where the action was not tried, never led to that state, or ended the episode.
 
         Raises:
-            InvalidBatchError: Not an action of the root.
+            InvalidBatchError: `action` is not an action of the root.
         """
         index = self._index_of(action)
-        found = self.outcomes(0, index)
+        outcomes = self.outcomes(0, index)
         if state is not None and self.states is not None:
-            wanted = state_keys(_one(state, self.states.dtype))[0]
-            nodes = self.arrays.outcome_nodes[found]
-            keys = state_keys(self.states[nodes])
-            found = [outcome for outcome, key in zip(found, keys, strict=True) if key == wanted]
-        if not found:
+            state_key = state_keys(_as_array(state, self.states.dtype))[0]
+            keys = state_keys(self.states[self.arrays.outcome_nodes[outcomes]])
+            outcomes = [outcome for outcome, key in zip(outcomes, keys, strict=True) if key == state_key]
+        if not outcomes:
             return None
-        outcome = max(found, key=lambda each: self.arrays.outcome_counts[each])
+        outcome = max(outcomes, key=lambda index: self.arrays.outcome_counts[index])
         root = int(self.arrays.outcome_nodes[outcome])
-        return None if self.arrays.ended[root] else self._part(root)
+        return None if self.arrays.ended[root] else self._subtree(root)
 
     def _index_of(self, action: Any) -> int:
+        """Return the index of an action of the root."""
         actions = self.node_actions(0)
         equal = (actions == np.asarray(action)).reshape(len(actions), -1).all(axis=1)
         if not equal.any():
             raise InvalidBatchError(f"action: expected one of the root's actions, got {action!r}")
         return int(np.argmax(equal))
 
-    def _part(self, root: int) -> Tree:
-        """The tree below a node."""
-        arrays = self.arrays
-        nodes, outcomes = _reachable(arrays, root)
-        used_outcomes = np.array([0, *outcomes], np.int64)
-        new_node = np.full(self.num_nodes, -1, np.int32)
-        new_node[nodes] = np.arange(len(nodes))
-        # The last entry stands for -1: no outcome.
-        new_outcome = np.full(int(arrays.counters[NUM_OUTCOMES]) + 1, -1, np.int32)
-        new_outcome[used_outcomes[1:]] = np.arange(1, len(used_outcomes))
-        part: dict[str, NDArray[Any]] = {name: getattr(arrays, name)[nodes] for name in NODE_DTYPES}
-        part |= {name: getattr(arrays, name)[nodes] for name in EDGE_DTYPES}
-        part |= {name: getattr(arrays, name)[used_outcomes] for name in OUTCOME_DTYPES}
-        for name in OPTIONAL_EDGE_DTYPES:
-            part[name] = getattr(arrays, name)[nodes] if name in self._row_counts() else getattr(arrays, name)
-        part["parents"] = np.where(part["parents"] >= 0, new_node[part["parents"]], -1).astype(np.int32)
-        part["parents"][0] = part["parent_actions"][0] = -1
-        part["first_outcomes"] = new_outcome[part["first_outcomes"]]
-        part["next_outcomes"] = new_outcome[part["next_outcomes"]]
-        part["outcome_nodes"] = np.append(np.int32(0), new_node[part["outcome_nodes"][1:]])
-        counters = np.array([len(nodes), len(used_outcomes), arrays.counters[2], 1], np.int64)
-        # The spread of the returns at what is the root now was not kept; it begins anew.
-        return Tree(
-            TreeArrays(
-                **part,
-                bounds=arrays.bounds.copy(),
-                root_visits=np.zeros(self.num_actions, np.int64),
-                root_means=np.zeros(self.num_actions),
-                root_squares=np.zeros(self.num_actions),
-                depth_histogram=np.zeros_like(arrays.depth_histogram),
-                counters=counters,
-            ),
-            None if self.states is None else self.states[nodes],
-            self.actions[nodes] if self.kind.has_own_actions else self.actions,
-            self.kind,
-        )
+    def _subtree(self, root: int) -> Tree:
+        """Return the tree below a node."""
+        nodes, arrays = extract_subtree(self.arrays, root, self._optional_names())
+        states = None if self.states is None else self.states[nodes]
+        actions = self.actions[nodes] if self.kind.has_own_actions else self.actions
+        return Tree(arrays, states, actions, self.kind)
+
+    def _optional_names(self) -> list[str]:
+        """Return the names of the optional arrays that this tree has."""
+        return ["priors"] * self.kind.has_priors + ["legal"] * self.kind.has_legal
 
     def _row_counts(self) -> dict[str, int]:
-        """How many rows are in use, of the arrays that are longer than the tree is."""
-        names = [*NODE_DTYPES, *EDGE_DTYPES]
-        names += ["priors"] * self.kind.has_priors + ["legal"] * self.kind.has_legal
+        """Return the number of rows in use, for each array with spare capacity."""
+        names = [*NODE_DTYPES, *EDGE_DTYPES, *self._optional_names()]
         num_outcomes = int(self.arrays.counters[NUM_OUTCOMES])
         return dict.fromkeys(names, self.num_nodes) | dict.fromkeys(OUTCOME_DTYPES, num_outcomes)
 
-    def grown(self, capacity: int, max_depth: int) -> Tree:
-        """A copy with room for more.
+    def with_capacity(self, capacity: int, max_depth: int) -> Tree:
+        """Return a copy with another capacity.
 
         Args:
             capacity: N and M of the copy.
             max_depth: D of the copy.
         """
-        num_nodes, row_counts = self.num_nodes, self._row_counts()
+        num_nodes, row_counts, sources = self.num_nodes, self._row_counts(), self.arrays._asdict()
         arrays = empty_arrays(
             capacity, self.num_actions, max_depth, self.kind.has_priors, self.kind.has_legal
         )
         for name, target in arrays._asdict().items():
-            source = getattr(self.arrays, name)
+            source = sources[name]
             if name in row_counts:
                 target[: row_counts[name]] = source[: row_counts[name]]
             else:
@@ -257,63 +235,47 @@ class Tree:
     def save(self, path: str | Path) -> None:
         """Write the tree to a NumPy archive, which loads without running code.
 
+        Args:
+            path: The file, which is overwritten.
+
         Raises:
-            InvalidBatchError: Its states are no records of fixed size (`SavedState`s are pickles, which a
-                file must not bring back).
+            InvalidBatchError: The states are `SavedState`s, which are pickles; loading them would run code.
         """
         if self.states is not None and self.states.dtype.hasobject:
             raise InvalidBatchError(
                 "tree: expected states of fixed size, got SavedStates, which are not written to files; save "
-                "the actions that led to the root instead, and search anew"
+                "the actions that led to the root instead, and search again"
             )
         num_nodes, row_counts = self.num_nodes, self._row_counts()
-        held: dict[str, Any] = {"kind": np.array(json.dumps(self.kind))}
+        archive: dict[str, Any] = {"kind": np.array(json.dumps(self.kind))}
         for name, array in self.arrays._asdict().items():
-            held[name] = array[: row_counts.get(name, len(array))]
-        held["actions"] = self.actions[:num_nodes] if self.kind.has_own_actions else self.actions
+            archive[name] = array[: row_counts.get(name, len(array))]
+        archive["actions"] = self.actions[:num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
-            held["states"] = self.states[:num_nodes]
-        with open(path, "wb") as file:  # by its name, NumPy would append ".npz"
-            np.savez(file, **held)
+            archive["states"] = self.states[:num_nodes]
+        with open(path, "wb") as file:  # given the name, NumPy would append ".npz"
+            np.savez(file, **archive)
 
     @classmethod
     def load(cls, path: str | Path) -> Tree:
-        """Read what `save` wrote; go on with `planner.resume(env, tree)`."""
-        with np.load(path, allow_pickle=False) as held:
-            arrays = TreeArrays(**{name: held[name] for name in TreeArrays._fields})
-            states = held.get("states")
-            return cls(arrays, states, held["actions"], TreeKind(*json.loads(str(held["kind"]))))
+        """Read a tree that `save` wrote. Continue its search with `planner.resume(env, tree)`."""
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = TreeArrays(**{name: archive[name] for name in TreeArrays._fields})
+            states = archive.get("states")
+            return cls(arrays, states, archive["actions"], TreeKind(*json.loads(str(archive["kind"]))))
 
 
-def _one(state: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """One state as an array `[1]`."""
+def _as_array(state: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return one state as an array `[1]`."""
     if isinstance(state, np.ndarray) and state.shape == (1,):
         return state
-    held = np.empty(1, dtype)
-    held[0] = state
-    return held
-
-
-def _reachable(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], list[int]]:
-    """The nodes below a node, itself first, and the outcomes that lead to them, in order of index."""
-    seen, found_outcomes, front = {root}, set[int](), [root]
-    while front:
-        edges = arrays.first_outcomes[front].reshape(-1)
-        outcomes = edges[edges >= 0]
-        front = []
-        while len(outcomes):
-            for outcome, node in zip(outcomes.tolist(), arrays.outcome_nodes[outcomes].tolist(), strict=True):
-                found_outcomes.add(outcome)
-                if node not in seen:
-                    seen.add(node)
-                    front.append(node)
-            outcomes = arrays.next_outcomes[outcomes]
-            outcomes = outcomes[outcomes >= 0]
-    nodes = np.array([root, *sorted(seen - {root})], np.int64)
-    return nodes, sorted(found_outcomes)
+    states = np.empty(1, dtype)
+    states[0] = state
+    return states
 
 
 def _resized(array: NDArray[Any] | None, capacity: int, used: int) -> NDArray[Any] | None:
+    """Return a copy with another capacity of the first `used` rows."""
     if array is None:
         return None
     larger = np.empty((capacity, *array.shape[1:]), array.dtype)

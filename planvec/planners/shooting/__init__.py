@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.planners.shooting.distributions import Distribution
+from planvec.planners.shooting.mppi import MPPI
+from planvec.planners.shooting.planners import CEM, ICEM, RandomShooting
+
+__all__ = ["CEM", "ICEM", "MPPI", "Distribution", "RandomShooting"]

@@ -1,4 +1,4 @@
-"""MPPI: sequences weighted by the exponential of their return. Letters: B sequences, L actions of one."""
+"""MPPI: sequences weighted by the exponential of their return. Letters: B sequences."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.shooting.distributions import Distribution, Gaussian
+from planvec.planners.options import option
+from planvec.planners.shooting.distributions import Distribution
+from planvec.planners.shooting.gaussian import Gaussian
 from planvec.planners.shooting.noise import MAX_BETA
-from planvec.planners.shooting.search import Deviation, Shooting, fixed_std
+from planvec.planners.shooting.search import Deviation, Shooting, check_std
 
 __all__ = ["MPPI", "mppi_update", "mppi_weights"]
 
 
 def mppi_weights(returns: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Weights `exp(return / temperature)`, adding up to 1.
+    """Return weights in proportion to `exp(return / temperature)`, with a sum of 1.
 
     Args:
         returns: `[B]`.
@@ -28,7 +30,7 @@ def mppi_weights(returns: NDArray[np.float64], temperature: float) -> NDArray[np
         `[B]`.
     """
     best = returns.max()
-    # inf - inf is no number: where the best is infinite, those that are as good share the weight.
+    # inf - inf is NaN: where the best return is infinite, the rows with that return share the weight.
     weights = np.exp((returns - best) / temperature) if np.isfinite(best) else (returns == best) * 1.0
     normalised: NDArray[np.float64] = weights / weights.sum()
     return normalised
@@ -37,7 +39,7 @@ def mppi_weights(returns: NDArray[np.float64], temperature: float) -> NDArray[np
 def mppi_update(
     samples: NDArray[Any], returns: NDArray[np.float64], temperature: float
 ) -> NDArray[np.float64]:
-    """The mean of samples weighted by `exp(return / temperature)`.
+    """Return the mean of samples weighted by `exp(return / temperature)`.
 
     For a cost `J = u'Hu/2 + g'u` (the return is -J) and samples of N(mu, Sigma) it converges to
     `(Sigma^-1 + H / temperature)^-1 (Sigma^-1 mu - g / temperature)`.
@@ -59,69 +61,75 @@ def mppi_update(
 class MPPI(Shooting):
     """Model predictive path integral control (Williams et al. 2017, "Information Theoretic MPC").
 
-    In each iteration it draws sequences about its mean, always with the same deviation, and moves the mean
-    to their average, weighted by `exp(return / temperature)`. It takes the first action of the mean; the
-    next decision begins with the mean one step on. For Box actions.
+    In each iteration it draws sequences about its mean, always with the same standard deviation, and moves
+    the mean to their average, weighted by `exp(return / temperature)`. It takes the first action of the mean;
+    the next decision begins with the mean shifted by one step. It supports Box actions.
 
     Args:
         num_trajectories: B, sequences per iteration.
         horizon: H, environment steps of a sequence.
-        discount: Factor per environment step.
-        dt: For how many environment steps an action is held.
-        num_iterations: Per decision.
-        temperature: The lower, the fewer sequences count. Above 0.
-        relative_temperature: The temperature is in units of the standard deviation of the returns of the
-            iteration, and so needs no tuning to the scale of the rewards; else it is in units of the
-            return, as in the paper (lambda).
+        discount: Factor per environment step, in [0, 1].
+        dt: Environment steps for which an action is repeated.
+        num_iterations: Iterations per decision.
+        temperature: Above 0. With a lower one, fewer sequences determine the mean.
+        relative_temperature: Whether the temperature is in units of the standard deviation of the returns of
+            the iteration, so that it does not depend on the scale of the rewards; else it is in units of
+            the return, as in the paper (lambda).
         std: Standard deviation of the noise. A number is a fraction of half the range of a Box; numbers
             `[*action shape]` are in units of the action, and need no bounds.
         noise_beta: Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red.
-        max_env_steps: As of `Planner`.
-        max_seconds: As of `Planner`.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
 
     Raises:
-        ValueError: A number out of range.
+        ValueError: A number is out of range.
     """
 
-    num_trajectories: int = 64
-    num_iterations: int = 1
-    temperature: float = 0.2
-    relative_temperature: bool = True
-    std: Deviation = 0.5
-    noise_beta: float = 1.0
+    num_trajectories: int = option(64, "sequences per iteration")
+    num_iterations: int = option(1, "iterations per decision")
+    temperature: float = option(0.2, "above 0; with a lower one, fewer sequences determine the mean")
+    relative_temperature: bool = option(
+        True, "the temperature is in units of the standard deviation of the returns, else of the return"
+    )
+    std: Deviation = option(0.5, "standard deviation of the noise, as a fraction of half the range of a Box")
+    noise_beta: float = option(1.0, "colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red")
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the fields.
+
+        Raises:
+            ValueError: A field is out of range. The message names it.
+        """
         super().__post_init__()
-        self._in_range(0, math.inf, "temperature")
-        self._in_range(0, MAX_BETA, "noise_beta")
+        self._check_numbers(0, math.inf, "temperature")
+        self._check_numbers(0, MAX_BETA, "noise_beta")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
-        fixed_std(self, "std")
+        check_std(self, "std")
 
-    def first(self, space: Space[Any]) -> Gaussian:
-        """Normal, with the deviation that it keeps."""
-        return Gaussian.first(space, self.num_actions, self.dt, self.std, self.noise_beta, "std")
+    def initial_distribution(self, space: Space[Any]) -> Gaussian:
+        """Return normal distributions, whose standard deviation does not change."""
+        return Gaussian.initial(space, self.num_actions, self.dt, self.std, self.noise_beta, "std")
 
     def learn(
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """Move the mean; the weighted mean return."""
+        """Return the distribution with the weighted mean, and the weighted mean return."""
         assert isinstance(distribution, Gaussian)
         temperature = self.temperature
         if self.relative_temperature:
-            # Equal returns: every sequence counts alike, at any temperature.
-            temperature *= _spread(returns) or 1.0
+            # Where all returns are equal, so are the weights, at any temperature.
+            temperature *= _finite_std(returns) or 1.0
         mean = mppi_update(sequences, returns, temperature)
         weights = mppi_weights(returns, temperature)
-        counts = weights > 0  # 0 * -inf is no number
+        counts = weights > 0  # 0 * -inf is NaN
         return replace(distribution, mean=mean), float((weights[counts] * returns[counts]).sum())
 
     def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
-        """The mean."""
-        return distribution.center()
+        """Return the mean."""
+        return distribution.mode()
 
 
-def _spread(returns: NDArray[np.float64]) -> float:
+def _finite_std(returns: NDArray[np.float64]) -> float:
+    """Return the standard deviation of the finite returns; 0 where there are none."""
     finite = returns[np.isfinite(returns)]
     return float(finite.std()) if len(finite) else 0.0

@@ -1,4 +1,4 @@
-"""Coloured noise: random numbers that change slowly. Letters: L numbers of one sequence."""
+"""Coloured noise: random sequences that change slowly. Letters: L numbers of a sequence."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from numpy.typing import NDArray
 __all__ = ["MAX_BETA", "colored_noise"]
 
 MAX_BETA = 10.0
-"""Beyond it nothing changes but rounding: all power is in the lowest frequency."""
+"""Highest exponent: beyond it all power is in the lowest frequency, and only rounding differs."""
 
 
 def colored_noise(
     generator: np.random.Generator, beta: float, shape: tuple[int, ...], num_numbers: int
 ) -> NDArray[np.float64]:
-    """Gaussian sequences whose power falls with the frequency `f` as `f**-beta`.
+    """Draw Gaussian sequences whose power falls with the frequency `f` as `f**-beta`.
 
-    Every number by itself is normal with mean 0 and variance 1, whatever `beta`; only how they hang
-    together differs. Independent noise (`beta` 0) cancels itself out before a slow system has moved;
-    that of 1 (pink) or 2 (red, a random walk) pushes one way for a while.
+    Every number is normal with mean 0 and variance 1, whatever `beta`; only the correlations differ.
+    Independent noise (`beta` 0) cancels out before a slow system has moved; noise of 1 (pink) or 2 (red, a
+    random walk) pushes in one direction for a while.
 
-    Drawn in the frequency domain (Timmer and König 1995, "On generating power law noise"), as iCEM does
+    It is drawn in the frequency domain (Timmer and König 1995, "On generating power law noise"), as iCEM does
     (Pinneri et al. 2020, section 3.1); the constant part has the power of the lowest frequency. Sequences
     are periodic: the end of one is as close to its beginning as two neighbours are.
 
     Args:
-        generator: What it draws from.
+        generator: The source of every draw.
         beta: Exponent, from 0 to `MAX_BETA`.
         shape: Shape of the batch of sequences.
         num_numbers: L, at least 1.
@@ -39,7 +39,7 @@ def colored_noise(
     frequencies[0] = 1.0 / num_numbers
     scale = frequencies ** (-beta / 2.0)
     parts = generator.standard_normal((2, *shape, len(scale)))
-    # The constant part and, of an even length, the alternating one are real: all power is in one number.
+    # The constant part and, for an even length, the alternating part are real: all power is in one number.
     real = [0, -1] if num_numbers % 2 == 0 else [0]
     parts[0][..., real] *= np.sqrt(2.0)
     parts[1][..., real] = 0.0

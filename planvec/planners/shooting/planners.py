@@ -1,4 +1,4 @@
-"""Random shooting, CEM and iCEM: refit to the best sequences. Letters: B sequences, H horizon, K elites."""
+"""Random shooting, CEM and iCEM. Letters: B sequences, H environment steps of a sequence, K elites."""
 
 from __future__ import annotations
 
@@ -9,45 +9,50 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from planvec.planners.options import option
 from planvec.planners.root_actions import check_action_space
-from planvec.planners.shooting.distributions import Categorical, Distribution, Gaussian, Uniform
+from planvec.planners.shooting.categorical import Categorical
+from planvec.planners.shooting.distributions import Distribution, Uniform
+from planvec.planners.shooting.gaussian import Gaussian
 from planvec.planners.shooting.noise import MAX_BETA
-from planvec.planners.shooting.search import Deviation, Shooting, best_rows, fixed_std
+from planvec.planners.shooting.search import Deviation, Shooting, best_rows, check_std
 
 __all__ = ["CEM", "ICEM", "RandomShooting"]
 
 _DECAY = 1.25
-"""By what iCEM divides the number of sequences after each iteration: that of the paper, for every task."""
+"""Factor by which iCEM reduces the number of sequences after each iteration, as in the paper."""
+
+_INITIAL_STD = "standard deviation at the beginning of a decision, as a fraction of half the range of a Box"
+_MOMENTUM = "share of the old mean and standard deviation (or probabilities) in the new ones, from 0 to 1"
 
 
 @dataclass(frozen=True)
 class RandomShooting(Shooting):
     """Takes the first action of the best of many uniformly random sequences.
 
-    It learns nothing from one decision to the next. Where the environment is random, the best sequence
-    may be one that was lucky.
+    It reuses nothing of the last decision. In a random environment the best sequence may be one that was
+    lucky.
 
     Args:
         num_trajectories: B, sequences.
         horizon: H, environment steps of a sequence.
-        discount: Factor per environment step.
-        dt: For how many environment steps an action is held.
-        max_env_steps: As of `Planner`.
-        max_seconds: As of `Planner`.
+        discount: Factor per environment step, in [0, 1].
+        dt: Environment steps for which an action is repeated.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
 
     Raises:
-        ValueError: A number out of range.
+        ValueError: A number is out of range.
     """
 
-    def first(self, space: Space[Any]) -> Uniform:
-        """Uniform sequences."""
+    def initial_distribution(self, space: Space[Any]) -> Uniform:
+        """Return the uniform distribution."""
         check_action_space(space)
-        return Uniform.first(space, self.num_actions, self.dt)
+        return Uniform.initial(space, self.num_actions, self.dt)
 
     def learn(
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """Note the best sequence."""
+        """Return the distribution with the best sequence, and its return."""
         best = best_rows(returns, 1)
         return distribution.refit(sequences[best], 0.0), float(returns[best[0]])
 
@@ -59,141 +64,150 @@ class CEM(Shooting):
     In each iteration it draws sequences and fits the distribution to the best of them. Box actions are
     normal, with a mean and a standard deviation per step and number; those of Discrete, MultiDiscrete
     and MultiBinary spaces have a probability per step and category. The next decision begins with the
-    mean one step on, and with the first standard deviation again.
+    mean shifted by one step, and with the initial standard deviation again.
 
     Args:
         num_trajectories: B, sequences per iteration.
         horizon: H, environment steps of a sequence.
-        discount: Factor per environment step.
-        dt: For how many environment steps an action is held.
-        num_iterations: Per decision.
+        discount: Factor per environment step, in [0, 1].
+        dt: Environment steps for which an action is repeated.
+        num_iterations: Iterations per decision.
         num_elites: K, the best sequences of an iteration, from 2 to B.
-        initial_std: Standard deviation that a decision begins with. A number is a fraction of half the
+        initial_std: Standard deviation at the beginning of a decision. A number is a fraction of half the
             range of a Box; numbers `[*action shape]` are in units of the action, and need no bounds.
-        momentum: Share of the old mean, deviation or probabilities in the new ones, in [0, 1].
-        execute: "mean" takes the first action of the mean (of the likeliest sequence, where actions are
-            discrete), "best" that of the best sequence rolled out.
-        max_env_steps: As of `Planner`.
-        max_seconds: As of `Planner`.
+        momentum: Share of the old mean and standard deviation (or probabilities) in the new ones, in [0, 1].
+        execute: "mean" takes the first action of the mean (of the most likely sequence, where actions are
+            discrete), "best" that of the best sequence.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
 
     Raises:
-        ValueError: A number out of range.
+        ValueError: A number is out of range.
     """
 
-    num_trajectories: int = 64
-    num_iterations: int = 4
-    num_elites: int = 8
-    initial_std: Deviation = 0.5
-    momentum: float = 0.1
-    execute: Literal["mean", "best"] = "mean"
+    num_trajectories: int = option(64, "sequences per iteration")
+    num_iterations: int = option(4, "iterations per decision")
+    num_elites: int = option(8, "best sequences of an iteration, to which the distribution is fitted")
+    initial_std: Deviation = option(0.5, _INITIAL_STD)
+    momentum: float = option(0.1, _MOMENTUM)
+    execute: Literal["mean", "best"] = option(
+        "mean", "take the first action of the 'mean' of the distribution, or of the 'best' sequence"
+    )
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the fields.
+
+        Raises:
+            ValueError: A field is out of range. The message names it.
+        """
         super().__post_init__()
-        self._at_least(2, "num_elites", optional=False)
+        self._check_integers(2, "num_elites", optional=False)
         if self.num_elites > self.num_trajectories:
             raise ValueError(
                 f"num_elites: expected at most num_trajectories ({self.num_trajectories}), "
                 f"got {self.num_elites}"
             )
-        fixed_std(self, "initial_std")
-        self._in_range(0, 1, "momentum")
+        check_std(self, "initial_std")
+        self._check_numbers(0, 1, "momentum")
         if self.execute not in ("mean", "best"):
             raise ValueError(f"execute: expected 'mean' or 'best', got {self.execute!r}")
 
-    def first(self, space: Space[Any]) -> Distribution:
-        """Normal, or categories."""
+    def initial_distribution(self, space: Space[Any]) -> Distribution:
+        """Return normal distributions for a Box, else categorical ones."""
         if isinstance(space, spaces.Box):
-            return Gaussian.first(space, self.num_actions, self.dt, self.initial_std, 0.0, "initial_std")
+            return Gaussian.initial(space, self.num_actions, self.dt, self.initial_std, 0.0, "initial_std")
         check_action_space(space)
-        return Categorical.first(space, self.num_actions, self.dt)
+        return Categorical.initial(space, self.num_actions, self.dt)
 
     def learn(
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """Fit to the elites; their mean return."""
+        """Return the distribution fitted to the elites, and their mean return."""
         elites = best_rows(returns, self.num_elites)
         return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())
 
     def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
-        """By `execute`."""
-        return best if self.execute == "best" else distribution.center()
+        """Return the sequence that `execute` asks for."""
+        return best if self.execute == "best" else distribution.mode()
 
 
 @dataclass(frozen=True)
 class ICEM(Shooting):
     """iCEM (Pinneri et al. 2020, "Sample-efficient Cross-Entropy Method for Real-time Planning").
 
-    CEM on a Box, with: coloured noise, so that sequences push one way for a while; elites that are rolled
-    out again in the next iteration and, one step on, in the next decision; fewer sequences in later
-    iterations (each has the number of the one before divided by 1.25, but at least 2 K); the mean as a
-    sequence of the last one; and the best action that was seen instead of the mean.
+    It differs from CEM on a Box in five points: the noise is coloured, so that sequences push in one
+    direction for a while; elites are rolled out again in the next iteration and, shifted by one step, in the
+    next decision; later iterations have fewer sequences (each 1.25 times fewer than the one before, but
+    at least 2 K); the mean is one of the sequences of the last iteration; and the first action of the
+    best sequence is taken, not that of the mean.
 
-    All of these count as sequences of an iteration. Elites are rolled out anew, since where the
-    environment is random their return was partly luck. There the best action may still be one that was
-    lucky; the mean that `CEM` takes is less so.
+    Repeated elites and the mean count as sequences of an iteration. Elites are rolled out again because in a
+    random environment their return is partly luck. There the best sequence may still be one that was lucky;
+    the mean, which `CEM` takes, depends less on luck.
 
     Args:
         num_trajectories: B, sequences of the first iteration.
         horizon: H, environment steps of a sequence.
-        discount: Factor per environment step.
-        dt: For how many environment steps an action is held.
-        num_iterations: Per decision.
+        discount: Factor per environment step, in [0, 1].
+        dt: Environment steps for which an action is repeated.
+        num_iterations: Iterations per decision.
         num_elites: K, the best sequences of an iteration, from 2 to half of B.
-        initial_std: Standard deviation that a decision begins with. A number is a fraction of half the
+        initial_std: Standard deviation at the beginning of a decision. A number is a fraction of half the
             range of a Box; numbers `[*action shape]` are in units of the action, and need no bounds.
-        momentum: Share of the old mean and deviation in the new ones, in [0, 1].
+        momentum: Share of the old mean and standard deviation in the new ones, in [0, 1].
         noise_beta: Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for
             HalfCheetah, 2 to 4 for slower tasks).
-        reuse: Fraction of the elites that is kept, in [0, 1].
-        max_env_steps: As of `Planner`.
-        max_seconds: As of `Planner`.
+        reuse: Fraction of the elites that is rolled out again, in [0, 1].
+        max_env_steps, max_seconds: The budgets of every `Planner`.
 
     Raises:
-        ValueError: A number out of range.
+        ValueError: A number is out of range.
     """
 
-    num_trajectories: int = 40
-    num_iterations: int = 3
-    num_elites: int = 10
-    initial_std: Deviation = 0.5
-    momentum: float = 0.1
-    noise_beta: float = 1.0
-    reuse: float = 0.3
+    num_trajectories: int = option(40, "sequences of the first iteration")
+    num_iterations: int = option(3, "iterations per decision")
+    num_elites: int = option(10, "best sequences of an iteration, to which the distribution is fitted")
+    initial_std: Deviation = option(0.5, _INITIAL_STD)
+    momentum: float = option(0.1, _MOMENTUM)
+    noise_beta: float = option(1.0, "colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red")
+    reuse: float = option(0.3, "fraction of the elites that is rolled out again, from 0 to 1")
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the fields.
+
+        Raises:
+            ValueError: A field is out of range. The message names it.
+        """
         super().__post_init__()
-        self._at_least(2, "num_elites", optional=False)
+        self._check_integers(2, "num_elites", optional=False)
         if 2 * self.num_elites > self.num_trajectories:
             raise ValueError(
                 f"num_elites: expected at most half of num_trajectories ({self.num_trajectories}), "
                 f"got {self.num_elites}"
             )
-        fixed_std(self, "initial_std")
-        self._in_range(0, 1, "momentum", "reuse")
-        self._in_range(0, MAX_BETA, "noise_beta")
+        check_std(self, "initial_std")
+        self._check_numbers(0, 1, "momentum", "reuse")
+        self._check_numbers(0, MAX_BETA, "noise_beta")
 
-    def first(self, space: Space[Any]) -> Gaussian:
-        """Normal, with coloured noise."""
-        return Gaussian.first(
+    def initial_distribution(self, space: Space[Any]) -> Gaussian:
+        """Return normal distributions with coloured noise."""
+        return Gaussian.initial(
             space, self.num_actions, self.dt, self.initial_std, self.noise_beta, "initial_std"
         )
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
     ) -> NDArray[Any]:
-        """The kept elites, the mean in the last iteration, and new ones."""
-        kept = [distribution.elites[: round(self.reuse * self.num_elites)]]
+        """Return the reused elites, in the last iteration the mean, and newly drawn sequences."""
+        known = [distribution.elites[: round(self.reuse * self.num_elites)]]
         if iteration == self.num_iterations - 1:
-            kept.append(distribution.center()[None])
+            known.append(distribution.mode()[None])
         total = max(round(self.num_trajectories / _DECAY**iteration), 2 * self.num_elites)
-        drawn = distribution.sample(generator, total - sum(map(len, kept)))
-        return np.concatenate([*kept, drawn])
+        drawn = distribution.sample(generator, total - sum(map(len, known)))
+        return np.concatenate([*known, drawn])
 
     def learn(
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """Fit to the elites; their mean return."""
+        """Return the distribution fitted to the elites, and their mean return."""
         elites = best_rows(returns, self.num_elites)
         return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())

@@ -1,11 +1,11 @@
-"""What shooting planners share: draw action sequences, roll them out whole, draw better ones.
+"""The base class of shooting planners: draw action sequences, roll them out whole, draw better ones.
 
     Distribution --sample--> sequences [B, L] --rollout_batch--> returns [B]
          ^                                                          |
          +--------------------------- learn <-----------------------+
 
-Everything is drawn in this process, and every sequence is rolled out by one worker. Letters: B sequences,
-L actions of one, H environment steps, K elites.
+Sequences are drawn in this process, and each is rolled out by one worker. Letters: B sequences, L actions of
+a sequence, H environment steps, K elites.
 """
 
 from __future__ import annotations
@@ -21,76 +21,96 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.base import Planner
-from planvec.planners.driver import RolloutRequest, Search, Simulation
+from planvec.planners.options import option
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import standard_errors, tally
+from planvec.planners.root_actions import action_statistics
+from planvec.planners.search import RolloutRequest, Search, Simulation
 from planvec.planners.shooting.distributions import Distribution
 from planvec.rows import BatchStepper
 
-__all__ = ["Deviation", "Shooting", "ShootingSearch", "best_rows", "fixed_std"]
+__all__ = ["Deviation", "Shooting", "ShootingSearch", "best_rows", "check_std"]
 
 Deviation = float | Sequence[Any] | NDArray[np.floating[Any]]
-"""Of the noise: a fraction of half the range of a Box, or one per number of the action in its own units."""
+"""Standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action."""
 
 
 @dataclass(frozen=True)
 class Shooting(Planner):
-    """What shooting planners share: a small set of methods to override; `ShootingSearch` owns the loop.
+    """The base class of shooting planners. A planner overrides a few methods; `ShootingSearch` owns the loop.
 
     Args:
         num_trajectories: B, sequences per iteration.
         horizon: H, environment steps of a sequence.
-        discount: Factor per environment step.
-        dt: For how many environment steps an action is held. The planner still decides at every step:
-            the rest of the time of an action is planned anew.
+        discount: Factor per environment step, in [0, 1].
+        dt: Environment steps for which an action is repeated. The planner still decides at every step, so
+            that the repetition of an action is planned again.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
     """
 
-    num_trajectories: int = 128
-    horizon: int = 30
-    discount: float = 1.0
-    dt: int = 1
+    num_trajectories: int = option(128, "sequences")
+    horizon: int = option(30, "environment steps of a sequence")
+    discount: float = option(1.0, "factor per environment step, from 0 to 1")
+    dt: int = option(1, "environment steps for which an action is repeated")
 
-    num_iterations = 1  # a field of those that learn
+    num_iterations = 1  # planners that learn declare it as a field
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the fields.
+
+        Raises:
+            ValueError: A field is out of range. The message names it.
+        """
         super().__post_init__()
-        self._at_least(1, "num_trajectories", "num_iterations", "horizon", "dt", optional=False)
-        self._in_range(0, 1, "discount")
+        self._check_integers(1, "num_trajectories", "num_iterations", "horizon", "dt", optional=False)
+        self._check_numbers(0, 1, "discount")
 
     @property
     def num_actions(self) -> int:
-        """L."""
+        """Return L."""
         return -(-self.horizon // self.dt)
 
     @abstractmethod
-    def first(self, space: Space[Any]) -> Distribution:
-        """What an episode begins with.
+    def initial_distribution(self, space: Space[Any]) -> Distribution:
+        """Return the distribution that an episode begins with.
+
+        Args:
+            space: The space of one action.
 
         Raises:
-            UnsupportedEnvError: The planner cannot plan with these actions.
+            UnsupportedEnvError: The planner does not support the action space.
         """
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
     ) -> NDArray[Any]:
-        """Sequences `[B, L, *action shape]` to roll out."""
+        """Return the sequences `[B, L, *action shape]` to roll out.
+
+        Args:
+            distribution: The present distribution.
+            generator: The source of every random choice.
+            iteration: From 0 to `num_iterations - 1`.
+        """
         return distribution.sample(generator, self.num_trajectories)
 
     @abstractmethod
     def learn(
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """A better distribution, and the return to expect of it.
+        """Return a better distribution, and the return that it is expected to give.
 
         Args:
-            distribution: What the sequences were drawn from.
+            distribution: The distribution of the sequences.
             sequences: `[B, L, *action shape]`.
-            returns: `[B]`; -inf where a reward was no number.
+            returns: `[B]`; -inf where a reward was NaN.
         """
 
     def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
-        """The sequence `[L, *action shape]` whose first action is taken: the best that was rolled out."""
+        """Return the sequence `[L, *action shape]` whose first action is taken: the best one.
+
+        Args:
+            distribution: The last distribution.
+            best: `[L, *action shape]`, the sequence with the highest return.
+        """
         return best
 
     def begin(
@@ -102,22 +122,25 @@ class Shooting(Planner):
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
     ) -> Search:
-        """As of `Planner`. A plan of a planner with other actions or another `dt` is not built on."""
-        distribution = self.first(env.action_space)
-        if previous is not None and distribution.follows(previous.search):
-            distribution = distribution.following(previous.search)
+        """Return a new search at a state; the arguments are those of `Planner.begin`.
+
+        A `previous` plan of another kind of planner, with other actions or another `dt` is ignored.
+        """
+        distribution = self.initial_distribution(env.action_space)
+        if previous is not None and distribution.can_continue(previous.search_data):
+            distribution = distribution.shifted(previous.search_data)
         return ShootingSearch(self, env, state, generator, distribution)
 
 
 class ShootingSearch(Search):
-    """One decision: an iteration per batch.
+    """One decision of a shooting planner; every batch is one iteration.
 
     Args:
-        planner: What to draw, and what to make of it.
+        planner: The planner, whose methods the loop calls.
         env: The stepper.
         state: `[1]`.
-        generator: For every random choice.
-        distribution: What the first iteration draws from.
+        generator: The source of every random choice.
+        distribution: The distribution of the first iteration.
     """
 
     def __init__(
@@ -143,28 +166,29 @@ class ShootingSearch(Search):
         self._value = math.nan
 
     def simulate(self) -> Simulation:
-        """Draw sequences, roll them out, and learn from what they earn."""
+        """Draw sequences, roll them out, and fit the distribution to their returns."""
         planner = self._planner
         sequences = planner.propose(self._distribution, self._generator, self._num_iterations)
         num_rows, seeds = len(sequences), None
         if self._env.is_stochastic:
-            # Chance of its own for each: it is sampled, and never foreseen.
+            # A seed for each sequence, so that chance is sampled and never foreseen.
             seeds = self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
         states = np.repeat(self._state, num_rows)
         actions = sequences[:, self._index]
-        out = yield RolloutRequest(states, planner.horizon, actions, None, seeds, planner.discount)
-        # A reward that is no number must not win, nor make a mean of others no number.
+        out = yield RolloutRequest(states, planner.horizon, actions, seeds=seeds, discount=planner.discount)
+        # A NaN must not win, nor make the mean of other returns NaN.
         returns = np.where(np.isnan(out.returns), -np.inf, out.returns)
-        self._note(sequences, returns, out.num_steps)
+        self._record(sequences, returns, out.num_steps)
         self._distribution, self._value = planner.learn(self._distribution, sequences, returns)
         self.num_simulations += num_rows
         self._num_iterations += 1
         if self._num_iterations == planner.num_iterations:
             self.stop_reason = "num_iterations"
 
-    def _note(
+    def _record(
         self, sequences: NDArray[Any], returns: NDArray[np.float64], num_steps: NDArray[np.int64]
     ) -> None:
+        """Keep what `plan` needs of an iteration."""
         self._first_actions.append(sequences[:, 0])
         self._returns.append(returns)
         self._num_steps.append(num_steps)
@@ -173,45 +197,41 @@ class ShootingSearch(Search):
             self._best = sequences[row].copy(), int(num_steps[row])
             self._best_return = float(returns[row])
 
-    def plan(self, elapsed: float) -> Plan:
-        """As of `Search`."""
+    def plan(self) -> Plan:
+        """Return the decision, with the statistics of all iterations."""
         assert self._best is not None
-        assert self.stop_reason is not None
         best, num_steps = self._best
         space, returns = self._env.action_space, np.concatenate(self._returns)
         first_actions = np.concatenate(self._first_actions)
-        root_actions, visit_counts, means = tally(space, first_actions, returns)
-        with np.errstate(invalid="ignore"):  # the spread of infinite returns is no number
-            errors = standard_errors(space, first_actions, returns)
+        with np.errstate(invalid="ignore"):  # the standard error of infinite returns is NaN
+            statistics = action_statistics(space, first_actions, returns)
         best_num_steps = np.bincount(self._index[:num_steps])
         return Plan(
             action=self._planner.choose(self._distribution, best)[0],
             value=self._value,
-            root_actions=root_actions,
-            visit_counts=visit_counts,
-            action_values=means,
-            standard_errors=errors,
+            root_actions=statistics.actions,
+            visit_counts=statistics.counts,
+            action_values=statistics.means,
+            standard_errors=statistics.standard_errors,
             best_actions=best[: len(best_num_steps)],
             best_num_steps=best_num_steps,
             best_return=self._best_return,
             depth_histogram=np.bincount(np.concatenate(self._num_steps)),
-            num_simulations=self.num_simulations,
-            num_env_steps=self.num_env_steps,
-            elapsed=elapsed,
-            stop_reason=self.stop_reason,
-            search=self._distribution,
+            search_data=self._distribution,
         )
 
 
-def fixed_std(planner: Planner, name: str) -> None:
-    """Check a standard deviation (a number or an array) and keep it as one that can be compared.
+def check_std(planner: Planner, name: str) -> None:
+    """Check a standard deviation (a number or an array), and store it as a number or as tuples.
+
+    Numbers and tuples can be hashed and compared.
 
     Args:
-        planner: A frozen planner under construction.
-        name: The field.
+        planner: A planner in its `__post_init__`.
+        name: Name of the field.
 
     Raises:
-        ValueError: Not numbers above 0.
+        ValueError: The field does not hold numbers above 0.
     """
     value = getattr(planner, name)
     try:
@@ -228,5 +248,5 @@ def _as_tuples(value: Any) -> Any:
 
 
 def best_rows(returns: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The rows with the highest returns, best first; of equals the first."""
+    """Return the `count` rows with the highest returns, best first; of equals the first."""
     return np.argsort(-returns, kind="stable")[:count]

@@ -1,4 +1,4 @@
-"""Which walker of a swarm continues as which. Letters: B walkers."""
+"""Choose the walkers that clone, and those that they clone. Letters: B walkers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TINY = np.finfo(np.float64).tiny
 
 
 def relativize(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bring values `[B]` of any scale to positive ones about 1 (the paper's "relativize").
+    """Map values `[B]` of any scale to positive ones about 1 (the paper's "relativize").
 
     With `z = (x - mean) / std`: `1 + ln(1 + z)` where `z > 0`, else `exp(z)`. Values that are all
     equal, up to rounding, become ones.
@@ -31,24 +31,24 @@ def relativize(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def pick(among: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Random elements of `among`, one for each number in [0, 1)."""
+    """Return random elements of `among`, one for each uniform draw in [0, 1)."""
     return among[(uniforms * len(among)).astype(np.int64)]
 
 
 def elites(values: NDArray[np.float64], living: NDArray[np.int64], num_elites: int) -> NDArray[np.int64]:
-    """The living walkers with the highest values.
+    """Return the living walkers with the highest values.
 
     Args:
         values: `[B]`.
         living: Walkers to choose from.
-        num_elites: How many, or all if they are fewer.
+        num_elites: How many; all of them where there are fewer.
     """
     if num_elites >= len(living):
         return living
-    of_living = values[living]
+    living_values = values[living]
     if num_elites == 1:
-        return living[[of_living.argmax()]]
-    return living[of_living.argpartition(len(living) - num_elites - 1)[len(living) - num_elites :]]
+        return living[[living_values.argmax()]]
+    return living[living_values.argpartition(len(living) - num_elites - 1)[len(living) - num_elites :]]
 
 
 def clone_sources(
@@ -57,19 +57,19 @@ def clone_sources(
     living: NDArray[np.int64],
     keep: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Which walker each walker continues as: itself, or a random living companion.
+    """Choose for each walker whether it goes on as itself or as a clone of a random living companion.
 
     Walker `i` clones companion `k` with probability `(VR_k - VR_i) / VR_i`, and always if it is
-    dead. Each walker has a uniform draw of its own.
+    dead. Every walker has its own uniform draws.
 
     Args:
-        uniforms: `[2, B]` in [0, 1), what companions and draws come from.
+        uniforms: `[2, B]` in [0, 1), to choose the companions, and to decide whether to clone.
         virtual_rewards: `[B]`, 0 for the dead.
-        living: At least one walker.
-        keep: Living walkers that do not clone.
+        living: Indices of the living walkers, at least one.
+        keep: Indices of living walkers that do not clone.
 
     Returns:
-        `[B]` int64.
+        `[B]` int64, for each walker the one to copy; its own index: none.
     """
     num_walkers = len(virtual_rewards)
     companions = pick(living, uniforms[0])

@@ -1,4 +1,4 @@
-"""What a swarm draws at random: actions, for how long they are held, and whom to look at.
+"""The random draws of a swarm: actions, their numbers of steps, companions.
 
 Letters: B walkers, K iterations.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.rows.random_actions import uniform_actions
+from planvec.rows import uniform_actions
 
 __all__ = ["Draw", "Dt", "DtSampler", "NormalDt", "check_dt", "draw_dt", "draws"]
 
@@ -21,8 +21,8 @@ DtSampler = Callable[[np.random.Generator, int], NDArray[np.integer[Any]]]
 """`sampler(generator, num_draws)` gives `[num_draws]` integers of at least 1."""
 
 Dt = int | tuple[int, int] | DtSampler
-"""For how many environment steps an action is held: a number, the lowest and the highest of a uniform
-draw, or a sampler."""
+"""Environment steps for which an action is repeated: a number, the lowest and the highest of a uniform draw,
+or a sampler."""
 
 _BLOCK = 32
 """Iterations that are drawn at once, which costs little more than drawing one."""
@@ -30,14 +30,16 @@ _BLOCK = 32
 
 @dataclass(frozen=True)
 class NormalDt:
-    """The paper's sampler of how long an action is held: `|normal(mean, std)|`, rounded, at least 1.
+    """Draws for how many steps an action is repeated, as in the paper: `|normal(mean, std)|`, at least 1.
+
+    Draws are rounded to integers.
 
     Args:
         mean: In environment steps.
         std: In environment steps.
 
     Raises:
-        ValueError: A number out of range.
+        ValueError: A number is out of range.
     """
 
     mean: float
@@ -49,21 +51,23 @@ class NormalDt:
                 raise ValueError(f"{name}: expected a number of at least 0, got {getattr(self, name)!r}")
 
     def __call__(self, generator: np.random.Generator, num_draws: int) -> NDArray[np.int64]:
-        """Draw `[num_draws]`."""
-        held = np.rint(np.abs(generator.normal(self.mean, self.std, num_draws)))
-        return np.maximum(held, 1).astype(np.int64)
+        """Return `[num_draws]` numbers of steps."""
+        rounded = np.rint(np.abs(generator.normal(self.mean, self.std, num_draws)))
+        return np.maximum(rounded, 1).astype(np.int64)
 
 
 def check_dt(dt: Any) -> None:
-    """Whether it is a number, `(low, high)` or a sampler.
+    """Check that `dt` is a number, `(low, high)` or a sampler.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: It is none of them, or out of range.
     """
     if callable(dt):
         return
     bounds = dt if isinstance(dt, tuple) else (dt, dt)
-    are_integers = all(isinstance(each, (int, np.integer)) and not isinstance(each, bool) for each in bounds)
+    are_integers = all(
+        isinstance(bound, (int, np.integer)) and not isinstance(bound, bool) for bound in bounds
+    )
     if len(bounds) != 2 or not are_integers or not 1 <= bounds[0] <= bounds[1]:
         raise ValueError(
             "dt: expected an integer of at least 1, (low, high) with 1 <= low <= high, or a sampler, "
@@ -72,10 +76,10 @@ def check_dt(dt: Any) -> None:
 
 
 def draw_dt(dt: Dt, generator: np.random.Generator, num_draws: int) -> NDArray[np.int64]:
-    """Draw for how many steps actions are held: `[num_draws]`.
+    """Draw for how many steps actions are repeated: `[num_draws]`.
 
     Raises:
-        ValueError: A sampler gave something else.
+        ValueError: A sampler returned something else than so many integers of at least 1.
     """
     if isinstance(dt, tuple):
         return generator.integers(dt[0], dt[1], num_draws, endpoint=True)
@@ -92,9 +96,10 @@ class Draw(NamedTuple):
 
     Attributes:
         actions: `[B, *action shape]`.
-        dt: `[B]`.
-        seeds: `[B]`, the chance of each step; None where a step has one outcome.
-        uniforms: `[3, B]`, in [0, 1): companions to compare with, companions to clone, and whether to.
+        dt: `[B]` int64, the number of steps of each action.
+        seeds: `[B]` uint64, the seed of each step; None where a step has one outcome.
+        uniforms: `[3, B]` in [0, 1), to choose companions to compare with, to choose companions to clone, and
+            to decide whether to clone.
     """
 
     actions: NDArray[Any]
@@ -104,25 +109,25 @@ class Draw(NamedTuple):
 
 
 def draws(
-    space: Space[Any], generator: np.random.Generator, dt: Dt, num_walkers: int, has_chance: bool
+    space: Space[Any], generator: np.random.Generator, dt: Dt, num_walkers: int, needs_seeds: bool
 ) -> Iterator[Draw]:
-    """The random choices of one iteration after the other, without end.
+    """Yield the random choices of one iteration after the other, endlessly.
 
     Args:
-        space: Of the actions.
-        generator: What all is drawn from.
-        dt: For how many environment steps an action is held.
+        space: The space of one action.
+        generator: The source of every draw.
+        dt: Environment steps for which an action is repeated.
         num_walkers: B.
-        has_chance: Whether a step needs a seed.
+        needs_seeds: Whether a step may have several outcomes.
     """
     while True:
         count = _BLOCK * num_walkers
         actions = uniform_actions(space, generator, count).reshape(_BLOCK, num_walkers, *(space.shape or ()))
-        held = draw_dt(dt, generator, count).reshape(_BLOCK, num_walkers)
+        num_steps = draw_dt(dt, generator, count).reshape(_BLOCK, num_walkers)
         uniforms = generator.random((_BLOCK, 3, num_walkers))
         seeds = None
-        if has_chance:
+        if needs_seeds:
             seeds = generator.integers(0, 2**64, (_BLOCK, num_walkers), dtype=np.uint64)
         for number in range(_BLOCK):
             seed = None if seeds is None else seeds[number]
-            yield Draw(actions[number], held[number], seed, uniforms[number])
+            yield Draw(actions[number], num_steps[number], seed, uniforms[number])

@@ -1,7 +1,4 @@
-"""Where in a search tree a transition belongs: what was there before, and what is new.
-
-Letters: B rows.
-"""
+"""The transposition table: finds the nodes of states that are in the tree already. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -13,25 +10,25 @@ from numpy.typing import NDArray
 
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SINGLE, Rules
 from planvec.planners.mcts.tree import Tree
-from planvec.rows.results import Transitions
-from planvec.rows.state_keys import state_keys
+from planvec.rows import Transitions, state_keys
 
-__all__ = ["Places"]
+__all__ = ["TranspositionTable"]
 
 _Edge = tuple[int, int]
 
 
-class Places:
-    """Finds the outcome and the node of a transition.
+class TranspositionTable:
+    """Maps transitions to outcomes and nodes of a tree.
 
-    Outcomes of an action are the same if they lead to equal states with equal rewards. With `shared`
-    nodes, equal states are one node, whatever way led there.
+    Two outcomes of an action are the same if they lead to equal states with equal rewards. With `shared`
+    nodes, equal states are one node, whatever actions led there.
 
     Args:
-        tree: What is in it already is entered.
-        rules: What the kernels go by.
-        shared: False, True, or what states are equal by: `shared(states) -> [B]`.
-        keeps_generator: Whether states with other generators are others, as where chance is foreseen.
+        tree: The tree, whose outcomes and nodes are entered.
+        rules: The settings of the kernels.
+        shared: False, True, or a function of states that returns equal keys for states that share a node:
+            `shared(states) -> [B]`.
+        with_generator: Whether states with different generators differ, as where chance is foreseen.
     """
 
     def __init__(
@@ -39,27 +36,30 @@ class Places:
         tree: Tree,
         rules: Rules,
         shared: bool | Callable[[NDArray[Any]], NDArray[Any]],
-        keeps_generator: bool,
+        with_generator: bool,
     ) -> None:
         self._tree = tree
         self._is_open_loop = rules.chance == OPEN_LOOP
         self._shared = shared
-        self._keeps_generator = keeps_generator
+        self._with_generator = with_generator
         self._always_new = rules.chance == SINGLE and not shared
         self._outcomes: dict[tuple[_Edge, Hashable, float], int] = {}
         self._nodes: dict[Hashable, int] = {}
         if not self._always_new:
-            self._enter()
+            self._enter_tree()
 
-    def find(
+    def look_up(
         self, nodes: NDArray[np.int32], actions: NDArray[np.int32], out: Transitions
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The outcome and the node of each transition; those that are new have the next free indices.
+        """Return the outcome and the node of each transition; new ones get the next free indices.
 
         Args:
-            nodes: `[B]`, where each began.
+            nodes: `[B]`, the node that each began at.
             actions: `[B]`, the index of its action.
             out: The transitions.
+
+        Returns:
+            `[B]` int64 outcomes, `[B]` int64 nodes.
         """
         counters = self._tree.arrays.counters
         next_node, next_outcome = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
@@ -71,7 +71,7 @@ class Places:
         if not self._is_open_loop:
             assert out.new_states is not None
             keys, rewards = self._keys(out.new_states), out.rewards.tolist()
-        found = []
+        pairs = []
         edges = zip(nodes.tolist(), actions.tolist(), strict=True)
         for edge, key, reward in zip(edges, keys, rewards, strict=True):
             outcome = self._outcomes.setdefault((edge, key, reward), next_outcome)
@@ -82,18 +82,18 @@ class Places:
                 node = self._nodes.setdefault(key, next_node) if self._shared else next_node
                 next_node += node == next_node
                 self._node_of_outcome[outcome] = node
-            found.append((outcome, node))
-        pairs = np.array(found, np.int64).reshape(-1, 2)
-        return pairs[:, 0].copy(), pairs[:, 1].copy()
+            pairs.append((outcome, node))
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return columns[:, 0].copy(), columns[:, 1].copy()
 
     def _keys(self, states: NDArray[Any]) -> list[Hashable]:
-        """What states are told apart by."""
+        """Return a key per state: equal keys for equal states."""
         if callable(self._shared):
             return list(np.asarray(self._shared(states)).tolist())
-        return state_keys(states, self._keeps_generator)
+        return state_keys(states, self._with_generator)
 
-    def _enter(self) -> None:
-        """Note what is in the tree."""
+    def _enter_tree(self) -> None:
+        """Enter the outcomes and the nodes of the tree."""
         tree, arrays = self._tree, self._tree.arrays
         keys: list[Hashable] = [None] * tree.num_nodes
         if tree.states is not None:

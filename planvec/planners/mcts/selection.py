@@ -1,8 +1,8 @@
-"""Going down a search tree, compiled: the inner loop of tree search.
+"""Compiled selection: choose the actions of simulations, from the root on. The inner loop of tree search.
 
-The arrays are those of `tree_arrays`. Letters: N nodes, K simulations in flight.
+The arrays are those of `planvec.planners.mcts.arrays`. Letters: A actions, K simulations in flight.
 
-Sources: UCT (Kocsis and Szepesvari 2006), its version for simulations in flight (Liu et al. 2020,
+Sources: UCT (Kocsis and Szepesvari 2006), the same for simulations in flight (Liu et al. 2020,
 "Watch the Unobserved": WU-UCT), PUCT with a growing exploration rate (Silver et al. 2018, AlphaZero),
 progressive widening (Couetoux et al. 2011).
 """
@@ -33,7 +33,7 @@ __all__ = ["mix", "resume", "select"]
 
 @njit(cache=True)
 def mix(seed: int, number: int) -> int:
-    """A well-mixed 62-bit number of a seed and a count (SplitMix64, Steele et al. 2014)."""
+    """Return a pseudorandom 62-bit number, that of index `number` (SplitMix64, Steele et al. 2014)."""
     z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(number + 1)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -43,7 +43,7 @@ def mix(seed: int, number: int) -> int:
 
 @njit(cache=True)
 def _allowed(growth: tuple[float, float], count: int) -> float:
-    """How many children a count of visits allows: at least 1."""
+    """Return how many children a number of visits allows: at least 1."""
     if math.isinf(growth[0]):
         return growth[0]
     return max(1.0, float(math.floor(growth[0] * float(count) ** growth[1])))
@@ -51,11 +51,11 @@ def _allowed(growth: tuple[float, float], count: int) -> float:
 
 @njit(cache=True)
 def _width(legal: NDArray[np.bool_], wanted: int) -> int:
-    """How many actions, from the first on, hold as many legal ones as are wanted, or all of them."""
-    found = 0
+    """Return how many actions, from the first on, contain so many legal ones; all where there are fewer."""
+    num_legal = 0
     for action in range(len(legal)):
-        found += legal[action]
-        if found == wanted:
+        num_legal += legal[action]
+        if num_legal == wanted:
             return action + 1
     return len(legal)
 
@@ -68,7 +68,7 @@ def _scale(
     width: int,
     value_scale: float,
 ) -> float:
-    """What a bonus of 1 is worth at a node, whose edges are given."""
+    """Return the scale of the exploration term at a node with these edges."""
     scale = value_scale
     if value_scale < 0.0:
         low, high = bounds[0], bounds[1]
@@ -93,15 +93,15 @@ def _untried(
     width: int,
     use_legal: bool,
 ) -> int:
-    """The first action from `start` on that no simulation has taken; -1: none."""
-    found = -1
+    """Return the first action from `start` on that no simulation has taken; -1: none."""
+    untried = -1
     action = start
     for _ in range(width):
         if edge_visits[action] + edge_unobserved[action] == 0 and (not use_legal or legal[action]):
-            found = action
+            untried = action
             break
         action = action + 1 if action + 1 < width else 0
-    return found
+    return untried
 
 
 @njit(cache=True, inline="always")
@@ -119,7 +119,7 @@ def _best(
     use_priors: bool,
     use_legal: bool,
 ) -> int:
-    """The action with the highest score, the first of them from `start` on."""
+    """Return the action with the highest score; of equals the first from `start` on."""
     best, best_score = -1, -math.inf
     action = start
     for _ in range(width):
@@ -144,17 +144,17 @@ def _draw_outcome(
     counters: NDArray[np.int64],
     seed: int,
 ) -> int:
-    """One of the outcomes of an action, each as likely as it was sampled."""
+    """Draw one of the outcomes of an action, with the frequencies of their samples."""
     total = 0
     outcome = first
     while outcome >= 0:
         total += outcome_counts[outcome]
         outcome = next_outcomes[outcome]
     counters[NUM_DRAWS] += 1
-    left = mix(seed, counters[NUM_DRAWS]) % total
+    remaining = mix(seed, counters[NUM_DRAWS]) % total
     outcome = first
-    while left >= outcome_counts[outcome]:
-        left -= outcome_counts[outcome]
+    while remaining >= outcome_counts[outcome]:
+        remaining -= outcome_counts[outcome]
         outcome = next_outcomes[outcome]
     return outcome
 
@@ -163,23 +163,23 @@ def _draw_outcome(
 def resume(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
 ) -> int:
-    """Send simulations further down until one meets a step that is under way.
+    """Continue selections from their last nodes, until one collides with a step that is in flight.
 
-    UCT: `Q + c sqrt(2 ln(N + O) / (n + o))`, actions that nobody has tried first.
-    PUCT: `Q + c(N) P sqrt(N + O) / (1 + n + o)`, where N counts the visit that made the node.
+    UCT: `Q + c sqrt(2 ln(N + O) / (n + o))`, untried actions first.
+    PUCT: `Q + c(N) P sqrt(N + O) / (1 + n + o)`, where N counts the visit that created the node.
     Actions without a completed visit have the value of their node.
 
     Args:
-        tree: Counts of what is under way go up along the paths.
+        tree: Written: the counts of simulations in flight.
         paths: Written, from the last node of each on.
-        slots: Rows of `paths`.
-        statuses: Written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`.
-        rules: What to go by.
+        slots: `[B]` int64, the rows of `paths` of B simulations.
+        statuses: `[B]` int64, written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`.
+        rules: The settings.
 
     Returns:
-        How many did not collide. Only where `rules.chance` is `SINGLE` any does.
+        The number of simulations before the first collision. Collisions exist only with `SINGLE` outcomes.
     """
-    # Unpacked here: each look into the tuple would count references, in the inner loop.
+    # Unpacked here, since each access to the tuple would count references, in the inner loop.
     visits, unobserved, values = tree.visits, tree.unobserved, tree.values
     ended, starts, bounds = tree.ended, tree.starts, tree.bounds
     edge_visits, edge_unobserved, edge_values = tree.edge_visits, tree.edge_unobserved, tree.edge_values
@@ -204,7 +204,7 @@ def resume(
             if widens:
                 wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
                 width = int(wanted)
-                if use_legal:  # so many that may be taken
+                if use_legal:  # so many legal ones
                     width = _width(legal[node], width)
             start = starts[node] if starts[node] < width else 0
             action = -1
@@ -245,7 +245,7 @@ def resume(
                 outcome = -1
             elif outcome >= 0:
                 tries = edge_visits[node, action] + edge_unobserved[node, action] + 1
-                if edge_samples[node, action] < _allowed(rules.sampling, tries):
+                if edge_samples[node, action] < _allowed(rules.outcome_widening, tries):
                     outcome = -1
                 else:
                     outcome = _draw_outcome(outcome, outcome_counts, next_outcomes, counters, rules.seed)
@@ -272,7 +272,7 @@ def resume(
 def select(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
 ) -> int:
-    """Send simulations down from the root; what collides is taken back. Arguments as in `resume`."""
+    """Select from the root on, and undo a selection that collides. Arguments and result as in `resume`."""
     for number in range(len(slots)):
         paths.depths[slots[number]] = 0
         paths.nodes[slots[number], 0] = 0

@@ -1,0 +1,147 @@
+"""Monte Carlo tree search. Letters: A actions, B rows, H steps, N nodes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners.driver import PlanCallback
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.setup import tree_kind
+from planvec.planners.mcts.tree import Tree
+from planvec.planners.plan import Plan
+from planvec.planners.search import Search
+from planvec.rows import BatchStepper
+
+__all__ = ["MCTS"]
+
+
+@dataclass(frozen=True)
+class MCTS(MCTSConfig):
+    """Plans by Monte Carlo tree search with many simulations in flight.
+
+    A simulation selects actions from the root on by UCT (Kocsis and Szepesvari 2006) or PUCT (Silver et al.
+    2018), steps the environment once, evaluates the new node and backs the return up to the root.
+    `batch_size` simulations are in flight at a time; those without a result count as visits without a value
+    (WU-UCT, Liu et al. 2020). They form two halves: one selects and backs up while the workers step for the
+    other. With `batch_size=1` it is the sequential search.
+
+    Where a step has several outcomes, they are sampled by reseeding the step, never foreseen: an action has
+    one child node for each outcome so far, and more outcomes are sampled as it is visited more often.
+
+    Memory: N nodes take `N * (70 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
+    8 A, legal actions A, drawn actions their own A sizes, and a transposition table (random environments,
+    `transpositions`) about 400. Simulations in flight take `batch_size * 24 max_depth`. N is
+    `num_simulations + 1`, besides the nodes reused from the last decision; without that limit it is
+    `max_env_steps + 1`, or what fits into `max_memory`. The memory is known when the search begins, and taken
+    as it is used.
+
+    Args:
+        num_simulations: Simulations per decision. None: as many as another budget allows, or 512.
+        batch_size: Simulations in flight.
+        selection: "uct", or "puct" with priors.
+        exploration: Factor of the exploration term, in units of `value_scale`.
+        value_scale: Factor of the exploration term: "tree": the range of all returns so far, "node": the
+            range of the values of a node's actions (of the tree where they are equal), or a number.
+        discount: Factor per environment step, in [0, 1]. Rewards within the `dt` steps of one action are not
+            discounted against each other.
+        max_depth: Largest number of actions from the root. A simulation that reaches it makes a rollout.
+        dt: Environment steps for which an action of the tree, or of a random rollout, is repeated.
+        rollout_horizon: H, random steps from a new node, inside the workers; 0: none. None: 0 with a
+            `value_fn`, else 50.
+        rollout_policy: `rollout_policy(observations) -> [B, *action shape]` instead of random actions; it
+            is called in this process, before each of the H steps.
+        value_fn: `value_fn(observations) -> [B]`, the return from there on, instead of rollouts. It is called
+            with the observations of a whole batch.
+        prior_fn: `prior_fn(observations) -> [B, A]`, at least 0, for "puct"; scaled to a sum of 1 over the
+            legal actions. A counts the actions of a Discrete space, or all of a MultiDiscrete or MultiBinary
+            one of up to 256 in the order of `Plan.root_actions`. None: uniform.
+        root_noise: `(alpha, fraction)`: mix that fraction of Dirichlet(alpha) noise into the priors at the
+            root.
+        legal_actions: `legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it,
+            such as "action_mask". The root's mask is then read from the `info` given to `plan`; without it
+            all actions are legal there. None: all.
+        widening: `(factor, exponent)`: a node with n visits tries `factor * n**exponent` of its actions.
+            None: all where they can be listed; `(1.0, 0.5)` where they are drawn.
+        max_actions: Actions drawn for a node where the actions cannot be listed.
+        chance: "sample": a node for each outcome of an action; "open_loop": one node for all outcomes of an
+            action, which every simulation steps again; "foresee": the generator in the state decides, as it
+            will in the environment, which cheats.
+        outcome_widening: `(factor, exponent)`: an action with n visits has `factor * n**exponent` outcomes
+            sampled; further visits choose among these, with the frequencies of the samples. (1, 1) samples in
+            every visit, which costs a step for each action of a simulation; an exponent of 0.5 suits
+            environments in which all outcomes differ.
+        transpositions: Whether equal states share a node, or `transpositions(states) -> [B]`, keys that are
+            equal for states that share a node. Values are then backed up along the graph.
+        backup: "mean" of the simulations, or "max" over the actions of a node.
+        reuse_tree: Whether a decision goes on with the tree of the previous one.
+        max_memory: Bytes that the tree may take.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
+
+    Raises:
+        ValueError: An argument is out of range, or two exclude each other.
+    """
+
+    def prepare(self) -> None:
+        """Compile the kernels, or load them from numba's cache."""
+        from planvec.planners.mcts.warm_up import warm_up  # here, since numba takes long to import
+
+        warm_up()
+
+    def begin(
+        self,
+        env: BatchStepper,
+        state: NDArray[Any],
+        generator: np.random.Generator,
+        *,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Search:
+        """Return a new search at a state; the arguments are those of `Planner.begin`.
+
+        Raises:
+            InvalidBatchError: The search would take more than `max_memory`.
+            UnsupportedEnvError: Actions of this space cannot be drawn.
+        """
+        from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
+
+        tree = None
+        if self.reuse_tree and previous is not None and isinstance(previous.search_data, Tree):
+            fits = previous.search_data.kind == tree_kind(self, env)
+            tree = previous.search_data.advance(previous.action, state) if fits else None
+        return TreeSearch(self, env, state, generator, tree, info)
+
+    def resume(
+        self,
+        env: BatchStepper,
+        tree: Tree,
+        *,
+        seed: int | None = None,
+        callback: PlanCallback | None = None,
+    ) -> Plan:
+        """Continue the search of a tree: that of a `Plan`, of `Tree.advance` or of `Tree.load`.
+
+        Args:
+            env: The stepper.
+            tree: The tree, which is copied. Trees of an open loop have no states and are refused.
+            seed: Fixes every random choice; None takes a fresh one.
+            callback: `callback(num_simulations, num_env_steps)` after each batch; True stops.
+
+        Raises:
+            InvalidBatchError: The tree has no states, or was searched with other settings.
+        """
+        from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
+
+        if tree.states is None:
+            raise InvalidBatchError(
+                "tree: expected one with states, got that of an open loop; call plan() instead"
+            )
+        started = time.perf_counter()
+        generator = self._generator(seed)
+        search = TreeSearch(self, env, tree.states[:1], generator, tree, None, is_new_root=False)
+        return self._run(env, [search], started, callback)[0]

@@ -1,0 +1,84 @@
+"""Extract the arrays of the subtree below a node. Letters: N nodes, A actions per node, M outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.planners.mcts.arrays import (
+    EDGE_DTYPES,
+    NODE_DTYPES,
+    NUM_DRAWS,
+    NUM_NODES,
+    NUM_OUTCOMES,
+    OUTCOME_DTYPES,
+    TreeArrays,
+)
+
+__all__ = ["extract_subtree"]
+
+
+def extract_subtree(
+    arrays: TreeArrays, root: int, optional_names: list[str]
+) -> tuple[NDArray[np.int64], TreeArrays]:
+    """Return the nodes that can be reached from a node, and their arrays with that node as the root.
+
+    Statistics that only the root has start again at 0.
+
+    Args:
+        arrays: The arrays of the whole tree.
+        root: The node.
+        optional_names: Which of the optional arrays the tree has: "priors", "legal".
+
+    Returns:
+        The indices of the nodes in the whole tree, the root first, and the new arrays.
+    """
+    nodes, outcomes = _reachable(arrays, root)
+    num_actions = arrays.edge_visits.shape[1]
+    used_outcomes = np.array([0, *outcomes], np.int64)
+    new_node = np.full(int(arrays.counters[NUM_NODES]), -1, np.int32)
+    new_node[nodes] = np.arange(len(nodes))
+    # The last entry is that of -1, no outcome.
+    new_outcome = np.full(int(arrays.counters[NUM_OUTCOMES]) + 1, -1, np.int32)
+    new_outcome[used_outcomes[1:]] = np.arange(1, len(used_outcomes))
+    named = arrays._asdict()
+    part: dict[str, NDArray[Any]] = {
+        name: named[name][nodes] for name in (*NODE_DTYPES, *EDGE_DTYPES, *optional_names)
+    }
+    part |= {name: named[name][used_outcomes] for name in OUTCOME_DTYPES}
+    part["parents"] = np.where(part["parents"] >= 0, new_node[part["parents"]], -1).astype(np.int32)
+    part["parents"][0] = part["parent_actions"][0] = -1
+    part["first_outcomes"] = new_outcome[part["first_outcomes"]]
+    part["next_outcomes"] = new_outcome[part["next_outcomes"]]
+    part["outcome_nodes"] = np.append(np.int32(0), new_node[part["outcome_nodes"][1:]])
+    part["bounds"] = arrays.bounds.copy()
+    part["root_visits"] = np.zeros(num_actions, np.int64)
+    part["root_means"] = np.zeros(num_actions)
+    part["root_squares"] = np.zeros(num_actions)
+    part["depth_histogram"] = np.zeros_like(arrays.depth_histogram)
+    part["counters"] = np.array([len(nodes), len(used_outcomes), arrays.counters[NUM_DRAWS], 1], np.int64)
+    return nodes, arrays._replace(**part)
+
+
+def _reachable(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], list[int]]:
+    """Return the nodes that can be reached from a node, itself first, and the outcomes that lead to them.
+
+    Both are in the order of their indices.
+    """
+    seen, seen_outcomes, front = {root}, set[int](), [root]
+    while front:
+        edges = arrays.first_outcomes[front].reshape(-1)
+        outcomes = edges[edges >= 0]
+        front = []
+        while len(outcomes):
+            for outcome, node in zip(outcomes.tolist(), arrays.outcome_nodes[outcomes].tolist(), strict=True):
+                seen_outcomes.add(outcome)
+                if node not in seen:
+                    seen.add(node)
+                    front.append(node)
+            outcomes = arrays.next_outcomes[outcomes]
+            outcomes = outcomes[outcomes >= 0]
+    nodes = np.array([root, *sorted(seen - {root})], np.int64)
+    return nodes, sorted(seen_outcomes)

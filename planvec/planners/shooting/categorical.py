@@ -1,0 +1,95 @@
+"""Categorical distributions of action sequences.
+
+Letters: L actions of a sequence, K elites, C categories.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from planvec.planners.shooting.distributions import Distribution, no_elites
+
+__all__ = ["Categorical"]
+
+_UNIFORM_SHARE = 0.5
+"""Share of the uniform distribution in the probabilities of a new decision: those of 0 would stay 0."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Categorical(Distribution):
+    """Independent categorical distributions, one for every number of every action.
+
+    Attributes:
+        probabilities: `[L, *action shape, C]` float64; 0 beyond the categories of a number.
+        num_categories: `[*action shape]` int64.
+        start: `[*action shape]` int64, the number of the first category.
+    """
+
+    probabilities: NDArray[np.float64]
+    num_categories: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+    @classmethod
+    def initial(cls, space: Space[Any], num_actions: int, dt: int) -> Categorical:
+        """Return the uniform distribution over a Discrete, MultiDiscrete or MultiBinary space.
+
+        Args:
+            space: The space of one action.
+            num_actions: L.
+            dt: Environment steps for which an action is repeated.
+        """
+        shape = space.shape or ()
+        if isinstance(space, spaces.Discrete):
+            num_categories, start = np.array(int(space.n)), np.array(int(space.start))
+        elif isinstance(space, spaces.MultiDiscrete):
+            num_categories, start = space.nvec.astype(np.int64), space.start.astype(np.int64)
+        else:
+            num_categories, start = np.full(shape, 2), np.zeros(shape, np.int64)
+        exists = np.arange(num_categories.max()) < num_categories[..., None]
+        return cls(
+            space=space,
+            dt=dt,
+            elites=no_elites(space, num_actions),
+            probabilities=np.repeat((exists / num_categories[..., None])[None], num_actions, axis=0),
+            num_categories=num_categories,
+            start=start,
+        )
+
+    def shifted(self, previous: Self) -> Self:
+        """Return the probabilities of `previous`, shifted and mixed with uniform ones, and its elites."""
+        num_repeated, index = self._shift(previous)
+        mixed = _UNIFORM_SHARE * self.probabilities + (1 - _UNIFORM_SHARE) * previous.probabilities[index]
+        return replace(self, num_repeated=num_repeated, probabilities=mixed, elites=previous.elites[:, index])
+
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+        """Draw sequences `[num_sequences, L, *action shape]`."""
+        draws = generator.random((num_sequences, *self.probabilities.shape[:-1]))
+        below = draws[..., None] >= np.cumsum(self.probabilities, axis=-1)
+        # Rounded sums may end a little below 1.
+        return self._actions(np.minimum(below.sum(axis=-1), self.num_categories - 1))
+
+    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+        """Return how often the elites take each category, mixed with the present probabilities.
+
+        Additive smoothing (one more elite that takes all categories equally) keeps every probability above 0.
+        """
+        categories = np.arange(self.probabilities.shape[-1])
+        counts = ((elites - self.start)[..., None] == categories).sum(axis=0)
+        exists = categories < self.num_categories[..., None]
+        fitted = (counts + exists / self.num_categories[..., None]) / (len(elites) + 1)
+        mixed = momentum * self.probabilities + (1 - momentum) * fitted
+        return replace(self, elites=elites, probabilities=mixed)
+
+    def mode(self) -> NDArray[Any]:
+        """Return the most likely actions; of equals the first."""
+        return self._actions(self.probabilities.argmax(axis=-1))
+
+    def _actions(self, categories: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the actions of category indices."""
+        actions: NDArray[Any] = (categories + self.start).astype(self.space.dtype)
+        return actions

@@ -1,0 +1,125 @@
+"""Swarm planners: Fractal Monte Carlo (Hernandez Cerezo and Duran Ballester 2018, arXiv 1803.05049).
+
+Letters: B walkers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.planners.options import option
+from planvec.planners.plan import Plan
+from planvec.planners.swarm.config import SwarmConfig
+from planvec.planners.swarm.search import SwarmSearch, remaining_sequence
+from planvec.planners.swarm.wave import WaveSearch
+from planvec.rows import BatchStepper
+
+__all__ = ["Swarm", "SwarmWave"]
+
+
+@dataclass(frozen=True)
+class Swarm(SwarmConfig):
+    """Plans with a swarm of walkers that clone each other, towards high returns and new observations.
+
+    All walkers start at the state. In every iteration each walker takes a random action for a random number
+    of steps. Its virtual reward is then
+    `relativize(distance)**distance_scale * relativize(return)**reward_scale`, where `distance` is that of
+    its observation to the one of a random living companion. A walker may become a clone of another one
+    with a higher virtual reward. The plan's action is the first action of most walkers at the end, or the
+    mean of their first actions in a Box.
+
+    The planner differs from the paper in three points, each of which corrects a failure:
+
+    - A terminated walker is only dead if its return is no better than that of the walkers that go on; see
+      `Walkers.dead`. Otherwise the swarm would avoid the flag of MountainCar.
+    - Returns are compared at equal age and distances in standard deviations; see `Walkers.values` and
+      `Features.distances`.
+    - One walker starts with the rest of the best action sequence of the `previous` decision, and the walker
+      with the best return never becomes a clone. Otherwise successive decisions would pursue different
+      sequences and complete none.
+
+    Random environments are sampled anew in every step, never foreseen. But walkers with luck are cloned like
+    walkers with good actions, so that a swarm is too optimistic in random environments such as FrozenLake.
+
+    Args:
+        num_walkers: B.
+        num_iterations: Moves of each walker.
+        dt: Environment steps for which a walker repeats an action: a number, or the lowest and the highest of
+            a uniform draw, or a sampler such as `NormalDt`: `sampler(generator, num_draws)` returns
+            `[num_draws]` integers.
+        reward_scale: Exponent of the return (the paper's alpha). The ratio of the two exponents balances
+            exploitation and exploration.
+        distance_scale: Exponent of the distance (the paper's beta).
+        num_elites: Number of walkers with the best returns that never become clones.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    def begin(
+        self,
+        env: BatchStepper,
+        state: NDArray[Any],
+        generator: np.random.Generator,
+        *,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> SwarmSearch:
+        """Return a new swarm at a state; the arguments are those of `Planner.begin`.
+
+        Raises:
+            UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
+        """
+        return SwarmSearch(self, env, state, generator, remaining_sequence(previous))
+
+
+@dataclass(frozen=True)
+class SwarmWave(SwarmConfig):
+    """Plans a whole episode with one swarm and takes the actions of its best walker.
+
+    The walkers are those of `Swarm`, but go on until all of their episodes have ended, and the plan's action
+    is the first one of the best walker, however many walkers began with another one. `plan(...)` returns
+    the whole sequence in `best_actions`, `best_num_steps` and `best_return`.
+
+    With a `previous` decision, as `run_episode` passes it, the planner does not search again but returns the
+    rest of that sequence, after it has checked by one step that the sequence leads to the state. It searches
+    again where the check fails, where the sequence is used up, and in every decision of an environment
+    that may be random (`is_stochastic`), where the sequence is that of one future among many.
+
+    Args:
+        num_walkers: B.
+        num_iterations: Moves of each walker, at most.
+        dt: Environment steps for which a walker repeats an action: a number, the lowest and the highest of a
+            uniform draw, or a sampler.
+        reward_scale: Exponent of the return.
+        distance_scale: Exponent of the distance.
+        num_elites: Number of walkers with the best returns that never become clones.
+        max_env_steps, max_seconds: The budgets of every `Planner`.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    num_walkers: int = option(128, "number of walkers")
+    num_iterations: int = option(1000, "moves of each walker per decision, at most")
+
+    def begin(
+        self,
+        env: BatchStepper,
+        state: NDArray[Any],
+        generator: np.random.Generator,
+        *,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> WaveSearch:
+        """Return a new wave at a state; the arguments are those of `Planner.begin`.
+
+        Raises:
+            UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
+        """
+        return WaveSearch(self, env, state, generator, previous)

@@ -1,0 +1,42 @@
+"""The table of planners, from which the command line takes them.
+
+A planner is one file or folder of this package and one entry here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+from planvec.planners.base import Planner
+
+__all__ = ["PLANNERS", "PlannerEntry"]
+
+
+class PlannerEntry(NamedTuple):
+    """Names the class of a planner, which is imported when it is used.
+
+    Attributes:
+        module: Full name of the module or package.
+        class_name: Name of the class in it.
+    """
+
+    module: str
+    class_name: str
+
+    def load(self) -> type[Planner]:
+        """Import and return the class."""
+        planner_class: type[Planner] = getattr(importlib.import_module(self.module), self.class_name)
+        return planner_class
+
+
+PLANNERS = {
+    "swarm": PlannerEntry("planvec.planners.swarm", "Swarm"),
+    "swarm-wave": PlannerEntry("planvec.planners.swarm", "SwarmWave"),
+    "mcts": PlannerEntry("planvec.planners.mcts", "MCTS"),
+    "random-shooting": PlannerEntry("planvec.planners.shooting", "RandomShooting"),
+    "cem": PlannerEntry("planvec.planners.shooting", "CEM"),
+    "icem": PlannerEntry("planvec.planners.shooting", "ICEM"),
+    "mppi": PlannerEntry("planvec.planners.shooting", "MPPI"),
+}
+"""Name on the command line -> class."""
