@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from planvec.backends.processes.external_process import ExternalProcess, close_all
-from planvec.codecs import register_codec, registered_codecs
+from planvec.codecs import registered_codecs
 from planvec.codecs.registry import CodecChoice, check_codec
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
@@ -29,8 +29,7 @@ class _Factory:
         self._codecs = registered_codecs()
 
     def __call__(self) -> PlanEnv:
-        for env_class, codec in self._codecs.items():
-            register_codec(env_class, codec)
+        self._codecs.install()
         return PlanEnv(self._source, **self._options)
 
 

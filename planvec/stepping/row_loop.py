@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.base import Outcome, Rows, StateCodec
+from planvec.codecs.base import Rows, StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import space_arrays
 from planvec.rows.checks import Batch
@@ -164,7 +164,7 @@ class RowStepper:
         """The stepping loop. Columns of Python lists go in and come out: see `Found`."""
         codec, fresh, keys, progress = self._codec, self._codec.fresh_results, self._info_keys, self.progress
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
-        set_state, step = codec.set, codec.step if want_infos else _without_info(codec.step)
+        set_state, step = codec.set, codec.step if want_infos else codec.step_without_info
         get_state = codec.get if found.want_values else None
         values, elapsed, was_terminated, was_truncated = found.before
         for row, value in enumerate(islice(values, start, None), start):
@@ -224,7 +224,7 @@ class RowStepper:
     ) -> None:
         """The rollout loop: as `_step_each`, with the states in between left where they are."""
         codec, fresh, progress = self._codec, self._codec.fresh_results, self.progress
-        set_state, step, discount = codec.set, _without_info(codec.step), plan.discount
+        set_state, step, discount = codec.set, codec.step_without_info, plan.discount
         limit = codec.time_limit or _UNLIMITED
         values, elapsed, was_terminated, was_truncated = found.before
         row, count, action = start, 0, None
@@ -312,12 +312,6 @@ def _text_of(error: BaseException) -> str:
         return str(error)
     except Exception as another:
         return f"(its text cannot be had: {type(another).__name__})"
-
-
-def _without_info(step: Callable[[Any], Outcome]) -> Callable[[Any], Outcome]:
-    """The same step, for those who do not look at its info; see `StateCodec.step`."""
-    found: Callable[[Any], Outcome] = getattr(step, "without_info", step)
-    return found
 
 
 def _ignores_interrupts() -> bool:
