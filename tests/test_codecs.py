@@ -76,7 +76,8 @@ def test_an_attribute_named_constant_is_left_out() -> None:
         out = env.step_batch([0, 1])
         assert out.rewards[0] == out.rewards[1]
     with pytest.raises(
-        planvec.UnsupportedEnvError, match=r"constants: Unpicklable has no attributes \['disk'\]"
+        planvec.UnsupportedEnvError,
+        match=r"constants: expected names of attributes of Unpicklable.*got \['disk'\]",
     ):
         PlanEnv(Unpicklable, codec=planvec.Copied(["file", "disk"]))
 
@@ -237,7 +238,9 @@ def test_a_codec_that_forgets_something_is_refused() -> None:
 
 
 def test_what_makes_no_codec_is_refused() -> None:
-    with pytest.raises(planvec.UnsupportedEnvError, match="expected what makes a planvec.Codec, got a dict"):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="expected a maker of a planvec.Codec, got one of a dict"
+    ):
         PlanEnv(Counting, codec=lambda env: {})  # type: ignore[arg-type, return-value]
 
 
@@ -344,7 +347,9 @@ def test_a_registered_wrapper_codec_may_stand_for_a_built_in_one() -> None:
 @pytest.mark.usefixtures("_clean_registry")
 def test_what_makes_no_wrapper_codec_is_refused() -> None:
     planvec.register_wrapper_codec(Momentum, lambda wrapper: {})  # type: ignore[arg-type, return-value]
-    with pytest.raises(planvec.UnsupportedEnvError, match="makes a planvec.WrapperCodec, got a dict"):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="maker of a planvec.WrapperCodec, got one of a dict"
+    ):
         PlanEnv(cart_pole_with_momentum)
 
 
@@ -745,7 +750,7 @@ class MisspeltCodec(CountingCodec):
 def test_constants_are_compared_by_value() -> None:
     with planvec.make(Walled, num_workers=2, codec=WalledCodec) as env:
         assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
-    with pytest.raises(planvec.UnsupportedEnvError, match=r"constants: Walled has no attributes \['wals'\]"):
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"constants: .* got \['wals'\], which Walled"):
         PlanEnv(Walled, codec=MisspeltCodec)
 
 

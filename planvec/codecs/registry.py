@@ -22,7 +22,7 @@ from planvec.errors import UnsupportedEnvError
 __all__ = ["CodecChoice", "check_codec", "codec_for"]
 
 CodecChoice = str | CodecMaker | None
-"""None (choose automatically), "copied", "replay", or what makes a `Codec` from the unwrapped environment."""
+"""None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment."""
 
 _COPY_ADVICE = (
     "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
@@ -181,7 +181,8 @@ def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
     codec = make(base)
     if not isinstance(codec, Codec):
         raise UnsupportedEnvError(
-            f"codec: expected what makes a planvec.Codec, got a {type(codec).__name__} from {choice!r}"
+            f"codec: expected a maker of a planvec.Codec, got one of a {type(codec).__name__}: {choice!r}. "
+            "Pass a planvec.Codec subclass, or a function that returns a planvec.Codec"
         )
     return codec
 
@@ -190,8 +191,8 @@ def _make_wrapper_codec(layer: _Layer) -> WrapperCodec:
     codec = (layer.make or CopiedWrapperCodec)(layer.wrapper)
     if not isinstance(codec, WrapperCodec):
         raise UnsupportedEnvError(
-            f"{type(layer.wrapper).__name__}: expected a registered codec that makes a planvec.WrapperCodec, "
-            f"got a {type(codec).__name__} from {layer.make!r}"
+            f"{type(layer.wrapper).__name__}: expected a maker of a planvec.WrapperCodec, got one of "
+            f"a {type(codec).__name__}: {layer.make!r}"
         )
     return codec
 
@@ -216,6 +217,7 @@ def _digest_of_constants(codec: Codec, base: Any) -> bytes:
     missing = [name for name in codec.constants if not hasattr(base, name)]
     if missing:
         raise UnsupportedEnvError(
-            f"{type(codec).__name__}.constants: {type(base).__name__} has no attributes {missing}"
+            f"{type(codec).__name__}.constants: expected names of attributes, got {missing}, which "
+            f"{type(base).__name__} does not have"
         )
     return digest(codec.identity(base))

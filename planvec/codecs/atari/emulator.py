@@ -104,7 +104,7 @@ class Emulator(Console):
         self._is_new = self._load_pending = False
 
     def act(self, action: Any, strength: float = 1.0) -> int:
-        """Run one frame; with the probability `stickiness` with the last action instead of this one."""
+        """Run one frame. With the probability `stickiness` the last action replaces the given one."""
         if self.stickiness and self._env.np_random.random() < self.stickiness:
             frame = self._held
         else:
@@ -218,7 +218,11 @@ class Emulator(Console):
         self._num_unpainted, self._cached_state = 0, None
 
     def _restore_checkpoint(self, from_new_game: bool) -> None:
-        """Restore the checkpoint; from a game just loaded, whose reset draws the picture too, on request."""
+        """Restore the checkpoint.
+
+        Args:
+            from_new_game: Whether to load and reset the game first, which draws the picture of the reset.
+        """
         if from_new_game:
             self._load_game()
             super().reset_game()

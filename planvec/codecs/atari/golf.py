@@ -46,9 +46,8 @@ class GolfScore:
         left, right, hole = (_decimal(int(memory[address])) for address in (0x07, 0x08, 0x2F))
         if hole != self._hole:
             self._hole, self._wrapped, self._strokes_before = hole, 0, self._strokes
-        if (
-            right
-        ):  # between two holes the right display shows the par, and the left one the number of the hole
+        if right:
+            # Between two holes the right display shows the par, and the left one the number of the hole.
             self._par = right
             return
         if left < self._strokes:  # the display has two digits

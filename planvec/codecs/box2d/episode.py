@@ -43,7 +43,7 @@ class Box2DCodec(Codec):
     """
 
     made_by_reset: tuple[str, ...]
-    how = "the world's memory, what differs from its reset"
+    how = "the world's memory, as changes since the reset"
 
     def __init__(self, env: Any) -> None:
         self._episodes: OrderedDict[tuple[Any, ...], Episode] = OrderedDict()

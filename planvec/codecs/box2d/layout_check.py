@@ -112,7 +112,7 @@ class _Reader:
 
 
 def _facts(world: Any) -> Iterator[_Fact]:
-    """Yield everything that saving relies on, from the small world."""
+    """Yield everything in the memory of the small world that saving relies on."""
     address, read = int(world.this), _Reader()
     yield _Fact("gravity", read.floats(address + layout.GRAVITY, 2), list(world.gravity))
     counts = (world.bodyCount, world.jointCount)

@@ -177,7 +177,8 @@ class Attributes:
         missing = [name for name in constants if name not in attributes]
         if missing:
             raise UnsupportedEnvError(
-                f"constants: {type(target).__name__} has no attributes {missing}; it has {sorted(attributes)}"
+                f"constants: expected names of attributes of {type(target).__name__}, {sorted(attributes)}; "
+                f"got {missing}"
             )
         self._target = target
         self._left_out = set(constants)

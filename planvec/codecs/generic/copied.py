@@ -19,11 +19,15 @@ from planvec.errors import UnsupportedEnvError
 __all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec"]
 
 
-def _simulation(base: Any) -> dict[str, Any]:
+def _simulator_parts(base: Any) -> dict[str, Any]:
     """Return MuJoCo's model and data, or Atari's emulator, by name: wrappers often refer to them."""
-    named = {f".base.{name}": getattr(base, name, None) for name in ("model", "data", "ale")}
-    modules = ("mujoco.", "ale_py", "planvec.")
-    return {name: value for name, value in named.items() if type(value).__module__.startswith(modules)}
+    attributes = {name: getattr(base, name, None) for name in ("model", "data", "ale")}
+    return {f".base.{name}": value for name, value in attributes.items() if _is_simulator(value)}
+
+
+def _is_simulator(value: Any) -> bool:
+    """Return whether the class of a value, or one of its bases, is defined by MuJoCo or ale-py."""
+    return any(base.__module__.partition(".")[0] in ("mujoco", "ale_py") for base in type(value).__mro__)
 
 
 class CopiedCodec(Codec):
@@ -38,7 +42,7 @@ class CopiedCodec(Codec):
             attribute cannot be pickled.
     """
 
-    how = "a pickle of what may change"
+    how = "a pickle of the attributes"
 
     def __init__(self, env: gymnasium.Env[Any, Any], constants: Sequence[str] = ()) -> None:
         if isinstance(env, EzPickle):
@@ -81,7 +85,7 @@ class CopiedWrapperCodec(WrapperCodec):
     def __init__(self, wrapper: Any) -> None:
         base = wrapper.unwrapped
         for name, value in vars(wrapper).items():
-            if type(value).__name__ == "ALEInterface":  # which planvec has replaced by an emulator of its own
+            if type(value).__name__ == "ALEInterface":  # planvec has replaced it in the environment
                 setattr(wrapper, name, base.ale)
         self._attributes = Attributes(
             wrapper,
@@ -91,7 +95,7 @@ class CopiedWrapperCodec(WrapperCodec):
                 ".wrapper": wrapper,
                 ".base": base,
                 ".np_random": base._np_random,
-                **_simulation(base),
+                **_simulator_parts(base),
             },
         )
 

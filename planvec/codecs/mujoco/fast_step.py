@@ -106,9 +106,8 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
     shape, simulate, compute_forces = control.shape, mujoco.mj_step, mujoco.mj_rnePostConstraint
 
     def run(action: Any) -> None:
-        if (
-            getattr(action, "shape", None) != shape
-        ):  # Gymnasium checks it, and raises an error or broadcasts it
+        if getattr(action, "shape", None) != shape:
+            # Gymnasium checks such an action: it raises an error or broadcasts it.
             env.do_simulation(action, num_frames)
             return
         control[:] = action

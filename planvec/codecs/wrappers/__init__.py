@@ -100,7 +100,7 @@ def check_supported(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
     """Check that a wrapper can serve a planner.
 
     Raises:
-        UnsupportedEnvError: It cannot; the message says what to do.
+        UnsupportedEnvError: The wrapper mixes up branches; the message says what to do.
     """
     fix = _REFUSED.get(type(wrapper))
     if fix is not None:
