@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from planvec.codecs.compare import same
+from planvec.codecs import same
 from planvec.envs.plan_env import PlanEnv
 from planvec.rows.space_arrays import empty_rows, finish_rows, own_copy, stack_rows, take_row
 

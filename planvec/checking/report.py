@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.codecs.compare import same
+from planvec.codecs import same
 
 __all__ = ["ROUTES", "CheckReport", "Gap"]
 

@@ -22,7 +22,7 @@ def add_envs(verbs: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from planvec.codecs.family_report import measured, text_table
+    from planvec.codecs import measured, text_table
 
     print(json.dumps(measured()) if arguments.json else text_table())
     return 0

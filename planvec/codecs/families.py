@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol, cast
 
 from planvec.codecs.base import CodecMaker
@@ -54,11 +54,17 @@ class Family:
 
 
 class WrapperSupport(Enum):
-    """Tells who wrote the codecs of the wrappers around an environment."""
+    """Tells who wrote the codecs of the wrappers around an environment.
 
-    BUILT_IN = "planvec has a codec for every wrapper"
-    REGISTERED = "users have registered codecs for those that planvec does not know"
-    MISSING = "some wrapper has no codec, and may change any attribute of the environment"
+    Attributes:
+        BUILT_IN: planvec has a codec for every wrapper.
+        REGISTERED: Users have registered codecs for the wrappers that planvec does not know.
+        MISSING: A wrapper has no codec. It may change any attribute of the environment.
+    """
+
+    BUILT_IN = auto()
+    REGISTERED = auto()
+    MISSING = auto()
 
 
 class FamilyCodec(NamedTuple):

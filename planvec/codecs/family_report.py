@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from planvec.codecs.families import FAMILIES, Family
@@ -19,8 +19,7 @@ _HEADER = ["family", "ids", "saved by", "exact", "bytes", "get", "set", "step, u
 
 def measured() -> dict[str, Any]:
     """Return the measurements, by the name of the family."""
-    text = resources.files("planvec.codecs").joinpath("families.json").read_text()
-    measurements: dict[str, Any] = json.loads(text)
+    measurements: dict[str, Any] = json.loads(Path(__file__).with_name("families.json").read_text())
     return measurements
 
 

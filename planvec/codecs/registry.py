@@ -141,14 +141,13 @@ def _select(base: Any, codec: CodecChoice, layers: Sequence[_Layer]) -> _Selecti
         make, is_verified = FamilyCodec(CopiedCodec, False) if family_codec is None else family_codec
         if make is None:
             return _Selection(None, is_verified, _REPLAY_ADVICE)
-        if is_verified and own_makers:
-            return _Selection(make, is_verified, _advice_on(own_makers))
-        return _Selection(make, is_verified, _COPY_ADVICE)
+        return _Selection(make, is_verified, _advice_on(own_makers, is_copied=not is_verified))
     if given == "copied" or given is Copied:  # type: ignore[comparison-overlap]
-        return _Selection(CopiedCodec, False, _COPY_ADVICE)
+        return _Selection(CopiedCodec, False, _advice_on(own_makers, is_copied=True))
     assert callable(given)
-    advice = _COPY_ADVICE if isinstance(given, Copied) else _advice_on([given, *own_makers])
-    return _Selection(given, False, advice)
+    if isinstance(given, Copied):
+        return _Selection(given, False, _advice_on(own_makers, is_copied=True))
+    return _Selection(given, False, _advice_on([given, *own_makers], is_copied=False))
 
 
 def _wrapper_support(layers: Sequence[_Layer]) -> WrapperSupport:
@@ -169,12 +168,21 @@ def _family_codec(base: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
     return None
 
 
-def _advice_on(makers: Sequence[Callable[[Any], Any]]) -> str:
+def _advice_on(makers: Sequence[Callable[[Any], Any]], is_copied: bool) -> str:
+    """Return how to fix codecs that fail the verification.
+
+    Args:
+        makers: The makers of the codecs that the user wrote.
+        is_copied: Whether the attributes of the environment are copied.
+    """
+    if not makers:
+        return _COPY_ADVICE
     names = " or ".join(getattr(make, "__name__", type(make).__name__) for make in makers)
-    return (
+    advice = (
         f"{names} does not restore everything: is a field missing, or does its get() return an object that "
         "step() changes in place (copy it)?"
     )
+    return f"{advice} Or: {_COPY_ADVICE}" if is_copied else advice
 
 
 def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:

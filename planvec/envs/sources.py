@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.codecs.families import FAMILIES
+from planvec.codecs import FAMILIES
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["EnvSource", "find_spec", "make_env"]
