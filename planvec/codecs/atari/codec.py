@@ -25,7 +25,7 @@ from planvec.errors import EnvError
 __all__ = ["AtariCodec", "codec_for_env"]
 
 _MAX_FRAMES = 64
-"""Capacity for the frames since the earlier state.
+"""Capacity for the frames since the checkpoint.
 
 There are at most 32, plus the interrupted frames in a row of a game that computes for long (7 were seen).
 """

@@ -47,7 +47,7 @@ _ARRAYS_READ: dict[str, tuple[str, ...]] = {
 _OBSERVE_FORCES = ("ant", "humanoid", "humanoidstandup", "inverted_double_pendulum")
 """Modules whose observations contain forces or inertias.
 
-Restoring these arrays would cost more memory than saving the observation itself.
+The arrays behind them are larger than the observation, which is saved instead.
 """
 _VERSIONS = ("v4", "v5")
 _POSES = (
