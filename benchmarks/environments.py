@@ -1,11 +1,12 @@
-"""Check every environment that planvec names, and write the table of the README.
+"""Check every environment in planvec's table of families, and write the table of the README.
 
-    python benchmarks/environments.py                      all of it: about half an hour
+    python benchmarks/environments.py                      check all families: about half an hour
     python benchmarks/environments.py --only Box2D MuJoCo
-    python benchmarks/environments.py --write              planvec/families.json and README.md too
+    python benchmarks/environments.py --write              also write families.json and the README
 
-Each check walks 500 random steps, restores every state in another instance and in another process, and
-follows 8 children of 20 states; see `planvec check --help`. The exit status is 0 only if all is exact.
+Each check takes 500 random steps, restores every state in another instance and in another process, and
+steps 8 children of each of 20 states; see `planvec check --help`. The exit status is 0 only if all results
+are exact. The measurements are in planvec/codecs/families.json.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import gymnasium
 from gymnasium import wrappers
 
 from planvec import CheckReport, check_env
-from planvec.codecs.families import FAMILIES, Family, markdown_table
+from planvec.codecs import FAMILIES, Family, markdown_table
 from planvec.envs.sources import make_env
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,18 +52,18 @@ WRAPPED = {
 
 
 def wrapped(env_id: str, name: str) -> Any:
-    """An environment in a wrapper."""
+    """Make an environment in a wrapper."""
     return WRAPPERS[name](make_env(env_id, **WRAPPED[env_id]))
 
 
 def atari(name: str) -> Any:
-    """The usual stack of wrappers around a game."""
+    """Make a game in the usual stack of wrappers."""
     env = make_env(name, frameskip=1)
     return wrappers.FrameStackObservation(wrappers.AtariPreprocessing(env), 4)
 
 
 def jobs(family: Family) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Name, source and arguments of each check."""
+    """Yield the name, the source and the arguments of each check of a family."""
     for env_id in family.ids:
         if env_id == "ALE/*-v5":
             import ale_py
@@ -77,7 +78,7 @@ def jobs(family: Family) -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def jobs_of_wrappers() -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Every stateful wrapper on three environments, and the usual stack on three games."""
+    """Yield checks of the stateful wrappers on three environments, and of a usual stack on three games."""
     for env_id in WRAPPED:
         for name in WRAPPERS:
             yield f"{name}({env_id})", partial(wrapped, env_id, name), {}
@@ -86,7 +87,7 @@ def jobs_of_wrappers() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def check(job: tuple[str, Any, dict[str, Any]], steps: int) -> CheckReport:
-    """Run one check."""
+    """Run one check and print its result."""
     name, source, kwargs = job
     report = check_env(source, num_steps=steps, replay_seconds=1.0, **kwargs)
     state = "exact" if report.exact else f"NOT EXACT\n{report}"
@@ -96,7 +97,7 @@ def check(job: tuple[str, Any, dict[str, Any]], steps: int) -> CheckReport:
 
 
 def summarise(names: list[str], reports: list[CheckReport], num_ids: int) -> dict[str, Any]:
-    """One row of the table: medians over the ids."""
+    """Return one row of the table: medians over the ids."""
     good = [report for report in reports if report.microseconds]
     return {
         "num_ids": num_ids,
@@ -113,15 +114,15 @@ def summarise(names: list[str], reports: list[CheckReport], num_ids: int) -> dic
 
 
 def main() -> int:
-    """Run the checks."""
+    """Run the checks. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     names = [family.name for family in FAMILIES]
     parser.add_argument("--only", nargs="+", choices=[*names, "wrappers"], default=[*names, "wrappers"])
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=1, help="checks at a time (the times suffer)")
-    parser.add_argument("--write", action="store_true", help="write planvec/families.json and the README")
+    parser.add_argument("--write", action="store_true", help="write families.json and the README")
     arguments = parser.parse_args()
-    path = ROOT / "planvec" / "families.json"
+    path = ROOT / "planvec" / "codecs" / "families.json"
     table = json.loads(path.read_text()) if path.exists() else {}
     started, num_wrong = time.monotonic(), 0
     with ProcessPoolExecutor(arguments.jobs) as pool:

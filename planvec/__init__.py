@@ -48,10 +48,12 @@ _EXPORTS = {
     "WorkerCrashedError": "planvec.errors",
     "WorkerStartError": "planvec.errors",
     "WorkerTimeoutError": "planvec.errors",
+    "WrapperCodec": "planvec.codecs",
     "check_env": "planvec.checking",
     "codec_for": "planvec.codecs",
     "make": "planvec.envs",
     "register_codec": "planvec.codecs",
+    "register_wrapper_codec": "planvec.codecs",
     "run_episode": "planvec.planners",
 }
 """Public name -> the module that it comes from, imported when the name is first used."""

@@ -231,7 +231,7 @@ def test_states_are_compact_records() -> None:
     with PlanEnv("ALE/MsPacman-v5") as env:
         assert isinstance(env.codec._codec, AtariCodec)  # type: ignore[attr-defined]
         assert env.state_dtype.itemsize < 2200
-        assert {"emulator", "earlier", "frames", "generator"} <= set(env.state_dtype.names or ())
+        assert {"emulator", "checkpoint", "frames", "generator"} <= set(env.state_dtype.names or ())
 
 
 def test_a_long_rollout_leaves_a_state_of_the_same_size_and_worth() -> None:

@@ -14,9 +14,10 @@ from environments import EzRocket, Momentum, Warehouse
 from gymnasium import spaces, wrappers
 
 import planvec
-from planvec.cli import main
-from planvec.codecs.families import FAMILIES, markdown_table, measured
-from planvec.codecs.verify import same
+from planvec.cli.entry import main
+from planvec.codecs.compare import same
+from planvec.codecs.families import FAMILIES
+from planvec.codecs.family_report import markdown_table, measured
 
 FEW: dict[str, Any] = {"num_steps": 60, "num_restores": 5, "num_children": 8, "replay_seconds": 0.5}
 FEW_ARGUMENTS = ["--steps", "60", "--restores", "5"]

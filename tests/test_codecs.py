@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -27,17 +29,19 @@ from hypothesis import strategies as st
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs import registry
+from planvec.codecs import families, registered
+from planvec.codecs.compare import same
 from planvec.codecs.generic.copied import CopiedCodec
-from planvec.codecs.verify import same
+from planvec.envs.sources import make_env
 
 
 @pytest.fixture
 def _clean_registry() -> Iterator[None]:
-    before = dict(registry._registered)
+    before = registered.registered_codecs()
     yield
-    registry._registered.clear()
-    registry._registered.update(before)
+    registered._envs.clear()
+    registered._wrappers.clear()
+    before.install()
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -72,7 +76,8 @@ def test_an_attribute_named_constant_is_left_out() -> None:
         out = env.step_batch([0, 1])
         assert out.rewards[0] == out.rewards[1]
     with pytest.raises(
-        planvec.UnsupportedEnvError, match=r"constants: Unpicklable has no attributes \['disk'\]"
+        planvec.UnsupportedEnvError,
+        match=r"constants: expected names of attributes of Unpicklable.*got \['disk'\]",
     ):
         PlanEnv(Unpicklable, codec=planvec.Copied(["file", "disk"]))
 
@@ -123,7 +128,7 @@ class ClassMemory(Counting):
 
 def test_a_copy_is_trusted_only_after_a_replay() -> None:
     with pytest.raises(
-        planvec.UnsupportedEnvError, match="after restoring a saved state, .* observation was"
+        planvec.UnsupportedEnvError, match="after restoring a saved state, .* expected observation"
     ):
         PlanEnv(ClassMemory)
 
@@ -154,7 +159,7 @@ class Clocked(Counting):
 
 
 def test_an_info_that_differs_by_nature_is_named_and_can_be_left_out() -> None:
-    with pytest.raises(planvec.UnsupportedEnvError, match=r"info\['clock'\] was .*info_keys="):
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"expected info\['clock'\] .*info_keys="):
         PlanEnv(Clocked)
     with PlanEnv(Clocked, info_keys=("left",)) as env:
         assert set(env.step_batch([0, 1]).infos) == {"left", "_left", "num_steps"}
@@ -201,7 +206,7 @@ class CountingCodec(planvec.Codec):
     dtype = np.dtype([("episodes", "i8"), ("time", "i8")])
     draws = False
 
-    def begin(self, env: Any) -> None:
+    def before_reset(self, env: Any) -> None:
         env.episodes = 0
 
     def get(self, env: Any) -> Any:
@@ -233,7 +238,9 @@ def test_a_codec_that_forgets_something_is_refused() -> None:
 
 
 def test_what_makes_no_codec_is_refused() -> None:
-    with pytest.raises(planvec.UnsupportedEnvError, match="expected what makes a planvec.Codec, got a dict"):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="expected a maker of a planvec.Codec, got one of a dict"
+    ):
         PlanEnv(Counting, codec=lambda env: {})  # type: ignore[arg-type, return-value]
 
 
@@ -251,6 +258,213 @@ def test_only_environment_classes_can_be_registered() -> None:
         planvec.register_codec(int, CountingCodec)
     with pytest.raises(TypeError, match="codec: expected a Codec subclass"):
         planvec.register_codec(Counting, 3)  # type: ignore[arg-type]
+
+
+# -- codecs of the user's own wrappers -------------------------------------------------------------
+
+
+class MomentumCodec(planvec.WrapperCodec):
+    dtype = np.dtype([("average", "f8"), ("num_rewards", "i8"), ("rewards", "f8", 4)])
+    draws = False
+
+    def get(self, wrapper: Any) -> Any:
+        rewards = wrapper.history
+        return wrapper.average, len(rewards), rewards + [0.0] * (4 - len(rewards))
+
+    def set(self, wrapper: Any, value: Any) -> None:
+        wrapper.average, num_rewards, rewards = value
+        wrapper.history = [float(reward) for reward in rewards[:num_rewards]]
+
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        return observation
+
+
+class ForgetfulMomentumCodec(MomentumCodec):
+    def set(self, wrapper: Any, value: Any) -> None:
+        wrapper.average = value[0]
+
+
+def cart_pole_with_momentum() -> Any:
+    return Momentum(gymnasium.make("CartPole-v1"))
+
+
+@pytest.mark.usefixtures("_clean_registry")
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_registered_wrapper_codec_is_used_in_workers_too(method: str) -> None:
+    planvec.register_wrapper_codec(Momentum, MomentumCodec)
+    reference = cart_pole_with_momentum()
+    reference.reset(seed=3)
+    with planvec.make(cart_pole_with_momentum, num_workers=1, start_method=method) as env:
+        assert env.state_dtype.names == ("physics", "time_limit", "momentum", "terminated", "truncated")
+        state = env.reset(seed=3).state
+        for action in (0, 1, 1, 0, 1, 0):
+            out = env.step_batch([action], np.repeat(state, 1))
+            state = out.new_states[0]
+            expected = reference.step(action)
+            assert_same(out.observations[0], expected[0])
+            assert_same(out.rewards[0], np.float64(expected[1]))
+        assert state["momentum"]["average"] == reference.average
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_a_registered_wrapper_codec_that_forgets_something_is_refused() -> None:
+    planvec.register_wrapper_codec(Momentum, ForgetfulMomentumCodec)
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="ForgetfulMomentumCodec does not restore everything"
+    ):
+        PlanEnv(cart_pole_with_momentum)
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_a_registered_wrapper_codec_works_around_copies_and_replays() -> None:
+    planvec.register_wrapper_codec(Momentum, MomentumCodec)
+    for codec in ("copied", "replay"):
+        with PlanEnv(cart_pole_with_momentum, codec=codec) as env:
+            assert env.step_batch([0, 1], dt=300).terminated.all()
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_a_registered_wrapper_codec_may_stand_for_a_built_in_one() -> None:
+    class ShortLimitCodec(planvec.WrapperCodec):
+        dtype = np.dtype([("num_steps", "i4")])
+        draws = False
+
+        def get(self, wrapper: Any) -> Any:
+            return (wrapper._elapsed_steps,)
+
+        def set(self, wrapper: Any, value: Any) -> None:
+            (wrapper._elapsed_steps,) = value
+
+        def observe(self, wrapper: Any, observation: Any) -> Any:
+            return observation
+
+    planvec.register_wrapper_codec(wrappers.TimeLimit, ShortLimitCodec)
+    with PlanEnv("CartPole-v1") as env:
+        out = env.step_batch([0, 1], dt=[3, 1])
+        assert out.new_states["time_limit"]["num_steps"].tolist() == [3, 1]
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_what_makes_no_wrapper_codec_is_refused() -> None:
+    planvec.register_wrapper_codec(Momentum, lambda wrapper: {})  # type: ignore[arg-type, return-value]
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="maker of a planvec.WrapperCodec, got one of a dict"
+    ):
+        PlanEnv(cart_pole_with_momentum)
+
+
+def test_only_wrapper_classes_can_be_registered() -> None:
+    with pytest.raises(TypeError, match="wrapper_class: expected a subclass of gymnasium.Wrapper"):
+        planvec.register_wrapper_codec(Counting, MomentumCodec)
+    with pytest.raises(TypeError, match="codec: expected a WrapperCodec subclass"):
+        planvec.register_wrapper_codec(Momentum, 3)  # type: ignore[arg-type]
+
+
+class Curriculum(gymnasium.Wrapper):
+    """Raises a weight of the reward with every step."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.unwrapped._forward_reward_weight = 1.0  # type: ignore[attr-defined]
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        self.unwrapped._forward_reward_weight += 0.5  # type: ignore[attr-defined]
+        return super().step(action)
+
+
+class CurriculumCodec(planvec.WrapperCodec):
+    dtype = np.dtype([("weight", "f8")])
+    draws = False
+
+    def get(self, wrapper: Any) -> Any:
+        return (wrapper.unwrapped._forward_reward_weight,)
+
+    def set(self, wrapper: Any, value: Any) -> None:
+        (wrapper.unwrapped._forward_reward_weight,) = value
+
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        return observation
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_a_registered_wrapper_may_change_the_weights_of_mujoco() -> None:
+    planvec.register_wrapper_codec(Curriculum, CurriculumCodec)
+    reference = Curriculum(gymnasium.make("HalfCheetah-v5"))
+    reference.reset(seed=0)
+    with PlanEnv(lambda: Curriculum(gymnasium.make("HalfCheetah-v5"))) as env:
+        assert {"physics", "curriculum"} <= set(env.state_dtype.names or ())
+        env.reset(seed=0)
+        for _ in range(5):
+            action = np.full(6, 0.5, np.float32)
+            observation, reward, *_ = reference.step(action)
+            assert_same(env.step(action)[:2], (observation, float(reward)))
+
+
+# -- families --------------------------------------------------------------------------------------
+
+PROBE_FAMILY = """
+import numpy as np
+from planvec.codecs.base import Codec
+from planvec.codecs.families import FamilyCodec, WrapperSupport
+
+
+class ProbeCodec(Codec):
+    dtype = np.dtype([("episodes", "i8"), ("time", "i8")])
+    draws = False
+    how = "two numbers"
+
+    def before_reset(self, env):
+        env.episodes = 0
+
+    def get(self, env):
+        return env.episodes, env.time
+
+    def set(self, env, value):
+        env.episodes, env.time = value
+
+
+def codec_for_env(env, wrappers):
+    if wrappers is WrapperSupport.MISSING:
+        return None
+    return FamilyCodec(ProbeCodec, is_verified=True)
+"""
+
+
+def test_a_family_is_one_entry_and_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "probe_family.py").write_text(PROBE_FAMILY)
+    monkeypatch.syspath_prepend(tmp_path)
+    family = families.Family(
+        name="probes",
+        module="gymnasium",
+        extra="",
+        env_package=Counting.__module__,
+        ids=(),
+        codec_module="probe_family",
+    )
+    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, family))
+    with PlanEnv(Counting) as env:
+        assert env.codec.how == "two numbers"
+        out = env.step_batch([0, 1], dt=[2, 9])
+        assert out.new_states["time"].tolist() == [2, 3]
+    with PlanEnv(lambda: Momentum(Counting())) as env:
+        assert isinstance(env.codec._codec, CopiedCodec)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
+def test_every_family_names_modules_that_exist(family: families.Family) -> None:
+    assert importlib.util.find_spec(family.module) is not None
+    assert importlib.util.find_spec(family.env_package) is not None
+    module = families.load_family(family)
+    assert (module is None) == (family.codec_module == "")
+    assert module is None or callable(module.codec_for_env)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
+def test_the_ids_of_a_family_lead_to_its_environments(family: families.Family) -> None:
+    env_id = "ALE/Pong-v5" if family.name == "Atari" else family.ids[0]
+    env = make_env(env_id)
+    assert next(iter(families.families_of(env.unwrapped))) is family
+    env.close()
 
 
 # -- copied and replay -----------------------------------------------------------------------------
@@ -536,7 +750,7 @@ class MisspeltCodec(CountingCodec):
 def test_constants_are_compared_by_value() -> None:
     with planvec.make(Walled, num_workers=2, codec=WalledCodec) as env:
         assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
-    with pytest.raises(planvec.UnsupportedEnvError, match=r"constants: Walled has no attributes \['wals'\]"):
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"constants: .* got \['wals'\], which Walled"):
         PlanEnv(Walled, codec=MisspeltCodec)
 
 

@@ -1,4 +1,4 @@
-"""The quicker steps of MuJoCo environments: Gymnasium's own to the bit, or not used."""
+"""The faster steps of MuJoCo environments give Gymnasium's bits, or are not used."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import mujoco
 import numpy as np
 import pytest
 from compare import assert_same
+from gymnasium import wrappers
 from gymnasium.envs.mujoco.ant_v5 import AntEnv
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
 from planvec import PlanEnv
-from planvec.codecs.mujoco.fast_step import quicken
+from planvec.codecs.mujoco.fast_step import install_fast_step
 
 NUM_STEPS = 240
 EPISODE = 80
@@ -50,19 +51,19 @@ def make(env_id: str, **options: Any) -> Any:
     return gymnasium.make(env_id, **options).unwrapped
 
 
-def make_quick(env_id: str, **options: Any) -> Any:
+def make_fast(env_id: str, **options: Any) -> Any:
     env = make(env_id, **options)
-    quicken(env)
-    assert is_quick(env)
+    install_fast_step(env)
+    assert is_fast(env)
     return env
 
 
-def is_quick(env: Any) -> bool:
+def is_fast(env: Any) -> bool:
     return not inspect.ismethod(env.step)
 
 
-def assert_same_step(quick: Any, own: Any, action: Any) -> Any:
-    got, expected = quick.step(action), own.step(action)
+def assert_same_step(fast: Any, own: Any, action: Any) -> Any:
+    got, expected = fast.step(action), own.step(action)
     assert_same(got, expected)
     assert list(got[4]) == list(expected[4])
     values, wanted = (*got[:4], *got[4].values()), (*expected[:4], *expected[4].values())
@@ -72,33 +73,33 @@ def assert_same_step(quick: Any, own: Any, action: Any) -> Any:
 
 
 @pytest.mark.parametrize(("env_id", "options"), OPTIONS)
-def test_a_quick_step_is_gymnasiums_to_the_bit(env_id: str, options: dict[str, Any]) -> None:
+def test_a_fast_step_gives_gymnasiums_bits(env_id: str, options: dict[str, Any]) -> None:
     """On the ground, in the air, and after its end as well."""
-    quick, own = make_quick(env_id, **options), make(env_id, **options)
+    fast, own = make_fast(env_id, **options), make(env_id, **options)
     own.action_space.seed(3)
     num_unhealthy = num_contacts = 0
     for number in range(NUM_STEPS):
         if number % EPISODE == 0:
-            first = [env.reset(seed=number)[0] for env in (quick, own)]
+            first = [env.reset(seed=number)[0] for env in (fast, own)]
             assert_same(*first)
         if number % EPISODE == EPISODE - 20:
-            for env in (quick, own):
+            for env in (fast, own):
                 env.data.qpos[1:3] += 10.0
-        info = assert_same_step(quick, own, own.action_space.sample())[4]
+        info = assert_same_step(fast, own, own.action_space.sample())[4]
         num_unhealthy += not info.get("reward_survive", True)
         num_contacts += own.data.ncon > 0
     assert num_contacts > 0
     assert (num_unhealthy > 0) == (env_id in HEALTH)
-    quick.close()
+    fast.close()
     own.close()
 
 
 @pytest.mark.parametrize("env_id", COVERED)
-def test_planvec_steps_it_quickly_and_as_gymnasium_does(env_id: str) -> None:
+def test_planvec_steps_it_fast_and_as_gymnasium_does(env_id: str) -> None:
     own = gymnasium.make(env_id)
     rng = np.random.default_rng(0)
     with PlanEnv(env_id) as env:
-        assert is_quick(env.env.unwrapped)
+        assert is_fast(env.env.unwrapped)
         state = env.reset(seed=7).state
         own.reset(seed=7)
         for _ in range(20):
@@ -120,7 +121,7 @@ def test_leaving_the_info_out_changes_nothing_else(env_id: str) -> None:
     rng = np.random.default_rng(0)
     with PlanEnv(env_id) as whole, PlanEnv(env_id, info_keys=()) as bare:
         space = whole.action_space
-        assert bare.env.unwrapped.step.without_info(space.sample())[4] == {}
+        assert bare.codec.step_without_info(space.sample())[4] == {}
         states = np.repeat(whole.reset(seed=1).state, 8)
         actions = rng.uniform(space.low, space.high, (8, 4, *space.shape)).astype(np.float32)
         returns = np.zeros(8)
@@ -146,11 +147,11 @@ def test_what_is_not_finite_is_not_healthy(position: float, monkeypatch: pytest.
             data.qpos[8] = position
 
     monkeypatch.setattr(mujoco, "mj_step", broken)
-    quick, own = make_quick("Ant-v5"), make("Ant-v5")
+    fast, own = make_fast("Ant-v5"), make("Ant-v5")
     is_planted = True
-    for env in (quick, own):
+    for env in (fast, own):
         env.reset(seed=0)
-    expected = assert_same_step(quick, own, np.zeros(8, np.float32))
+    expected = assert_same_step(fast, own, np.zeros(8, np.float32))
     assert expected[2] == (not np.isfinite(position))
 
 
@@ -162,7 +163,7 @@ def test_a_class_that_computes_something_else_is_stepped_by_itself(monkeypatch: 
     *_, info = own.step(action)
     assert info["reward_ctrl"] == -5
     with PlanEnv("Ant-v5") as env:
-        assert not is_quick(env.env.unwrapped)
+        assert not is_fast(env.env.unwrapped)
         env.reset(seed=0)
         assert env.step(action)[4]["reward_ctrl"] == -5
 
@@ -170,58 +171,66 @@ def test_a_class_that_computes_something_else_is_stepped_by_itself(monkeypatch: 
 def test_a_class_that_names_its_weights_otherwise_is_stepped_by_itself() -> None:
     env = make("Ant-v5")
     del env._contact_force_range
-    quicken(env)
-    assert not is_quick(env)
+    install_fast_step(env)
+    assert not is_fast(env)
 
 
 class OtherCheetah(HalfCheetahEnv):
     """A subclass may compute anything."""
 
 
-def test_only_the_very_class_is_stepped_quickly() -> None:
+def test_only_exactly_that_class_gets_a_fast_step() -> None:
     env = OtherCheetah()
-    quicken(env)
-    assert not is_quick(env)
+    install_fast_step(env)
+    assert not is_fast(env)
 
 
 def test_a_step_that_the_user_has_put_in_place_stays() -> None:
     env = make("HalfCheetah-v5")
     env.step = step = lambda action: (np.zeros(17), 0.0, False, False, {})
-    quicken(env)
+    install_fast_step(env)
     assert env.step is step
 
 
 def test_an_environment_that_is_watched_draws_every_step() -> None:
     env = make("HalfCheetah-v5")
     env.render_mode = "human"
-    quicken(env)
-    assert not is_quick(env)
+    install_fast_step(env)
+    assert not is_fast(env)
+
+
+def test_only_a_fast_step_without_wrappers_leaves_its_info_out() -> None:
+    with PlanEnv("Swimmer-v5") as env:
+        assert env.codec.step_without_info == env.codec.step
+    with PlanEnv(lambda: wrappers.FlattenObservation(gymnasium.make("HalfCheetah-v5"))) as env:
+        assert is_fast(env.env.unwrapped)
+        assert env.codec.step_without_info == env.codec.step
 
 
 def test_a_second_opening_looks_the_weights_up_again() -> None:
-    quick, own = make_quick("HalfCheetah-v5"), make("HalfCheetah-v5", ctrl_cost_weight=7.0)
-    quick._ctrl_cost_weight = 7.0
-    quicken(quick)
-    assert is_quick(quick)
-    for env in (quick, own):
+    fast, own = make_fast("HalfCheetah-v5"), make("HalfCheetah-v5", ctrl_cost_weight=7.0)
+    fast._ctrl_cost_weight = 7.0
+    install_fast_step(fast)
+    assert is_fast(fast)
+    for env in (fast, own):
         env.reset(seed=0)
-    assert_same_step(quick, own, np.full(6, 0.5, np.float32))
+    assert_same_step(fast, own, np.full(6, 0.5, np.float32))
 
 
 def test_an_action_of_another_form_is_treated_as_gymnasium_does() -> None:
-    quick, own = make_quick("HalfCheetah-v5"), make("HalfCheetah-v5")
-    for env in (quick, own):
+    fast, own = make_fast("HalfCheetah-v5"), make("HalfCheetah-v5")
+    for env in (fast, own):
         env.reset(seed=0)
-    assert_same_step(quick, own, [0.1, -0.2, 0.3, 0.4, 0.5, -0.6])
-    assert_same_step(quick, own, np.full(6, 0.25))
+    assert_same_step(fast, own, [0.1, -0.2, 0.3, 0.4, 0.5, -0.6])
+    assert_same_step(fast, own, np.full(6, 0.25))
     for wrong in (np.zeros(1, np.float32), np.float32(0.5), np.zeros((1, 6))):
         with pytest.raises(ValueError, match="Action dimension mismatch"):
-            quick.step(wrong)
+            fast.step(wrong)
 
 
-def test_quickening_leaves_the_actions_that_a_user_samples() -> None:
-    quick, own = make("Ant-v5"), make("Ant-v5")
-    for env in (quick, own):
+def test_installing_a_fast_step_leaves_the_actions_that_a_user_samples() -> None:
+    fast, own = make("Ant-v5"), make("Ant-v5")
+    for env in (fast, own):
         env.action_space.seed(5)
-    quicken(quick)
-    assert_same(quick.action_space.sample(), own.action_space.sample())
+    install_fast_step(fast)
+    assert_same(fast.action_space.sample(), own.action_space.sample())

@@ -1,4 +1,4 @@
-"""`planvec envs`: which environments are saved exactly, and what it costs."""
+"""Lists the environments that are saved exactly, and the costs: `planvec envs`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["add_envs"]
 
 
 def add_envs(verbs: Any) -> None:
-    """Add the verb."""
+    """Add the verb `envs`."""
     parser = verbs.add_parser(
         "envs",
         help="list families of environments, how they are saved, and what that costs",
@@ -22,7 +22,7 @@ def add_envs(verbs: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from planvec.codecs.families import measured, text_table
+    from planvec.codecs import measured, text_table
 
     print(json.dumps(measured()) if arguments.json else text_table())
     return 0

@@ -1,23 +1,44 @@
-"""How environments are saved: see `base` for what a codec is, `registry` for which one is picked."""
+"""Saves and restores environments.
+
+`base` declares what a codec is, `registry` chooses one for an environment, `families` lists the families of
+environments that planvec knows, and `verify` checks a codec by replay.
+"""
 
 from __future__ import annotations
 
-from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, WrapperCodec
+from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, Step, WrapperCodec
+from planvec.codecs.compare import difference, same
+from planvec.codecs.families import FAMILIES, Family
+from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.copied import Copied
-from planvec.codecs.registry import CodecChoice, check_codec, codec_for, register_codec, registered_codecs
-from planvec.codecs.verify import same
+from planvec.codecs.registered import (
+    RegisteredCodecs,
+    register_codec,
+    register_wrapper_codec,
+    registered_codecs,
+)
+from planvec.codecs.registry import CodecChoice, check_codec, codec_for
 
 __all__ = [
+    "FAMILIES",
     "Codec",
     "CodecChoice",
     "Copied",
+    "Family",
     "Outcome",
+    "RegisteredCodecs",
     "Rows",
     "StateCodec",
+    "Step",
     "WrapperCodec",
     "check_codec",
     "codec_for",
+    "difference",
+    "markdown_table",
+    "measured",
     "register_codec",
+    "register_wrapper_codec",
     "registered_codecs",
     "same",
+    "text_table",
 ]

@@ -1,12 +1,15 @@
-"""What a codec is.
+"""The interfaces that save and restore environments.
 
-A codec saves everything that the future of an environment depends on. Three kinds:
+A codec saves everything that the future of an environment depends on. There are three kinds:
 
-    Codec          one environment class: its values <-> columns of a record
-    WrapperCodec   one stateful wrapper class: the same, and what it does to an observation
-    StateCodec     a whole environment, wrappers included: what `PlanEnv` steps with
+    Codec          saves one class of unwrapped environments as the columns of a record
+    WrapperCodec   does the same for one class of stateful wrappers, and computes their observations
+    StateCodec     saves a whole environment, wrappers included: `PlanEnv` steps with it
 
-`stack.StackCodec` builds the third out of the first two; `replay.ReplayCodec` is one by itself.
+`stack.StackCodec` builds a `StateCodec` from a `Codec` and the `WrapperCodec`s around it.
+`generic.replay.ReplayCodec` is a `StateCodec` that needs neither.
+
+Letters: B rows.
 """
 
 from __future__ import annotations
@@ -21,23 +24,36 @@ from numpy.typing import NDArray
 
 from planvec.rows import StateFormat
 
-__all__ = ["Codec", "Outcome", "Rows", "StateCodec", "WrapperCodec"]
+__all__ = [
+    "Codec",
+    "CodecMaker",
+    "Outcome",
+    "Rows",
+    "StateCodec",
+    "Step",
+    "WrapperCodec",
+    "WrapperCodecMaker",
+]
 
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
-"""What `gymnasium.Env.step` returns."""
+"""Return value of `gymnasium.Env.step`: observation, reward, terminated, truncated, info."""
+
+Step = Callable[[Any], Outcome]
+"""Steps an environment with one action."""
 
 
 class _Fields:
-    """Values of named fields, in batches, to and from the columns of a structured array.
+    """Converts batches of values to and from the fields of a structured array.
 
     A *value* is what `get` returns for one state: a tuple with one entry per field of `dtype`.
     Whole batches are converted at once, since reading records one by one costs several times more.
 
     Attributes:
-        dtype: A structured dtype with the fields that are saved, or None where the size of a value
-            varies: such values are pickled, and must then be plain data that nothing else changes.
-        draws: Whether stepping draws from `env.np_random`; its generator is then part of the state.
-        stochastic: Whether what is drawn may change what a step leads to; None: as `draws`.
+        dtype: A structured dtype with the fields to save, or None if the size of a value varies. Such values
+            are pickled. They must be plain data that nothing else changes.
+        draws: Whether stepping draws from `env.np_random`. If it does, the generator is part of the state.
+        stochastic: Whether these random draws can change the outcome of a step. None means the same as
+            `draws`.
     """
 
     dtype: np.dtype[Any] | None = None
@@ -48,14 +64,24 @@ class _Fields:
         return (self.dtype.names or ()) if self.dtype is not None else ()
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        """Write what `get` returned for each row into the fields of the records `[B]`."""
+        """Write values into the fields of records.
+
+        Args:
+            values: `[B]`, what `get` returned for each row.
+            records: `[B]`, filled. They have the fields of `dtype`, and fields of other layers, which stay
+                as they are.
+        """
         for name, column in zip(self._names(), zip(*values, strict=True), strict=True):
             records[name] = column
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
-        """What `set` takes, for each of the records `[B]`. Arrays in it are private copies.
+        """Read values from the fields of records.
 
-        The records hold the fields of other layers beside those of `dtype`.
+        Args:
+            records: `[B]`, with the fields of `dtype` among others.
+
+        Returns:
+            `[B]`, what `set` takes for each row. Arrays in it are private copies.
         """
         columns = []
         for name in self._names():
@@ -65,13 +91,9 @@ class _Fields:
 
 
 class Codec(_Fields, ABC):
-    """Saves and restores one class of environments (the unwrapped one).
+    """Saves and restores one class of unwrapped environments.
 
-    Attributes:
-        constants: Names of attributes that never change after the environment was made, but may differ
-            from one to another (a map, a mass). Worker processes in which they differ are refused.
-        how: How states are saved, for reports.
-        note: What is changed in the environment, for reports; "" where it behaves as without planvec.
+    One codec serves one environment. It is made when the environment is opened, before any reset.
 
     For an environment of your own, state the fields and how to read and write them::
 
@@ -80,98 +102,127 @@ class Codec(_Fields, ABC):
             draws = False                      # stepping does not use env.np_random
 
             def get(self, env):
-                return env.position, env.fuel
+                return env.position.copy(), env.fuel
 
             def set(self, env, value):
                 env.position, env.fuel = value
 
         planvec.register_codec(Rocket, RocketCodec)
 
-    `set` takes what `get` returned, or the same after a way through the columns: lists may come back as
-    arrays. What `get` returns must not change when the environment steps on: copy arrays that it changes in
-    place. One codec serves one environment; it is made with that environment, before any reset.
+    `set` takes what `get` returned after a conversion to columns and back: lists may come back as arrays. The
+    result of `get` must not change when the environment steps on: copy arrays that it changes in place.
+
+    Attributes:
+        constants: Names of attributes that never change after the environment was made, but may differ
+            between two environments (a map, a mass). Worker processes in which they differ are refused.
+        how: How states are saved, for reports. "" stands for the name of the class.
+        note: What planvec changes in the environment, for reports. "" if it changes nothing.
+        step_without_info: A function that steps the environment and returns an empty info, if making the
+            info takes time. None if there is only `env.step`.
     """
 
     constants: tuple[str, ...] = ()
-    how: str = "named fields"
+    how: str = ""
     note: str = ""
+    step_without_info: Step | None = None
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Look at the new environment once, for what is constant in it.
+        """Read what is constant in a new environment.
 
         Raises:
-            UnsupportedEnvError: It cannot be saved faithfully.
+            UnsupportedEnvError: The environment cannot be saved faithfully.
         """
 
-    def begin(self, env: Any) -> None:
-        """Forget what outlives a reset: every episode begins as in a new environment.
+    def before_reset(self, env: Any) -> None:
+        """Clear what the environment keeps from one episode to the next; called before every reset.
 
-        A reset would depend on what was stepped before otherwise, and so on which worker makes it.
+        Every episode then begins as in a new environment. Otherwise a reset would depend on the steps before
+        it, and so on the worker that makes it.
         """
 
     def identity(self, env: Any) -> list[Any]:
-        """What has to be equal in all worker processes: the values of `constants`."""
+        """Return what must be equal in all worker processes: the values of `constants`."""
         return [getattr(env, name) for name in self.constants]
 
     @abstractmethod
     def get(self, env: Any) -> Any:
-        """The value of the state that the environment is in."""
+        """Return the value of the environment's current state."""
 
     @abstractmethod
     def set(self, env: Any, value: Any) -> None:
-        """Put the environment into a state."""
+        """Put the environment into the state of a value."""
 
     def observe(self, env: Any) -> Any:
-        """The observation of the state that the environment is in, without changing it.
+        """Return the observation of the current state without changing it.
 
-        None means that it cannot be had; planvec then saves the last observation with each state.
+        None means that it cannot be computed. The last observation is then saved with each state.
         """
         return None
 
     def reseed(self, env: Any, seed: int) -> None:
-        """Reseed every generator that stepping draws from, besides `env.np_random`."""
+        """Reseed every generator that stepping draws from, except `env.np_random`."""
 
 
 class WrapperCodec(_Fields, ABC):
-    """Saves and restores what one wrapper remembers. The counterpart of `Codec`.
+    """Saves and restores the memory of one class of wrappers, as `Codec` does for environments.
+
+    One codec serves one wrapper. Register it with `planvec.register_wrapper_codec`. `get` and `set` must
+    cover everything that the wrapper remembers, and everything that it changes in the environment below it.
 
     Attributes:
-        remembers_observation: Whether `observe` needs no inner observation.
+        needs_inner_observation: Whether `observe` uses the observation of the environment below. If it does
+            not, planvec does not compute that one.
     """
 
-    remembers_observation = False
+    needs_inner_observation: bool = True
 
     def __init__(self, wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
-        """Look at the new wrapper once, before any reset."""
+        """Read what is constant in a new wrapper, before any reset.
 
-    def begin(self, wrapper: Any) -> None:
-        """Forget what outlives a reset; see `Codec.begin`."""
+        Raises:
+            UnsupportedEnvError: The wrapper cannot be saved faithfully.
+        """
 
-    def settle(self, wrapper: Any) -> None:
-        """After a reset, replace what is no function of its seed (the time of day)."""
+    def before_reset(self, wrapper: Any) -> None:
+        """Clear what the wrapper keeps from one episode to the next; called before every reset."""
+
+    def after_reset(self, wrapper: Any) -> None:
+        """Replace what does not follow from the seed (the time of day); called after every reset."""
 
     def reseed(self, wrapper: Any, seed: int) -> None:
-        """Reseed every generator that the wrapper draws from, besides `np_random`."""
+        """Reseed every generator that the wrapper draws from, except `np_random`."""
 
     @abstractmethod
     def get(self, wrapper: Any) -> Any:
-        """The value of what the wrapper remembers."""
+        """Return the value of the wrapper's memory."""
 
     @abstractmethod
     def set(self, wrapper: Any, value: Any) -> None:
-        """Put it back."""
+        """Restore the wrapper's memory from a value."""
 
     def observe(self, wrapper: Any, observation: Any) -> Any:
-        """What the wrapper makes of the inner observation in this state; None: cannot be had."""
+        """Return the wrapper's observation of the current state; None if it cannot be computed.
+
+        Args:
+            wrapper: The wrapper, in that state.
+            observation: The observation of the environment below it.
+        """
         return None
 
 
+CodecMaker = Callable[[Any], Codec]
+"""Makes the codec of an unwrapped environment: a `Codec` subclass or a function."""
+
+WrapperCodecMaker = Callable[[Any], WrapperCodec]
+"""Makes the codec of a wrapper: a `WrapperCodec` subclass or a function."""
+
+
 class Rows(NamedTuple):
-    """States as Python objects, column by column; each list has B entries.
+    """Holds states as Python objects, column by column. Each list has B entries.
 
     Attributes:
         values: What `StateCodec.set` takes and `get` returns.
-        elapsed: Steps since the reset, where the codec counts them (`time_limit`).
+        elapsed: Steps since the reset, if the codec counts them (`time_limit`), else zeros.
         terminated: Flags.
         truncated: Flags.
     """
@@ -183,22 +234,26 @@ class Rows(NamedTuple):
 
 
 class StateCodec(ABC):
-    """A whole environment, wrappers included, that can be put into a saved state.
+    """Saves, restores and steps a whole environment, wrappers included.
+
+    Args:
+        step: Steps the environment, as `gymnasium.Env.step`.
+        step_without_info: Does the same and returns an empty info; None takes `step`.
 
     Attributes:
-        format: The dtype of one state, and which environment and codec it belongs to.
-        time_limit: Steps after which an episode is truncated, where `step` does not count them
-            itself; else None.
-        stochastic: False only where it is known that a step has one outcome, whatever is drawn.
-        fresh_results: Whether every step returns new observations and infos, as Gymnasium asks;
-            else they are copied before the next step.
-        fingerprint: Equal for environments that behave alike, as far as was looked.
+        format: The dtype of one state, and the environment and codec that it belongs to.
+        time_limit: Steps after which an episode is truncated, if `step` does not count them itself;
+            else None.
+        stochastic: False only if a step is known to have one outcome, whatever is drawn.
+        fresh_results: Whether every step returns new observations and infos, as Gymnasium asks. Otherwise
+            they are copied before the next step.
+        fingerprint: Bytes that are equal for environments that behave alike, as far as was checked.
         how: How states are saved, for reports.
-        note: What is changed in the environment, for reports.
-        step: One step of the environment, as Gymnasium's. Where making the info takes time, its attribute
-            `without_info` is the same step with an empty one.
-        set: Put the environment into the state of a value.
-        get: The value of the present state, given the observation that it was reached with.
+        note: What planvec changes in the environment, for reports.
+        step: Steps the environment, as `gymnasium.Env.step`.
+        step_without_info: The same step for callers that ignore the info, which may be empty.
+        set: Puts the environment into the state of a value.
+        get: Returns the value of the current state, given the observation that it was reached with.
     """
 
     format: StateFormat
@@ -208,31 +263,31 @@ class StateCodec(ABC):
     fingerprint: bytes = b""
     how: str = ""
     note: str = ""
-    step: Callable[[Any], Outcome]
-
-    @property
-    def step_without_info(self) -> Callable[[Any], Outcome]:
-        return getattr(self.step, "without_info", self.step)
-
+    step: Step
+    step_without_info: Step
     set: Callable[[Any], None]
     get: Callable[[Any], Any]
 
+    def __init__(self, step: Step, step_without_info: Step | None = None) -> None:
+        self.step = step
+        self.step_without_info = step if step_without_info is None else step_without_info
+
     @abstractmethod
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode: `(observation, info)`."""
+        """Start an episode. Returns `(observation, info)`."""
 
     @abstractmethod
     def observe(self) -> Any:
-        """The observation of the present state."""
+        """Return the observation of the current state."""
 
     @abstractmethod
     def reseed(self, seed: int) -> None:
-        """Let the randomness of the next steps come from this seed."""
+        """Make the randomness of the next steps come from this seed."""
 
     @abstractmethod
     def load(self, states: NDArray[Any]) -> Rows:
-        """States `[B]` to Python objects."""
+        """Convert states `[B]` to Python objects."""
 
     @abstractmethod
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
-        """Python objects to states, written into `out` `[B]`."""
+        """Convert Python objects to states, written into `out` `[B]`."""

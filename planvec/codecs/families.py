@@ -1,36 +1,114 @@
-"""The families of environments that planvec was checked with, and what was measured.
+"""The families of environments that planvec knows: one entry for each, in one table.
 
-`families.json` is written by `benchmarks/environments.py --write`, which checks every id.
+To add a family, write an entry of `FAMILIES`. If its states need a codec of their own, add a folder whose
+`__init__` hands on a function `codec_for_env` (see `FamilyModule`) and name the folder in the entry. Then run
+`benchmarks/environments.py --write`, which checks the ids and measures the costs.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+from enum import Enum, auto
+from typing import Any, NamedTuple, Protocol, cast
 
-__all__ = ["FAMILIES", "Family", "markdown_table", "measured", "text_table"]
+from planvec.codecs.base import CodecMaker
+
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "FamilyCodec",
+    "FamilyModule",
+    "WrapperSupport",
+    "families_of",
+    "load_family",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of environments.
+    """Describes a family of environments.
 
     Attributes:
-        name: Of the family.
-        module: What has to be installed for it.
-        extra: The extra of planvec that installs it.
-        ids: Those that are checked; "ALE/*-v5" stands for every registered one.
-        note: What to know about it.
+        name: Name of the family, for reports.
+        module: The module that must be installed for it. Importing it registers the ids of `id_prefixes`.
+        extra: The extra of planvec that installs what the family needs.
+        env_package: The package that defines the classes of the environments.
+        ids: The ids that are checked. "ALE/*-v5" stands for every registered one.
+        id_prefixes: What the ids begin with, if they are registered by importing `module`. Empty for the
+            environments of Gymnasium, which are always registered.
+        codec_module: The `FamilyModule` with its codecs, imported when such an environment is opened: the
+            simulator may be missing, or slow to import. "" if a pickle of the attributes is enough.
+        note: What users should know about it, for reports.
     """
 
     name: str
     module: str
     extra: str
+    env_package: str
     ids: tuple[str, ...]
+    id_prefixes: tuple[str, ...] = ()
+    codec_module: str = ""
     note: str = ""
+
+
+class WrapperSupport(Enum):
+    """Tells who wrote the codecs of the wrappers around an environment.
+
+    Attributes:
+        BUILT_IN: planvec has a codec for every wrapper.
+        REGISTERED: Users have registered codecs for the wrappers that planvec does not know.
+        MISSING: A wrapper has no codec. It may change any attribute of the environment.
+    """
+
+    BUILT_IN = auto()
+    REGISTERED = auto()
+    MISSING = auto()
+
+
+class FamilyCodec(NamedTuple):
+    """Tells how the states of an environment are saved.
+
+    Attributes:
+        make: Makes the codec; None if the actions must be replayed.
+        is_verified: Whether the codec was written for exactly this class, so that it is not verified by
+            replay when an environment is opened.
+    """
+
+    make: CodecMaker | None
+    is_verified: bool
+
+
+class FamilyModule(Protocol):
+    """The interface of a module that `Family.codec_module` names."""
+
+    def codec_for_env(self, env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+        """Return how the states of an environment are saved.
+
+        Args:
+            env: The unwrapped environment. Its class, or one of its bases, belongs to the family.
+            wrappers: Who wrote the codecs of the wrappers around it.
+
+        Returns:
+            None if the family has no codec for this class.
+        """
+
+
+def families_of(env: Any) -> Iterator[Family]:
+    """Yield the families of an environment: those of its class first, then those of the base classes."""
+    known = []
+    for env_class in type(env).__mro__:
+        for family in FAMILIES:
+            is_member = f"{env_class.__module__}.".startswith(f"{family.env_package}.")
+            if is_member and family not in known:
+                known.append(family)
+                yield family
+
+
+def load_family(family: Family) -> FamilyModule | None:
+    """Import the codecs of a family; None if it has none of its own."""
+    return cast(FamilyModule, importlib.import_module(family.codec_module)) if family.codec_module else None
 
 
 _MUJOCO = (
@@ -39,119 +117,78 @@ _MUJOCO = (
 )
 FAMILIES = (
     Family(
-        "classic control",
-        "gymnasium",
-        "",
-        ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
+        name="classic control",
+        module="gymnasium",
+        extra="classic-control",
+        env_package="gymnasium.envs.classic_control",
+        ids=("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
+        codec_module="planvec.codecs.gymnasium",
     ),
     Family(
-        "toy text",
-        "gymnasium",
-        "",
-        (
+        name="toy text",
+        module="gymnasium",
+        extra="toy-text",
+        env_package="gymnasium.envs.toy_text",
+        ids=(
             *("Blackjack-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"),
             *("FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4"),
         ),
+        codec_module="planvec.codecs.gymnasium",
     ),
-    Family("MuJoCo", "mujoco", "mujoco", tuple(f"{name}-v5" for name in _MUJOCO)),
     Family(
-        "Box2D",
-        "Box2D",
-        "box2d",
-        (
+        name="MuJoCo",
+        module="mujoco",
+        extra="mujoco",
+        env_package="gymnasium.envs.mujoco",
+        ids=tuple(f"{name}-v5" for name in _MUJOCO),
+        codec_module="planvec.codecs.mujoco",
+    ),
+    Family(
+        name="Box2D",
+        module="Box2D",
+        extra="box2d",
+        env_package="gymnasium.envs.box2d",
+        ids=(
             *("LunarLander-v3", "LunarLanderContinuous-v3"),
             *("BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3"),
         ),
-        "on Linux, x86-64; elsewhere, and for classes and wrappers of your own, by replay of the actions",
+        codec_module="planvec.codecs.box2d",
+        note="on Linux, x86-64; elsewhere, and for classes and wrappers of your own, "
+        "by replay of the actions",
     ),
     Family(
-        "Atari",
-        "ale_py",
-        "atari",
-        ("ALE/*-v5",),
-        "with sticky actions, which planvec draws itself, and without",
+        name="Atari",
+        module="ale_py",
+        extra="atari",
+        env_package="ale_py",
+        ids=("ALE/*-v5",),
+        id_prefixes=("ALE/",),
+        codec_module="planvec.codecs.atari",
+        note="with sticky actions, which planvec draws itself, and without",
     ),
     Family(
-        "MiniGrid, BabyAI",
-        "minigrid",
-        "minigrid",
-        (
+        name="MiniGrid, BabyAI",
+        module="minigrid",
+        extra="minigrid",
+        env_package="minigrid",
+        ids=(
             *("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0", "MiniGrid-FourRooms-v0"),
             *("MiniGrid-MultiRoom-N4-S5-v0", "MiniGrid-Dynamic-Obstacles-8x8-v0"),
             *("MiniGrid-KeyCorridorS3R3-v0", "MiniGrid-ObstructedMaze-2Dl-v0"),
             *("BabyAI-GoToLocal-v0", "BabyAI-PutNextLocal-v0", "BabyAI-BossLevel-v0"),
         ),
+        id_prefixes=("MiniGrid-", "BabyAI-"),
     ),
-    Family("highway-env", "highway_env", "highway", ("highway-fast-v0", "merge-v0", "parking-v0")),
+    Family(
+        name="highway-env",
+        module="highway_env",
+        extra="highway",
+        env_package="highway_env",
+        ids=("highway-fast-v0", "merge-v0", "parking-v0"),
+        id_prefixes=(
+            *("exit-v", "highway-", "intersection-", "lane-keeping-", "merge-", "parking-"),
+            *("racetrack-", "roundabout-", "two-way-", "u-turn-"),
+        ),
+    ),
 )
-
-
-def measured() -> dict[str, Any]:
-    """What was measured, by the name of the family."""
-    text = resources.files("planvec.codecs").joinpath("families.json").read_text()
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def _rows() -> list[list[str]]:
-    results = measured()
-    rows = []
-    for family in FAMILIES:
-        found = results[family.name]
-        times = (_short(found["microseconds"][name]) for name in ("get", "set", "step"))
-        rows.append(
-            [
-                family.name,
-                str(found["num_ids"]),
-                found["how"],
-                "yes" if found["num_exact"] == found["num_checked"] else _exceptions(found),
-                f"{found['bytes']:,.0f}",
-                *times,
-            ]
-        )
-    return rows
-
-
-def _short(number: float) -> str:
-    return f"{number:.1f}" if number < 10 else f"{number:,.0f}"
-
-
-def _exceptions(found: dict[str, Any]) -> str:
-    return f"{found['num_exact']} of {found['num_checked']}; not {', '.join(found['exceptions'])}"
-
-
-_HEADER = ["family", "ids", "saved by", "exact", "bytes", "get", "set", "step, us"]
-
-
-def text_table() -> str:
-    """The table for a terminal, and what is not installed."""
-    rows = [[*row, _installed(family)] for row, family in zip(_rows(), FAMILIES, strict=True)]
-    header = [*_HEADER, "installed"]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
-    ]
-    notes = [f"{family.name}: {family.note}" for family in FAMILIES if family.note]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            *notes,
-            "Medians over the ids, one process, on the machine of benchmarks/environments.py.",
-            "Any other environment: planvec check ENV_ID",
-        ]
-    )
-
-
-def markdown_table() -> str:
-    """The same for the README."""
-    header = [*_HEADER[:-4], "bytes a state", "get, us", "set, us", "step, us"]
-    rows = [header, ["---"] * len(header), *_rows()]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def _installed(family: Family) -> str:
-    if importlib.util.find_spec(family.module) is not None:
-        return "yes"
-    return f'pip install "planvec[{family.extra}]"'
+"""The families, in the order of the reports."""

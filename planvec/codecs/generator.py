@@ -1,4 +1,7 @@
-"""The state of NumPy's PCG64 generator, the one behind Gymnasium's `np_random`, as a record."""
+"""Records that hold the state of NumPy's PCG64, the generator behind Gymnasium's `np_random`.
+
+Letters: B rows.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +29,22 @@ GENERATOR = np.dtype([("state", "V16"), ("increment", "V16"), ("spare", "<u4"), 
 
 
 def get_generator(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """The state of `env.np_random` as NumPy gives it.
+    """Return the state of `env.np_random` in NumPy's form.
 
     Raises:
-        UnsupportedEnvError: It is not the PCG64 that Gymnasium makes.
+        UnsupportedEnvError: The generator is not the PCG64 that Gymnasium makes.
     """
     state: dict[str, Any] = dict(env.np_random.bit_generator.state)
     if state["bit_generator"] != "PCG64":
         raise UnsupportedEnvError(
-            f"{env}: np_random is a {state['bit_generator']}, expected Gymnasium's PCG64; seed it "
-            'with super().reset(seed=seed), or pass codec="replay"'
+            f"{env}.np_random: expected Gymnasium's PCG64, got {state['bit_generator']}. Seed it with "
+            'super().reset(seed=seed), or pass codec="replay"'
         )
     return state
 
 
 def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
-    """Put `env.np_random` into a state that `get_generator` gave."""
+    """Put `env.np_random` into a state that `get_generator` returned."""
     env.np_random.bit_generator.state = state
 
 
@@ -62,7 +65,7 @@ def pack_generators(states: Sequence[dict[str, Any]], records: NDArray[Any]) -> 
 
 
 def unpack_generators(records: NDArray[Any]) -> list[dict[str, Any]]:
-    """Generator states from records `[B]`."""
+    """Read generator states from records `[B]`, in NumPy's form."""
     rows = zip(
         records["state"].tolist(),
         records["increment"].tolist(),

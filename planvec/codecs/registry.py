@@ -1,74 +1,69 @@
-"""`codec_for(env)`: which codec saves an environment, or why none can."""
+"""The choice of a codec for an environment: `codec_for`."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
-from planvec.codecs.base import Codec, StateCodec
+from planvec.codecs.base import Codec, CodecMaker, StateCodec, WrapperCodec, WrapperCodecMaker
+from planvec.codecs.compare import digest
+from planvec.codecs.families import FamilyCodec, WrapperSupport, families_of, load_family
 from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec
 from planvec.codecs.generic.replay import ReplayCodec
-from planvec.codecs.gymnasium import classic_control, toy_text
-from planvec.codecs.stack import StackCodec, layers_of
-from planvec.codecs.verify import digest, prove, walk_alone
-from planvec.codecs.wrappers import codecs as wrapper_codecs
+from planvec.codecs.registered import registered_codecs
+from planvec.codecs.stack import StackCodec, wrappers_of
+from planvec.codecs.verify import reference_walk, verify_codec
+from planvec.codecs.wrappers import BUILT_IN_CODECS, applies_function, check_supported
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["CodecChoice", "check_codec", "codec_for", "register_codec", "registered_codecs"]
+__all__ = ["CodecChoice", "check_codec", "codec_for"]
 
-CodecMaker = Callable[[Any], Codec]
 CodecChoice = str | CodecMaker | None
-"""None (pick), "copied", "replay", or what makes a `Codec` from the unwrapped environment."""
+"""None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment."""
 
 _COPY_ADVICE = (
     "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
-    f"C library). {ADVICE}. An info that differs by nature can be left out with info_keys="
+    f"C library). {ADVICE}. If an info cannot be reproduced, leave it out with info_keys="
 )
-_REPLAY_ADVICE = "It does not restart from its seed: register a codec for it."
-_BUILTIN: dict[type, CodecMaker] = {**classic_control.CODECS, **toy_text.CODECS}
-_FAMILIES = {
-    "ale_py": "planvec.codecs.atari.codec",
-    "gymnasium.envs.box2d": "planvec.codecs.box2d.codec",
-    "gymnasium.envs.mujoco": "planvec.codecs.mujoco.codec",
-}
-"""Package of an environment class or one of its bases -> the module with `codec_maker` for it.
-
-It is imported when such an environment is opened: its simulator may be missing, or slow to import.
-"""
-_registered: dict[type, CodecMaker] = {}
+_REPLAY_ADVICE = "The environment does not restart from its seed: register a codec for it"
 
 
-def register_codec(env_class: type, codec: CodecMaker) -> None:
-    """Save environments of this class (exactly: a subclass may hold more) with this codec.
+class _Layer(NamedTuple):
+    """Holds a wrapper and the maker of its codec.
 
-    Worker processes started afterwards know it too. It is proved by replay when an environment is
-    opened.
-
-    Args:
-        env_class: A subclass of `gymnasium.Env`.
-        codec: A `Codec` subclass, or a function from the unwrapped environment to a `Codec`.
+    Attributes:
+        wrapper: The wrapper.
+        make: Makes its codec; None if there is none for its class.
+        is_built_in: Whether planvec ships the codec.
     """
-    if not (isinstance(env_class, type) and issubclass(env_class, gymnasium.Env)):
-        raise TypeError(f"env_class: expected a subclass of gymnasium.Env, got {env_class!r}")
-    if not callable(codec):
-        raise TypeError(f"codec: expected a Codec subclass, got {codec!r}")
-    _registered[env_class] = codec
+
+    wrapper: Any
+    make: WrapperCodecMaker | None
+    is_built_in: bool
 
 
-def registered_codecs() -> dict[type, CodecMaker]:
-    """What users registered, by environment class."""
-    return dict(_registered)
+class _Selection(NamedTuple):
+    """Holds the decision how the unwrapped environment is saved.
+
+    Attributes:
+        make: Makes the codec; None replays the actions.
+        is_verified: Whether the codec needs no verification.
+        advice: How to fix a codec that fails the verification, for its error.
+    """
+
+    make: CodecMaker | None
+    is_verified: bool
+    advice: str
 
 
 def check_codec(codec: CodecChoice) -> None:
-    """Check a choice before any environment is made.
+    """Check a choice of a codec before any environment is made.
 
     Raises:
-        UnsupportedEnvError: It is none.
+        UnsupportedEnvError: The choice is none of the possible ones.
     """
     if codec is not None and codec not in ("copied", "replay") and not callable(codec):
         raise UnsupportedEnvError(
@@ -84,99 +79,153 @@ def codec_for(
     info_keys: Sequence[str] | None = None,
     trust: bool = False,
 ) -> StateCodec:
-    """The codec of an environment; resets it.
+    """Return a codec that saves and restores an environment. The environment is reset.
 
     Args:
         env: The environment, wrappers included.
-        codec: None picks: one registered for the class, planvec's own, else `copied`. "copied" saves the
-            attributes of the environment; "replay" saves the seed and the actions, and steps through
-            them again; a `Codec` subclass, or `planvec.Copied([...])`, is used as given. Whatever
-            nobody wrote for exactly these classes is proved by replay first.
-        info_keys: The info keys that have to be restored exactly; None: all.
-        trust: Whether to leave the proof out.
+        codec: None takes a codec that was registered for the class, else planvec's own, else "copied".
+            "copied" saves the attributes of the environment. "replay" saves the seed and the actions, and
+            replays them to restore a state. A `Codec` subclass, or `planvec.Copied([...])`, is used as
+            given. Codecs that planvec does not ship for exactly these classes are verified by replay first.
+        info_keys: The info keys that must be restored exactly; None: all.
+        trust: Whether to skip the verification.
 
     Raises:
-        UnsupportedEnvError: It cannot be saved faithfully; says what to do.
+        UnsupportedEnvError: The environment cannot be saved faithfully; the message says what to do.
     """
     check_codec(codec)
-    layers = layers_of(env)
-    for wrapper in layers:
-        wrapper_codecs.refuse(wrapper)
-    known = [wrapper_codecs.CODECS.get(type(wrapper)) for wrapper in layers]
-    base = env.unwrapped
-    maker, trusted, advice = _base_codec(base, codec, all(known))
-    if maker == "replay":
-        pairs = [(w, make(w)) for w, make in zip(layers, known, strict=True) if make is not None]
-        replay = ReplayCodec(env, pairs)
-        if not trust:
-            replay.fingerprint = prove(replay, env, walk_alone(env, info_keys), advice, info_keys)
-        return replay
-    assert callable(maker)
-    base_codec = maker(base)
-    if not isinstance(base_codec, Codec):
-        raise UnsupportedEnvError(
-            f"codec: expected what makes a planvec.Codec, got a {type(base_codec).__name__} from {codec!r}"
-        )
-    made = [(make or CopiedWrapperCodec)(wrapper) for make, wrapper in zip(known, layers, strict=True)]
-    trusted = trusted and not any(isinstance(w, wrapper_codecs.FUNCTIONS) for w in layers)
-    alone = None if trusted or trust else walk_alone(env, info_keys)
+    layers = _layers_of(env)
+    selection = _select(env.unwrapped, codec, layers)
+    if selection.make is None:
+        return _replay_codec(env, layers, selection.advice, info_keys, trust)
+    base_codec = _make_base_codec(selection.make, env.unwrapped, codec)
+    wrapper_codecs = [_make_wrapper_codec(layer) for layer in layers]
+    is_verified = selection.is_verified and not any(
+        not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
+    )
+    reference = None if is_verified or trust else reference_walk(env, info_keys)
     observation, _ = env.reset(seed=0)
-    stack = StackCodec(env, base_codec, made, observation)
-    stack.fingerprint = _digest_of_constants(base_codec, base)
-    if alone is not None:
-        stack.fingerprint += prove(stack, env, alone, advice, info_keys)
-    stack.fresh_results = trusted
+    stack = StackCodec(env, base_codec, wrapper_codecs, observation)
+    stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
+    if reference is not None:
+        stack.fingerprint += verify_codec(stack, env, reference, selection.advice, info_keys)
+    stack.fresh_results = is_verified
     return stack
 
 
+def _layers_of(env: gymnasium.Env[Any, Any]) -> list[_Layer]:
+    """Return the wrappers of an environment with their codecs, innermost first."""
+    registered, layers = registered_codecs().wrappers, []
+    for wrapper in wrappers_of(env):
+        wrapper_class = type(wrapper)
+        if wrapper_class in registered:
+            layers.append(_Layer(wrapper, registered[wrapper_class], is_built_in=False))
+        else:
+            check_supported(wrapper)
+            layers.append(
+                _Layer(wrapper, BUILT_IN_CODECS.get(wrapper_class), wrapper_class in BUILT_IN_CODECS)
+            )
+    return layers
+
+
+def _select(base: Any, codec: CodecChoice, layers: Sequence[_Layer]) -> _Selection:
+    """Decide how the unwrapped environment is saved."""
+    own_makers: list[Callable[[Any], Any]] = [
+        layer.make for layer in layers if layer.make is not None and not layer.is_built_in
+    ]
+    if codec == "replay":
+        return _Selection(None, False, _REPLAY_ADVICE)
+    given = registered_codecs().envs.get(type(base)) if codec is None else codec
+    if given is None:
+        family_codec = _family_codec(base, _wrapper_support(layers))
+        make, is_verified = FamilyCodec(CopiedCodec, False) if family_codec is None else family_codec
+        if make is None:
+            return _Selection(None, is_verified, _REPLAY_ADVICE)
+        return _Selection(make, is_verified, _advice_on(own_makers, is_copied=not is_verified))
+    if given == "copied" or given is Copied:  # type: ignore[comparison-overlap]
+        return _Selection(CopiedCodec, False, _advice_on(own_makers, is_copied=True))
+    assert callable(given)
+    if isinstance(given, Copied):
+        return _Selection(given, False, _advice_on(own_makers, is_copied=True))
+    return _Selection(given, False, _advice_on([given, *own_makers], is_copied=False))
+
+
+def _wrapper_support(layers: Sequence[_Layer]) -> WrapperSupport:
+    if any(layer.make is None for layer in layers):
+        return WrapperSupport.MISSING
+    if any(not layer.is_built_in for layer in layers):
+        return WrapperSupport.REGISTERED
+    return WrapperSupport.BUILT_IN
+
+
+def _family_codec(base: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+    """Return the codec of the first family that has one for an environment."""
+    for family in families_of(base):
+        module = load_family(family)
+        family_codec = None if module is None else module.codec_for_env(base, wrappers)
+        if family_codec is not None:
+            return family_codec
+    return None
+
+
+def _advice_on(makers: Sequence[Callable[[Any], Any]], is_copied: bool) -> str:
+    """Return how to fix codecs that fail the verification.
+
+    Args:
+        makers: The makers of the codecs that the user wrote.
+        is_copied: Whether the attributes of the environment are copied.
+    """
+    if not makers:
+        return _COPY_ADVICE
+    names = " or ".join(getattr(make, "__name__", type(make).__name__) for make in makers)
+    advice = (
+        f"{names} does not restore everything: is a field missing, or does its get() return an object that "
+        "step() changes in place (copy it)?"
+    )
+    return f"{advice} Or: {_COPY_ADVICE}" if is_copied else advice
+
+
+def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
+    codec = make(base)
+    if not isinstance(codec, Codec):
+        raise UnsupportedEnvError(
+            f"codec: expected a maker of a planvec.Codec, got one of a {type(codec).__name__}: {choice!r}. "
+            "Pass a planvec.Codec subclass, or a function that returns a planvec.Codec"
+        )
+    return codec
+
+
+def _make_wrapper_codec(layer: _Layer) -> WrapperCodec:
+    codec = (layer.make or CopiedWrapperCodec)(layer.wrapper)
+    if not isinstance(codec, WrapperCodec):
+        raise UnsupportedEnvError(
+            f"{type(layer.wrapper).__name__}: expected a maker of a planvec.WrapperCodec, got one of "
+            f"a {type(codec).__name__}: {layer.make!r}"
+        )
+    return codec
+
+
+def _replay_codec(
+    env: gymnasium.Env[Any, Any],
+    layers: Sequence[_Layer],
+    advice: str,
+    info_keys: Sequence[str] | None,
+    trust: bool,
+) -> ReplayCodec:
+    pairs = [(layer.wrapper, _make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
+    replay = ReplayCodec(env, pairs)
+    if not trust:
+        replay.fingerprint = verify_codec(replay, env, reference_walk(env, info_keys), advice, info_keys)
+    return replay
+
+
 def _digest_of_constants(codec: Codec, base: Any) -> bytes:
-    # Never by vars(base): once its __dict__ was asked for, CPython reads the attributes of an object
-    # more slowly for good, which made CartPole's steps 15 % slower.
+    # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
+    # attributes more slowly, which made CartPole's steps 15 % slower.
     missing = [name for name in codec.constants if not hasattr(base, name)]
     if missing:
         raise UnsupportedEnvError(
-            f"{type(codec).__name__}.constants: {type(base).__name__} has no attributes {missing}"
+            f"{type(codec).__name__}.constants: expected names of attributes, got {missing}, which "
+            f"{type(base).__name__} does not have"
         )
     return digest(codec.identity(base))
-
-
-def _base_codec(base: Any, codec: CodecChoice, knows_wrappers: bool) -> tuple[CodecMaker | str, bool, str]:
-    """What makes the codec (or "replay"), whether it needs no proof, and advice if it fails.
-
-    A wrapper that planvec does not know may change any attribute of the environment, so that all of
-    them have to be saved.
-    """
-    if codec == "copied":
-        return CopiedCodec, False, _COPY_ADVICE
-    if codec == "replay":
-        return codec, False, _REPLAY_ADVICE
-    given = _registered.get(type(base)) if codec is None else codec
-    if given is None:
-        builtin = _BUILTIN.get(type(base)) if knows_wrappers else None
-        found = _family_codec(base, knows_wrappers) if builtin is None else (builtin, True)
-        if found is None:
-            return CopiedCodec, False, _COPY_ADVICE
-        return (*found, _REPLAY_ADVICE if found[0] == "replay" else _COPY_ADVICE)
-    chosen: Any = Copied() if given is Copied else given  # type: ignore[comparison-overlap]
-    if isinstance(chosen, Copied):
-        return chosen, False, _COPY_ADVICE
-    name = getattr(given, "__name__", type(given).__name__)
-    return (
-        chosen,
-        False,
-        (
-            f"{name} does not restore everything: is a field missing, or does its get() return an "
-            "object that step() changes in place (copy it)?"
-        ),
-    )
-
-
-def _family_codec(base: Any, knows_wrappers: bool) -> tuple[CodecMaker | str, bool] | None:
-    """What makes the codec of an environment of one of the `_FAMILIES`, and whether it needs no proof."""
-    for env_class in type(base).__mro__:
-        for package, module in _FAMILIES.items():
-            if env_class.__module__ == package or env_class.__module__.startswith(f"{package}."):
-                found: tuple[CodecMaker | str, bool] | None
-                found = importlib.import_module(module).codec_maker(base, knows_wrappers)
-                return found
-    return None

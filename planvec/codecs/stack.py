@@ -1,11 +1,14 @@
-"""A whole environment out of the codecs of its layers.
+"""A codec for a whole environment, built from the codecs of its layers.
 
-    TimeLimit(OrderEnforcing(PassiveEnvChecker(Env)))      counted and left out: steps go to Env itself
-    FrameStack(TimeLimit(... (Env)))                       every layer is saved, steps go through all
+    TimeLimit(OrderEnforcing(PassiveEnvChecker(Env)))      the wrappers are left out: Env itself is stepped,
+                                                           and the stepping loop counts the steps
+    FrameStack(TimeLimit(... (Env)))                       every layer is saved, and all are stepped
 
-One state is a record: the fields of the environment, `generator` where steps draw from it, one field per
-wrapper that remembers something, `observation` where it cannot be computed from the rest, and the
-counters. Where a layer's size varies, the state is a `SavedState` with the pickled values.
+One state is a record. It holds the fields of the environment, `generator` if stepping draws from it, one
+field per wrapper that remembers something, `observation` if it cannot be computed from the rest, and the
+counters. If the size of a layer varies, the state is a `SavedState` with the pickled values.
+
+Letters: B rows.
 """
 
 from __future__ import annotations
@@ -17,81 +20,41 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces, wrappers
 from numpy.typing import NDArray
 
 from planvec.codecs import generator
-from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, WrapperCodec
-from planvec.codecs.verify import origin_of, same
-from planvec.codecs.wrappers.codecs import TRANSPARENT
+from planvec.codecs.base import Codec, Rows, StateCodec, WrapperCodec
+from planvec.codecs.compare import origin_of, same
+from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
+from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
+from planvec.rows import SavedState, StateFormat
 
-__all__ = ["StackCodec", "layers_of"]
+__all__ = ["StackCodec", "wrappers_of"]
 
 Env = gymnasium.Env[Any, Any]
 
 
-def layers_of(env: Env) -> list[Any]:
-    """The wrappers around an environment, innermost first."""
-    layers = []
+def wrappers_of(env: Env) -> list[Any]:
+    """Return the wrappers around an environment, innermost first."""
+    wrappers = []
     while isinstance(env, gymnasium.Wrapper):
-        layers.append(env)
+        wrappers.append(env)
         env = env.env
-    return layers[::-1]
-
-
-class _GeneratorPart:
-    """`env.np_random` as a part of the state, in the form of a codec."""
-
-    dtype = np.dtype([(GENERATOR_FIELD, generator.GENERATOR)])
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        generator.pack_generators(values, records[GENERATOR_FIELD])
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        return generator.unpack_generators(records[GENERATOR_FIELD])
-
-
-class _NestedPart:
-    """A wrapper's fields under one name."""
-
-    def __init__(self, name: str, codec: WrapperCodec) -> None:
-        self.name = name
-        self.codec = codec
-        self.dtype = None if codec.dtype is None else np.dtype([(name, codec.dtype)])
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        self.codec.pack(values, records[self.name])
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        return self.codec.unpack(records[self.name])
-
-
-class _ObservationPart:
-    """The observation that a state was reached with."""
-
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self._discrete = isinstance(space, spaces.Discrete)
-        fixed = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
-        self.dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        records["observation"] = np.array(values)
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        column = records["observation"]
-        return list(column.tolist() if self._discrete else column)  # views: who shows one copies it
+    return wrappers[::-1]
 
 
 class StackCodec(StateCodec):
     """Saves and restores an environment layer by layer.
 
     Args:
-        env: The outermost wrapper, reset.
-        codec: Of the unwrapped environment.
-        wrapper_codecs: One per wrapper, innermost first.
-        observation: What the reset returned.
+        env: The environment, wrappers included, after a reset.
+        codec: The codec of the unwrapped environment.
+        wrapper_codecs: One codec per wrapper, innermost first.
+        observation: The observation that the reset returned.
+
+    Raises:
+        UnsupportedEnvError: Two fields of the state would have the same name.
     """
 
     def __init__(
@@ -100,43 +63,43 @@ class StackCodec(StateCodec):
         self._env = env
         self._base = env.unwrapped
         self._codec = codec
-        self.how = codec.how if type(codec).__module__.startswith("planvec.") else type(codec).__name__
+        self.how = codec.how or type(codec).__name__
         self.note = codec.note
-        self.time_limit, stepped = _peel(env)
-        self.step: Callable[[Any], Outcome] = stepped.step
-        inner = layers_of(stepped)
-        self._wrappers = list(zip(inner, wrapper_codecs[: len(inner)], strict=True))
+        pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
+        self.time_limit, self._wrappers = _leave_out_outer_wrappers(pairs)
+        stepped = _outermost(env, len(self._wrappers))
+        super().__init__(stepped.step, codec.step_without_info if stepped is self._base else None)
         layers = (codec, *wrapper_codecs)
         self._draws = any(layer.draws for layer in layers)
         self.stochastic = any(
             layer.draws if layer.stochastic is None else layer.stochastic for layer in layers
         )
-        self._carried: Any = None
+        self._saved_observation: Any = None
 
-        self._parts: list[Any] = [codec]
+        self._parts: list[StatePart] = [codec]
         setters: list[Callable[[Any], None]] = [partial(codec.set, self._base)]
         getters: list[Callable[[], Any]] = [partial(codec.get, self._base)]
         if self._draws:
-            self._parts.append(_GeneratorPart())
+            self._parts.append(GeneratorPart())
             setters.append(partial(generator.set_generator, self._base))
             getters.append(partial(generator.get_generator, self._base))
         for name, wrapper, wrapper_codec in _named(self._wrappers):
             if wrapper_codec.dtype is None or wrapper_codec.dtype.names:
-                self._parts.append(_NestedPart(name, wrapper_codec))
+                self._parts.append(WrapperPart(name, wrapper_codec))
                 setters.append(partial(wrapper_codec.set, wrapper))
                 getters.append(partial(wrapper_codec.get, wrapper))
-        found = self._observe_layers()
-        self._carries = found is None or not same(found, observation)
-        if self._carries:
-            self._parts.append(_ObservationPart(env.observation_space))
-            setters.append(self._set_carried)
-        self._generator_at = 1 if self._draws else None
+        computed = self._compute_observation()
+        self._saves_observation = computed is None or not same(computed, observation)
+        if self._saves_observation:
+            self._parts.append(ObservationPart(env.observation_space))
+            setters.append(self._set_observation)
+        self._generator_index = 1 if self._draws else None
         self._bind(setters, getters)
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
-        """Make `set` and `get`: for one part without a tuple around its value."""
+        """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""
         self._single = len(self._parts) == 1
         set_first, get_first = setters[0], getters[0]
 
@@ -144,8 +107,8 @@ class StackCodec(StateCodec):
             for setter, part in zip(setters, value, strict=True):
                 setter(part)
 
-        def set_and_carry(value: Any) -> None:
-            part, self._carried = value
+        def set_one_and_observation(value: Any) -> None:
+            part, self._saved_observation = value
             set_first(part)
 
         def get_all(observation: Any) -> Any:
@@ -154,20 +117,20 @@ class StackCodec(StateCodec):
         def get_all_and_observation(observation: Any) -> Any:
             return (*[getter() for getter in getters], observation)
 
-        # Most environments have one part, or one and the observation: loops would cost them as much again.
+        # Most environments have one part, or one and the observation. For these a loop would double the cost.
         if self._single:
             self.set, self.get = set_first, lambda observation: get_first()
         elif len(getters) == 1:
-            self.set, self.get = set_and_carry, lambda observation: (get_first(), observation)
+            self.set, self.get = set_one_and_observation, lambda observation: (get_first(), observation)
         else:
-            self.set, self.get = set_all, get_all_and_observation if self._carries else get_all
+            self.set, self.get = set_all, get_all_and_observation if self._saves_observation else get_all
 
     def _dtype(self) -> np.dtype[Any]:
-        if any(part.dtype is None for part in self._parts):
-            return np.dtype(object)
         fields: list[Any] = []
-        for part in self._parts:
-            fields += [(name, part.dtype[name]) for name in part.dtype.names]
+        for dtype in [part.dtype for part in self._parts]:
+            if dtype is None:
+                return np.dtype(object)
+            fields += [(name, dtype[name]) for name in dtype.names or ()]
         if self.time_limit is not None:
             fields.append(("elapsed_steps", "<i4"))
         fields += [("terminated", "?"), ("truncated", "?")]
@@ -175,18 +138,21 @@ class StackCodec(StateCodec):
         if len(set(names)) < len(names):
             raise UnsupportedEnvError(
                 f"{type(self._codec).__name__}.dtype: the field names {names[-3:]}, 'generator' and "
-                f"'observation' are planvec's own; got {names}"
+                f"'observation' are planvec's own; expected others, got {names}"
             )
         return np.dtype(fields)
 
-    def _set_carried(self, observation: Any) -> None:
-        self._carried = observation
+    def _set_observation(self, observation: Any) -> None:
+        self._saved_observation = observation
 
-    def _observe_layers(self) -> Any:
+    def _compute_observation(self) -> Any:
+        """Compute the observation of the current state from the layers; None if that is impossible."""
         layers = self._wrappers
-        remembers = [number for number, (_, codec) in enumerate(layers) if codec.remembers_observation]
-        first = remembers[-1] if remembers else 0
-        observation = () if remembers else self._codec.observe(self._base)
+        independent = [
+            number for number, (_, codec) in enumerate(layers) if not codec.needs_inner_observation
+        ]
+        first = independent[-1] if independent else 0
+        observation = () if independent else self._codec.observe(self._base)
         for wrapper, wrapper_codec in layers[first:]:
             if observation is None:
                 return None
@@ -194,15 +160,15 @@ class StackCodec(StateCodec):
         return observation
 
     def observe(self) -> Any:
-        return self._carried if self._carries else self._observe_layers()
+        return self._saved_observation if self._saves_observation else self._compute_observation()
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        self._codec.begin(self._base)
+        self._codec.before_reset(self._base)
         for wrapper, wrapper_codec in self._wrappers:
-            wrapper_codec.begin(wrapper)
+            wrapper_codec.before_reset(wrapper)
         result = self._env.reset(seed=seed, options=options)
         for wrapper, wrapper_codec in self._wrappers:
-            wrapper_codec.settle(wrapper)
+            wrapper_codec.after_reset(wrapper)
         return result
 
     def reseed(self, seed: int) -> None:
@@ -239,30 +205,31 @@ class StackCodec(StateCodec):
         out["terminated"] = rows.terminated
         out["truncated"] = rows.truncated
 
-    # States of variable size are a pickle, and behind it the generator where there is one: a search tells
-    # places apart by what stands before it.
+    # A state of variable size is a pickle, followed by the state of the generator if there is one. A search
+    # that samples chance compares the states without that end.
 
     def _load_saved(self, states: NDArray[Any]) -> Rows:
         saved = [pickle.loads(bytes(state)) for state in states]
         columns = [list(column) for column in zip(*saved, strict=True)]
         if not columns:
             return Rows([], [], [], [])
-        if self._generator_at is not None:
+        if self._generator_index is not None:
             size = generator.GENERATOR.itemsize
             tails = b"".join([bytes(state)[-size:] for state in states])
-            found = generator.unpack_generators(np.frombuffer(tails, generator.GENERATOR))
-            at = self._generator_at
+            generators = generator.unpack_generators(np.frombuffer(tails, generator.GENERATOR))
+            index = self._generator_index
             columns[0] = [
-                (*value[:at], state, *value[at:]) for value, state in zip(columns[0], found, strict=True)
+                (*value[:index], state, *value[index:])
+                for value, state in zip(columns[0], generators, strict=True)
             ]
         return Rows(*columns)
 
     def _dump_saved(self, rows: Rows, out: NDArray[Any]) -> None:
-        at, values, tails, size = self._generator_at, rows.values, [b""] * len(out), 0
-        if at is not None:
+        index, values, tails, size = self._generator_index, rows.values, [b""] * len(out), 0
+        if index is not None:
             records = np.zeros(len(out), generator.GENERATOR)
-            generator.pack_generators([value[at] for value in values], records)
-            values = [(*value[:at], *value[at + 1 :]) for value in values]
+            generator.pack_generators([value[index] for value in values], records)
+            values = [(*value[:index], *value[index + 1 :]) for value in values]
             size = records.itemsize
             tails = [record.tobytes() for record in records]
         columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)
@@ -270,25 +237,39 @@ class StackCodec(StateCodec):
             out[row] = SavedState(pickle.dumps(saved, protocol=5) + tail, self.format.origin, size)
 
 
-def _peel(env: Env) -> tuple[int | None, Env]:
+def _leave_out_outer_wrappers(
+    pairs: list[tuple[Any, WrapperCodec]],
+) -> tuple[int | None, list[tuple[Any, WrapperCodec]]]:
     """Leave out the outer wrappers that only check or count.
 
+    Args:
+        pairs: The wrappers and their codecs, innermost first.
+
     Returns:
-        The limit of the one `TimeLimit` that was left out, and the environment to step.
+        The limit of the one `TimeLimit` that was left out, or None; and the remaining pairs.
     """
-    limit = None
-    while type(env) in TRANSPARENT or (type(env) is wrappers.TimeLimit and limit is None):
+    limit, num_kept = None, len(pairs)
+    for wrapper, codec in reversed(pairs):
+        if isinstance(codec, TimeLimitCodec) and limit is None:
+            limit = wrapper._max_episode_steps
+        elif not isinstance(codec, TransparentCodec):
+            break
+        num_kept -= 1
+    return limit, pairs[:num_kept]
+
+
+def _outermost(env: Env, num_wrappers: int) -> Env:
+    """Return an environment inside its innermost so many wrappers."""
+    for _ in range(len(wrappers_of(env)) - num_wrappers):
         assert isinstance(env, gymnasium.Wrapper)
-        if type(env) is wrappers.TimeLimit:
-            limit = env._max_episode_steps
         env = env.env
-    return limit, env
+    return env
 
 
 def _named(
     pairs: list[tuple[Any, WrapperCodec]],
 ) -> list[tuple[str, Any, WrapperCodec]]:
-    """Field names like `frame_stack_observation`, numbered where a wrapper occurs again."""
+    """Add a field name like `frame_stack_observation` to each wrapper, numbered if a class occurs again."""
     named, counts = [], dict[str, int]()
     for wrapper, codec in pairs:
         class_name = type(wrapper).__name__

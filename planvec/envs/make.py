@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from planvec.backends import ExternalProcess
-from planvec.codecs import CodecChoice, check_codec, register_codec, registered_codecs
+from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import find_spec
@@ -30,8 +30,7 @@ class _Factory:
         self._codecs = registered_codecs()
 
     def __call__(self) -> PlanEnv:
-        for env_class, codec in self._codecs.items():
-            register_codec(env_class, codec)
+        self._codecs.install()
         return PlanEnv(self._source, **self._options)
 
 

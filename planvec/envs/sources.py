@@ -1,78 +1,36 @@
-"""From an id, a spec or a factory to a `gymnasium.Env`; which package an id belongs to."""
+"""Makes a `gymnasium.Env` from an id, a spec or a factory, and imports the package that an id belongs to."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from planvec.codecs import FAMILIES
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["EnvSource", "find_spec", "make_env"]
 
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
 
-
-class _Package(NamedTuple):
-    """A package that registers environments when it is imported.
-
-    Attributes:
-        module: Its name.
-        extra: The extra of planvec that installs it.
-        prefixes: What its ids begin with.
-    """
-
-    module: str
-    extra: str
-    prefixes: tuple[str, ...]
-
-
-_PACKAGES = (
-    _Package("ale_py", "atari", ("ALE/",)),
-    _Package("minigrid", "minigrid", ("MiniGrid-", "BabyAI-")),
-    _Package(
-        "highway_env",
-        "highway",
-        (
-            "exit-v",
-            "highway-",
-            "intersection-",
-            "lane-keeping-",
-            "merge-",
-            "parking-",
-            "racetrack-",
-            "roundabout-",
-            "two-way-",
-            "u-turn-",
-        ),
-    ),
-)
-_EXTRAS = {
-    "ale_py": "atari",
-    "gymnasium.envs.box2d": "box2d",
-    "gymnasium.envs.classic_control": "classic-control",
-    "gymnasium.envs.mujoco": "mujoco",
-    "gymnasium.envs.toy_text": "toy-text",
-    "highway_env": "highway",
-    "minigrid": "minigrid",
-}
-"""Package of an environment -> the extra of planvec that installs what it needs."""
+_REGISTERED_ON_IMPORT = tuple(family for family in FAMILIES if family.id_prefixes)
+"""The families whose ids are registered when their module is imported."""
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """The spec behind an id, whether or not its package was imported.
+    """Return the spec of an id, whether or not its package was imported.
 
     Args:
         env_id: A Gymnasium id, `ALE/Pong-v5` and `MiniGrid-Empty-5x5-v0` among them, or `module:EnvId`.
 
     Raises:
-        gymnasium.error.Error: No such id.
-        ModuleNotFoundError: No such module.
-        UnsupportedEnvError: Its package is missing; names the extra.
+        gymnasium.error.Error: There is no such id.
+        ModuleNotFoundError: There is no such module.
+        UnsupportedEnvError: Its package is not installed; the message names the extra.
     """
     module, _, name = env_id.rpartition(":")
     if module:  # importing it registers the environment
@@ -81,14 +39,14 @@ def find_spec(env_id: str) -> EnvSpec:
     try:
         return gymnasium.spec(env_id)
     except gymnasium.error.UnregisteredEnv as error:
-        wanted = [package for package in _PACKAGES if env_id.startswith(package.prefixes)]
-        for package in wanted or _PACKAGES:
-            if importlib.util.find_spec(package.module) is not None:
-                importlib.import_module(package.module)
+        wanted = [family for family in _REGISTERED_ON_IMPORT if env_id.startswith(family.id_prefixes)]
+        for family in wanted or _REGISTERED_ON_IMPORT:
+            if importlib.util.find_spec(family.module) is not None:
+                importlib.import_module(family.module)
             elif wanted:
                 raise UnsupportedEnvError(
-                    f"{env_id} needs the package {package.module}, which is not installed: "
-                    f'pip install "planvec[{package.extra}]"'
+                    f"{env_id} needs the package {family.module}, which is not installed: "
+                    f'pip install "planvec[{family.extra}]"'
                 ) from error
         return gymnasium.spec(env_id)
 
@@ -104,9 +62,8 @@ def make_env(
         env_kwargs: Further arguments for it.
 
     Raises:
-        TypeError: `source` is none of these, the factory returned something else, or there are arguments
-            that nobody takes.
-        UnsupportedEnvError: Something that it needs is not installed; names the extra.
+        TypeError: `source` is something else, a factory got arguments, or a factory returned something else.
+        UnsupportedEnvError: A package is not installed; the message names the extra.
     """
     env_kwargs = dict(env_kwargs or {})
     if render_mode is not None:
@@ -122,7 +79,7 @@ def make_env(
             f"{', '.join(sorted(env_kwargs))}: a factory takes no arguments (they are for ids); pass a "
             "lambda or functools.partial that holds them"
         )
-    env = _call(source) if callable(source) and not isinstance(source, gymnasium.Env) else source
+    env = _call_factory(source) if callable(source) and not isinstance(source, gymnasium.Env) else source
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
             "env: expected a Gymnasium id, an EnvSpec, a gymnasium.Env, or a factory that returns "
@@ -131,19 +88,19 @@ def make_env(
     return env
 
 
-def _call(factory: Callable[[], Any]) -> Any:
-    """What a factory returns; it may use ids of packages that were only imported in another process."""
+def _call_factory(factory: Callable[[], Any]) -> Any:
+    """Call a factory, which may use ids of packages that were only imported in another process."""
     try:
         return factory()
     except gymnasium.error.UnregisteredEnv:
-        for package in _PACKAGES:
-            if importlib.util.find_spec(package.module) is not None:
-                importlib.import_module(package.module)
+        for family in _REGISTERED_ON_IMPORT:
+            if importlib.util.find_spec(family.module) is not None:
+                importlib.import_module(family.module)
         return factory()
 
 
 def _hint(spec: EnvSpec) -> str:
-    """The extra of planvec that an environment needs, if it has one."""
+    """Return the advice to install the extra of an environment; "" if it has none."""
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
-    extra = next((name for package, name in _EXTRAS.items() if entry_point.startswith(package)), None)
+    extra = next((f.extra for f in FAMILIES if entry_point.startswith(f.env_package)), None)
     return "" if extra is None else f'. With planvec: pip install "planvec[{extra}]"'

@@ -1,23 +1,26 @@
-"""One saved state of variable size."""
+"""Holds one saved state of variable size."""
 
 from __future__ import annotations
 
 __all__ = ["GENERATOR_FIELD", "SavedState"]
 
 GENERATOR_FIELD = "generator"
-"""Name of the field that holds the random generator, in states of fixed size that save one."""
+"""Name of the field with the random generator, in records that have one."""
 
 
 class SavedState:
-    """One saved state of variable size: opaque, immutable, hashable, equal by its bytes.
+    """Holds one saved state of variable size: opaque, immutable and hashable.
 
-    Arrays of states whose size varies have dtype object and hold these. (Plain `bytes` would not
-    do: NumPy turns them into its own string type and strips their trailing zeros.)
+    Two states are equal if their bytes and origins are. Arrays of states whose size varies have dtype object
+    and hold these. (NumPy converts plain `bytes` to its own string type and strips their trailing zeros.)
+
+    Args:
+        data: The bytes of the state, those of the random generator at the end if it is saved separately.
+        origin: Name of the environment and codec that saved it. A state is only restored into the same.
+        generator_size: Number of bytes of the random generator.
 
     Attributes:
-        origin: Which kind of environment and codec saved it; a state is only restored into the same.
-        without_generator: Its bytes without those of the random generator, where that is saved apart at
-            their end.
+        origin: Name of the environment and codec that saved it.
     """
 
     __slots__ = ("_data", "_generator_size", "origin")
@@ -39,12 +42,12 @@ class SavedState:
 
     @property
     def without_generator(self) -> bytes:
-        """Its bytes without those of the random generator: equal for states that differ in nothing else."""
+        """The bytes without those of the random generator: equal for states that differ in nothing else."""
         return self._data[: len(self._data) - self._generator_size]
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
         return len(self._data)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Keys that tell states apart. Letters: B rows."""
+"""Computes keys that identify states. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["state_keys"]
 
 
 def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hashable]:
-    """Return a key per state: states are equal if their keys are.
+    """Return a key for each state. States are equal if their keys are.
 
-    A search that samples chance reseeds the random generator before every step, so that the generator in the
-    state decides nothing. Its keys leave the generator out.
+    A search that samples chance reseeds the random generator before every step, so the generator in the state
+    has no influence. Its keys leave the generator out.
 
     Args:
         states: `[B]`.
-        with_generator: Whether states that differ in nothing but their random generator have different keys.
+        with_generator: Whether states that differ only in their random generator have different keys.
 
     Returns:
         B keys.

@@ -1,5 +1,7 @@
-"""Atari: how states of ale-py's games are saved and restored."""
+"""Saves and restores Atari games: the state of the emulator, and the frames that drew its picture."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.codecs.atari.codec import codec_for_env
+
+__all__ = ["codec_for_env"]

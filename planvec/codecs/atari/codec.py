@@ -1,13 +1,15 @@
-"""Atari: the emulator's state, the frames that drew its picture, and the action that may stick.
+"""A codec of Atari games: the emulator, the frames that drew its picture, and the action that may stick.
 
-Stickiness (`repeat_action_probability`, 0.25 in the v5 ids) is drawn by planvec, frame by frame, from
-`env.np_random` and not from the emulator's own generator: so it is saved with the state, and `seeds`
-resamples it.
+Sticky actions (`repeat_action_probability`, 0.25 in the v5 ids) are drawn by planvec, frame by frame, from
+`env.np_random` instead of the emulator's own generator. So the generator is saved with the state, and `seeds`
+resamples the sticky actions.
+
+Letters: B rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,28 +17,35 @@ from ale_py.env import AtariEnv
 from numpy.typing import NDArray
 
 from planvec.codecs.atari.emulator import Emulator
-from planvec.codecs.atari.state import Mark, Saved, cartridge, serialize
+from planvec.codecs.atari.state import Checkpoint, Saved, cartridge, serialize
 from planvec.codecs.base import Codec
+from planvec.codecs.families import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
 
-__all__ = ["AtariCodec", "codec_maker"]
+__all__ = ["AtariCodec", "codec_for_env"]
 
 _MAX_FRAMES = 64
-"""Room for frames since the earlier state: 32 at most, and one for every frame in a row that is broken off (a
-game that thinks; up to 7 were seen)."""
+"""Capacity for the frames since the checkpoint.
+
+There are at most 32, plus the interrupted frames in a row of a game that computes for long (7 were seen).
+"""
 
 
-def codec_maker(env: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec] | str, bool] | None:
-    """The codec of an Atari environment, or "replay", and whether it needs no proof."""
+def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+    """Return how the states of an environment are saved; see `FamilyModule`.
+
+    With `sound_obs` the actions are replayed: the sound depends on what many frames left in its buffer.
+    """
     if not isinstance(env, AtariEnv):
         return None
     if env.sound_obs:
-        return "replay", False  # sound is made of what many frames left in its buffer
-    return AtariCodec, type(env) is AtariEnv and knows_wrappers
+        return FamilyCodec(None, is_verified=False)
+    is_verified = type(env) is AtariEnv and wrappers is not WrapperSupport.MISSING
+    return FamilyCodec(AtariCodec, is_verified)
 
 
 class AtariCodec(Codec):
-    """Saves an `ale_py.AtariEnv`; see `atari_emulator`."""
+    """Saves an `ale_py.AtariEnv`, whose emulator is replaced by an `Emulator`."""
 
     how = "the emulator, now and a few frames ago"
 
@@ -44,10 +53,10 @@ class AtariCodec(Codec):
         state = serialize(env.ale)
         self._size, self._cartridge = len(state), cartridge(state)
         self._emulator = env.ale = Emulator(env)
-        self._no_mark = Mark(bytes(self._size), -1, 0)
+        self._no_checkpoint = Checkpoint(bytes(self._size), -1, 0)
         self._frame_size = self._emulator.frame_size
         frameskip = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
-        self._has_mark = frameskip < 3  # else every step ends with a mark of its own
+        self._has_next = frameskip < 3  # otherwise every step ends with a new checkpoint
         if self._emulator.stickiness:
             self.note = "sticky actions are drawn from np_random instead of the emulator's own generator"
         self.draws = self._emulator.stickiness > 0 or not isinstance(env._frameskip, int)
@@ -55,13 +64,17 @@ class AtariCodec(Codec):
         self.dtype = np.dtype(
             [
                 ("emulator", blob),
-                ("earlier", blob),
+                ("checkpoint", blob),
                 ("num_frames", "<i2"),
                 ("frames", f"V{_MAX_FRAMES * self._frame_size}"),
                 ("held_action", "u1"),
                 ("held_strength", "<f4"),
                 ("within_frame", "?"),
-                *([("mark", blob), ("mark_place", "<i2"), ("mark_whole", "<i2")] if self._has_mark else []),
+                *(
+                    [("next_checkpoint", blob), ("next_offset", "<i2"), ("next_num_whole", "<i2")]
+                    if self._has_next
+                    else []
+                ),
             ]
         )
 
@@ -77,18 +90,18 @@ class AtariCodec(Codec):
         return env._get_obs()
 
     def pack(self, values: Sequence[Saved], records: NDArray[Any]) -> None:
-        emulators, earlier, frames, held, within, marks = zip(*values, strict=True)
+        emulators, checkpoints, frames, held, within, following = zip(*values, strict=True)
         self._write(records, "emulator", emulators)
-        self._write(records, "earlier", earlier)
-        room = _MAX_FRAMES * self._frame_size
-        self._write(records, "frames", [data.ljust(room, b"\0") for data in frames])
+        self._write(records, "checkpoint", checkpoints)
+        size = _MAX_FRAMES * self._frame_size
+        self._write(records, "frames", [data.ljust(size, b"\0") for data in frames])
         records["num_frames"] = [len(data) // self._frame_size for data in frames]
         records["held_action"], records["held_strength"] = zip(*held, strict=True)
         records["within_frame"] = within
-        if self._has_mark:
-            blobs, places, num_whole = zip(*[mark or self._no_mark for mark in marks], strict=True)
-            self._write(records, "mark", blobs)
-            records["mark_place"], records["mark_whole"] = places, num_whole
+        if self._has_next:
+            columns = zip(*[checkpoint or self._no_checkpoint for checkpoint in following], strict=True)
+            blobs, records["next_offset"], records["next_num_whole"] = columns
+            self._write(records, "next_checkpoint", blobs)
 
     def _write(self, records: NDArray[Any], name: str, blobs: Sequence[bytes]) -> None:
         dtype = records.dtype[name]
@@ -103,13 +116,16 @@ class AtariCodec(Codec):
         sizes = (records["num_frames"] * self._frame_size).tolist()
         frames = [data[:size] for data, size in zip(records["frames"].tolist(), sizes, strict=True)]
         held = zip(records["held_action"].tolist(), records["held_strength"].tolist(), strict=True)
-        marks: list[Mark | None] = [None] * len(records)
-        if self._has_mark:
-            names = "mark", "mark_place", "mark_whole"
+        following: list[Checkpoint | None] = [None] * len(records)
+        if self._has_next:
+            names = "next_checkpoint", "next_offset", "next_num_whole"
             triples = zip(*(records[name].tolist() for name in names), strict=True)
-            marks = [None if place < 0 else Mark(blob, place, whole) for blob, place, whole in triples]
-        emulators, earlier, within = (
-            records[name].tolist() for name in ("emulator", "earlier", "within_frame")
+            following = [
+                None if offset < 0 else Checkpoint(blob, offset, num_whole)
+                for blob, offset, num_whole in triples
+            ]
+        emulators, checkpoints, within = (
+            records[name].tolist() for name in ("emulator", "checkpoint", "within_frame")
         )
-        columns = emulators, earlier, frames, held, within, marks
+        columns = emulators, checkpoints, frames, held, within, following
         return [Saved(*row) for row in zip(*columns, strict=True)]

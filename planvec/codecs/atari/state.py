@@ -1,4 +1,4 @@
-"""The form of an Atari state: ale-py's own, less the text of a generator."""
+"""The form of an Atari state: ale-py's own, without the text of a generator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import ale_py
 from planvec.errors import UnsupportedEnvError
 
 __all__ = [
+    "Checkpoint",
     "Frame",
-    "Mark",
     "Saved",
     "Start",
     "cartridge",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Frame = tuple[int, float]
-"""The action of one frame, and how far the paddle is turned."""
+"""The action of one frame, and how far it turns the paddle."""
 
 _INT = struct.Struct("<i")
 # The head of a serialized state: six numbers (the fourth counts the frames of the episode), the length of
@@ -38,7 +38,7 @@ _JUMP, _LOAD, _STORE = 0x4C, 0xA9, 0x85
 _VSYNC, _WSYNC, _CTRLPF, _HMOVE, _HMCLR = 0x00, 0x02, 0x0A, 0x2A, 0x2B
 """Registers of the graphics chip."""
 _CONTROL = 17
-"""Place of CTRLPF among its saved numbers."""
+"""Index of CTRLPF among the saved numbers of the chip."""
 _ANY = b"\xff"
 _DRAW = bytes(
     (
@@ -46,61 +46,61 @@ _DRAW = bytes(
         *(_LOAD, 2, _STORE, _VSYNC, _STORE, _WSYNC, _STORE, _WSYNC, _LOAD, 0, _STORE, _VSYNC),
     )
 )
-"""Wait for a line to begin, move all objects by nothing, write the control (`_ANY`), end the frame."""
-_CYCLES_OF_A_BREAK = 50_000
-"""A frame is broken off after 25,000 instructions, of two cycles at least. Most frames take 19,912 cycles."""
+"""A program: wait for a line, move all objects by nothing, write the control (`_ANY`), end the frame."""
+_CYCLES_OF_INTERRUPTED_FRAME = 50_000
+"""A frame is interrupted after 25,000 instructions of at least two cycles. Most frames take 19,912 cycles."""
 
 
-class Mark(NamedTuple):
-    """A state on the way.
+class Checkpoint(NamedTuple):
+    """Holds an earlier state of the emulator.
 
     Attributes:
         emulator: The emulator, not within a frame.
-        place: In the bytes of the frames.
-        num_whole: Whole frames acted since.
+        offset: Index of the following frame in the bytes of `Saved.frames`.
+        num_whole: Number of whole frames since.
     """
 
     emulator: bytes
-    place: int
+    offset: int
     num_whole: int
 
 
 class Saved(NamedTuple):
-    """One state.
+    """Holds one state.
 
     Attributes:
         emulator: The emulator, in ale-py's own form without the text of its generator.
-        earlier: The emulator at an earlier time, not within a frame.
-        frames: What was acted from there to here, `Emulator.frame_size` bytes a frame.
-        held: What an action that sticks would repeat.
-        is_within: Whether the emulator stands within a frame.
-        mark: A state on the way that will be the next `earlier`, if there is one.
+        checkpoint: The emulator at an earlier time, not within a frame.
+        frames: The actions since the checkpoint, `Emulator.frame_size` bytes a frame.
+        held: The action that a sticky action would repeat.
+        is_within: Whether the emulator is within a frame.
+        next_checkpoint: A later state that will become the checkpoint, if there is one.
     """
 
     emulator: bytes
-    earlier: bytes
+    checkpoint: bytes
     frames: bytes
     held: Frame
     is_within: bool
-    mark: Mark | None = None
+    next_checkpoint: Checkpoint | None = None
 
 
 class Start(NamedTuple):
-    """What loading and resetting a game gives, always the same.
+    """Holds the result of loading and resetting a game, which is always the same.
 
     Attributes:
-        state: Of the emulator.
-        is_within: Whether it stands within a frame.
-        looks: Name of ale-py's method -> what it gave.
+        state: The state of the emulator.
+        is_within: Whether it lies within a frame.
+        pictures: Name of ale-py's method -> the picture that it returned.
     """
 
     state: bytes
     is_within: bool
-    looks: dict[str, Any]
+    pictures: dict[str, Any]
 
-    def look(self, name: str, buffer: tuple[Any, ...]) -> Any:
-        """A copy of what one of them gave, or None after writing it into a buffer, as ale-py does."""
-        value = self.looks[name]
+    def picture(self, name: str, buffer: tuple[Any, ...]) -> Any:
+        """Return a copy of a picture, or write it into a buffer and return None, as ale-py does."""
+        value = self.pictures[name]
         if not buffer:
             return value.copy()
         buffer[0][...] = value.reshape(buffer[0].shape)
@@ -108,19 +108,19 @@ class Start(NamedTuple):
 
 
 def serialize(ale: ale_py.ALEInterface) -> bytes:
-    """The state that an emulator is in, in ale-py's form, less the text of a generator.
+    """Return the state of an emulator in ale-py's form, without the text of a generator.
 
-    Nothing draws from that generator, and its text is the same for every seed; but it is seven eighths of
-    the whole and takes most of the time of a restore. ale-py leaves the generator as it is where the text
-    is empty.
+    Nothing draws from that generator, and its text is the same for every seed. But the text is seven eighths
+    of the data, and takes most of the time of a restore. ale-py does not change the generator if the text is
+    empty.
 
     Raises:
-        UnsupportedEnvError: ale-py's form is another one.
+        UnsupportedEnvError: This version of ale-py has another form.
     """
     data: bytes = ale.cloneState().serialize()
     if data[_SYSTEM] != b"System":
         raise UnsupportedEnvError(
-            f"ale-py {ale_py.__version__} saves states in a form that planvec does not know; install "
+            f"ale-py: expected the form of states of version 0.12, got that of {ale_py.__version__}. Install "
             'ale-py 0.12, or pass codec="replay"'
         )
     (length,), (text,) = _INT.unpack_from(data, _LENGTH), _INT.unpack_from(data, _TEXT_LENGTH)
@@ -129,38 +129,38 @@ def serialize(ale: ale_py.ALEInterface) -> bytes:
 
 
 def is_whole(emulator: bytes) -> bool:
-    """Whether a state is surely not within a frame."""
-    return int.from_bytes(emulator[_CYCLES], "little") < _CYCLES_OF_A_BREAK
+    """Return whether a state is certainly not within a frame."""
+    return int.from_bytes(emulator[_CYCLES], "little") < _CYCLES_OF_INTERRUPTED_FRAME
 
 
 def cartridge(emulator: bytes) -> bytes:
-    """The checksum of the game."""
+    """Return the checksum of the game."""
     return emulator[_CARTRIDGE]
 
 
 def is_start(emulator: bytes) -> bool:
-    """Whether no frame was acted since the reset."""
+    """Return whether no frame was run since the reset."""
     return emulator[_EPISODE_FRAMES] == _INT.pack(0)
 
 
 def looping(emulator: bytes) -> bytes:
-    """The state with its processor caught in a loop of one instruction."""
+    """Return the state with its processor in an endless loop of one instruction."""
     return _running(emulator, bytes((_JUMP, _MEMORY, 0)))
 
 
 def drawing_objects(emulator: bytes) -> bytes:
-    """The state with its processor about to tell the graphics chip where its objects are, in a short frame.
+    """Return the state with its processor about to run a short frame that positions the objects.
 
-    Where the five objects are drawn follows from saved numbers, but ale-py works it out when they change and
-    does not save what it found. Moving all by nothing (HMCLR, HMOVE) makes it work that out, and so does
-    writing the control of the playfield once more.
+    The positions of the five objects follow from saved numbers, but ale-py computes them only when the
+    numbers change, and does not save them. Moving all objects by nothing (HMCLR, HMOVE) makes ale-py compute
+    the positions, and so does writing the control of the playfield (CTRLPF) again.
     """
     control = emulator[emulator.index(b"TIA") + len(b"TIA") + _CONTROL * _INT.size]
     return _running(emulator, _DRAW.replace(_ANY, bytes((control,))))
 
 
 def _running(emulator: bytes, program: bytes) -> bytes:
-    """The state with a program in the console's memory, which its processor is to run."""
+    """Return the state with a program in the console's memory, which the processor runs next."""
     name = emulator.index(b"M6502")
     (length,) = _INT.unpack_from(emulator, name - _INT.size)
     counter = name + length + 5 * _INT.size  # after A, X, Y, SP and the instruction
@@ -172,7 +172,10 @@ def _running(emulator: bytes, program: bytes) -> bytes:
 
 
 def with_short_text(emulator: bytes) -> bytes:
-    """The state with a text for the generator that is quickly written again, in every state saved later."""
+    """Return the state with a short text for the generator, which later states then contain.
+
+    A short text takes less time to write.
+    """
     text = b"1 " * 624 + b"624"
     (length,) = _INT.unpack_from(emulator, _LENGTH)
     head = emulator[:_LENGTH] + _INT.pack(length + len(text)) + emulator[_LENGTH + 4 : _TEXT_LENGTH]

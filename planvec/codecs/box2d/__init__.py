@@ -1,5 +1,7 @@
-"""How states of this family are saved and restored."""
+"""Saves and restores Box2D environments: the memory of the world, and the attributes beside it."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.codecs.box2d.codec import codec_for_env
+
+__all__ = ["codec_for_env"]

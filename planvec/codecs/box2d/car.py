@@ -1,4 +1,4 @@
-"""CarRacing: the car, its tiles, and the world below them."""
+"""A codec of CarRacing: the car, the tiles of the road, and the world with both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CarRacingCodec"]
 
 
 class CarRacingCodec(Box2DCodec):
-    """The wheels, and what the car has touched: tiles give their reward once, and change their colour."""
+    """Saves the wheels, and the tiles that the car has touched: they give their reward only once."""
 
     constants = ("continuous", "domain_randomize", "lap_complete_percent")
     made_by_reset = (
@@ -30,21 +30,21 @@ class CarRacingCodec(Box2DCodec):
         self._shown_reward = 0.0
         render = env._render
 
-        def render_and_note(mode: str) -> Any:
-            # A step counts its cost after it has drawn: the frame shows a reward that nothing else keeps.
+        def render_and_save_reward(mode: str) -> Any:
+            # A step adds its cost after it has drawn. The reward in the picture is not an attribute.
             if mode == "state_pixels":
                 self._shown_reward = env.reward
             return render(mode)
 
-        env._render = render_and_note
+        env._render = render_and_save_reward
 
-    def begin(self, env: Any) -> None:
-        self._here = None
+    def before_reset(self, env: Any) -> None:
+        self._current = None
         env.world = b2World((0, 0), contactListener=env.contactListener_keepref)
         env.road = None
         if env.domain_randomize:
             env.np_random, _ = seeding.np_random(0)
-            env._init_colors()  # a reset with {"randomize": False} keeps these
+            env._init_colors()  # a reset with {"randomize": False} keeps the colours
             self._first_color = env.road_color
 
     def _key(self, env: Any) -> tuple[Any, ...]:
@@ -53,14 +53,14 @@ class CarRacingCodec(Box2DCodec):
     def _reset(self, env: Any, key: tuple[Any, ...]) -> None:
         env.reset(seed=key[0], options={"randomize": key[1]})
 
-    def _keep(self, env: Any, key: tuple[Any, ...]) -> Episode:
+    def _store_episode(self, env: Any, key: tuple[Any, ...]) -> Episode:
         self._share_colors(env)
-        return super()._keep(env, key)
+        return super()._store_episode(env, key)
 
-    def _forget(self, episode: Episode) -> None:
+    def _release(self, episode: Episode) -> None:
         car = episode.attributes["car"]
         for body in (*episode.attributes["road"], *car.wheels):
-            body.ClearUserData()  # itself: the world would hold it, and it the world's memory, for ever
+            body.ClearUserData()  # the body itself: it and the world would keep each other in memory
 
     def observe(self, env: Any) -> Any:
         reward, env.reward = env.reward, self._shown_reward
@@ -69,7 +69,7 @@ class CarRacingCodec(Box2DCodec):
         finally:
             env.reward = reward
 
-    def _get_rest(self, env: Any) -> Any:
+    def _get_attributes(self, env: Any) -> Any:
         car = env.car
         numbers = [env.reward, env.prev_reward, env.t, self._shown_reward, car.fuel_spent]
         for wheel in car.wheels:
@@ -86,9 +86,9 @@ class CarRacingCodec(Box2DCodec):
             _get_skids(car) if env.render_mode is not None else None,
         )
 
-    def _set_rest(self, env: Any, rest: Any) -> None:
+    def _set_attributes(self, env: Any, saved: Any) -> None:
         car = env.car
-        packed, env.tile_visited_count, env.new_lap, visited, touched, tiles, skids = rest
+        packed, env.tile_visited_count, env.new_lap, visited, touched, tiles, skids = saved
         numbers = np.frombuffer(packed, np.float64).tolist()
         env.reward, env.prev_reward, env.t, self._shown_reward, car.fuel_spent = numbers[:5]
         for index, wheel in enumerate(car.wheels):
@@ -105,7 +105,7 @@ class CarRacingCodec(Box2DCodec):
 
     @staticmethod
     def _share_colors(env: Any) -> None:
-        """Let the colours of the tiles, and of the polygons drawn for them, be rows of one array."""
+        """Make the colours of the tiles, and of the polygons drawn for them, rows of one array."""
         colors = np.array([tile.color for tile in env.road])
         shared = {id(tile.color): colors[tile.idx] for tile in env.road}
         env.road_poly = [(points, shared.get(id(color), color)) for points, color in env.road_poly]
@@ -122,17 +122,17 @@ def _bits(packed: bytes, count: int) -> Any:
 
 
 def _get_skids(car: Any) -> tuple[Any, ...]:
-    """The traces of the wheels on the road, for `render`: a wheel may draw on one of them."""
-    traces = list(car.particles)
+    """Return the skid marks on the road, for `render`. Each wheel may be drawing one of them."""
+    marks = list(car.particles)
     numbers = []
     for wheel in car.wheels:
-        trace = wheel.skid_particle
-        if trace is not None and not any(trace is other for other in traces):
-            traces.append(trace)
-        numbers.append(next((i for i, other in enumerate(traces) if other is trace), None))
+        mark = wheel.skid_particle
+        if mark is not None and not any(mark is other for other in marks):
+            marks.append(mark)
+        numbers.append(next((i for i, other in enumerate(marks) if other is mark), None))
     return (
         len(car.particles),
-        tuple((trace.color, tuple(trace.poly), trace.grass, trace.ttl) for trace in traces),
+        tuple((mark.color, tuple(mark.poly), mark.grass, mark.ttl) for mark in marks),
         tuple(numbers),
         tuple(wheel.skid_start is not None for wheel in car.wheels),
     )
@@ -140,9 +140,9 @@ def _get_skids(car: Any) -> tuple[Any, ...]:
 
 def _set_skids(car: Any, skids: Any) -> None:
     count, saved, numbers, starts = skids or (0, (), (None,) * 4, (False,) * 4)
-    traces = [Particle(color, list(points), grass, ttl) for color, points, grass, ttl in saved]
+    marks = [Particle(color, list(points), grass, ttl) for color, points, grass, ttl in saved]
     car.particles.clear()
-    car.particles.extend(traces[:count])
+    car.particles.extend(marks[:count])
     for wheel, number, start in zip(car.wheels, numbers, starts, strict=True):
-        wheel.skid_particle = None if number is None else traces[number]
-        wheel.skid_start = wheel.position if start else None  # a view of where the wheel is, not a copy
+        wheel.skid_particle = None if number is None else marks[number]
+        wheel.skid_start = wheel.position if start else None  # a view of the position, not a copy

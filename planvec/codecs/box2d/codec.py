@@ -1,8 +1,7 @@
-"""Gymnasium's Box2D environments: the memory of the world, and what Python keeps beside it."""
+"""Codecs of Gymnasium's Box2D environments: the memory of the world, and the Python attributes beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from Box2D import b2World
@@ -10,16 +9,17 @@ from gymnasium.envs.box2d.bipedal_walker import BipedalWalker
 from gymnasium.envs.box2d.car_racing import CarRacing
 from gymnasium.envs.box2d.lunar_lander import LunarLander
 
-from planvec.codecs.base import Codec
+from planvec.codecs.base import CodecMaker
 from planvec.codecs.box2d.car import CarRacingCodec
 from planvec.codecs.box2d.episode import Box2DCodec
 from planvec.codecs.box2d.layout_check import unknown_layout
+from planvec.codecs.families import FamilyCodec, WrapperSupport
 
-__all__ = ["CODECS", "BipedalWalkerCodec", "CarRacingCodec", "LunarLanderCodec", "codec_maker"]
+__all__ = ["BipedalWalkerCodec", "LunarLanderCodec", "codec_for_env"]
 
 
 class LunarLanderCodec(Box2DCodec):
-    """The contacts of the legs, the wind, and the flames (bodies that exist where they can be rendered)."""
+    """Saves the contacts of the legs, the wind, and with a render mode the flames, which are bodies."""
 
     constants = ("continuous", "gravity", "enable_wind", "wind_power", "turbulence_power")
     made_by_reset = (
@@ -28,12 +28,12 @@ class LunarLanderCodec(Box2DCodec):
     )
     draws = True
 
-    def begin(self, env: Any) -> None:
-        self._here = None
-        env.moon = None  # or the reset would take the bodies out of a world that is kept
+    def before_reset(self, env: Any) -> None:
+        self._current = None
+        env.moon = None  # otherwise the reset would remove the bodies from a world that is kept
         env.particles = []
 
-    def _get_rest(self, env: Any) -> Any:
+    def _get_attributes(self, env: Any) -> Any:
         first, second = env.legs
         return (
             env.game_over,
@@ -44,15 +44,15 @@ class LunarLanderCodec(Box2DCodec):
             tuple(float(particle.ttl) for particle in env.particles),
         )
 
-    def _set_rest(self, env: Any, rest: Any) -> None:
+    def _set_attributes(self, env: Any, saved: Any) -> None:
         first, second = env.legs
-        env.game_over, env.prev_shaping, first.ground_contact, second.ground_contact, wind, lifetimes = rest
+        env.game_over, env.prev_shaping, first.ground_contact, second.ground_contact, wind, lifetimes = saved
         if wind:
             env.wind_idx, env.torque_idx = wind
         env.particles = []
         if lifetimes:
             body = env.world._b2World__GetBodyList_internal()
-            for lifetime in reversed(lifetimes):  # the world lists the youngest first
+            for lifetime in reversed(lifetimes):  # the world lists the newest first
                 body.ttl = lifetime
                 env.particles.append(body)
                 body = body.next
@@ -60,7 +60,7 @@ class LunarLanderCodec(Box2DCodec):
 
 
 class BipedalWalkerCodec(Box2DCodec):
-    """The contacts of the feet; the rays of the lidar where they can be rendered."""
+    """Saves the contacts of the feet, and with a render mode the rays of the lidar."""
 
     constants = ("hardcore",)
     made_by_reset = (
@@ -69,12 +69,12 @@ class BipedalWalkerCodec(Box2DCodec):
     )
     draws = False
 
-    def begin(self, env: Any) -> None:
-        self._here = None
+    def before_reset(self, env: Any) -> None:
+        self._current = None
         env.world = b2World()
         env.terrain = []
 
-    def _get_rest(self, env: Any) -> Any:
+    def _get_attributes(self, env: Any) -> Any:
         rays: tuple[Any, ...] = ()
         if env.render_mode is not None:
             rays = tuple((ray.fraction, *map(float, ray.p2)) for ray in env.lidar)
@@ -89,35 +89,30 @@ class BipedalWalkerCodec(Box2DCodec):
             rays,
         )
 
-    def _set_rest(self, env: Any, rest: Any) -> None:
+    def _set_attributes(self, env: Any, saved: Any) -> None:
         _, first, _, second = env.legs
-        env.game_over, env.prev_shaping, env.scroll, env.lidar_render = rest[:4]
-        first.ground_contact, second.ground_contact, rays = rest[4:]
+        env.game_over, env.prev_shaping, env.scroll, env.lidar_render = saved[:4]
+        first.ground_contact, second.ground_contact, rays = saved[4:]
         for ray, (fraction, x, y) in zip(env.lidar, rays, strict=False):
             ray.fraction, ray.p1, ray.p2 = fraction, env.hull.position, (x, y)
 
 
-CODECS: dict[type, Callable[[Any], Codec]] = {
+_CODECS: dict[type, CodecMaker] = {
     BipedalWalker: BipedalWalkerCodec,
     CarRacing: CarRacingCodec,
     LunarLander: LunarLanderCodec,
 }
-"""Environment class -> codec."""
+"""Environment class -> the maker of its codec."""
 
 
-def codec_maker(base: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec] | str, bool] | None:
-    """What makes the codec of an environment, and whether it needs no proof.
+def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec:
+    """Return how the states of an environment are saved; see `FamilyModule`.
 
-    Args:
-        base: The unwrapped environment.
-        knows_wrappers: Whether all its wrappers are known; another may change any attribute of it.
-
-    Returns:
-        "replay" where planvec has none for exactly this class, where a wrapper may have changed the world
-        after its reset (which is made again by the environment alone), or where the Box2D that is
-        installed lies in memory in a way that planvec does not know: these neither copy nor pickle.
+    The actions are replayed in three cases, since these environments neither copy nor pickle: planvec has no
+    codec for exactly this class; an unknown wrapper may change the world after its reset, which planvec makes
+    again without the wrapper; the memory layout of the installed Box2D is unknown.
     """
-    maker = CODECS.get(type(base))
-    if maker is None or not knows_wrappers or unknown_layout() is not None:
-        return "replay", False
-    return maker, True
+    make = _CODECS.get(type(env))
+    if make is None or wrappers is WrapperSupport.MISSING or unknown_layout() is not None:
+        return FamilyCodec(None, is_verified=False)
+    return FamilyCodec(make, is_verified=True)

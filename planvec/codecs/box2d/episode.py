@@ -1,8 +1,8 @@
-"""Environments with a Box2D world: which episode they stand in, and how to come to another.
+"""The common part of the Box2D codecs: which episode an environment is in, and how to switch to another.
 
-A state says from which reset its episode came, and what has changed since. Everything that a reset makes
-(terrain, bodies, the proxies that Python holds of them) stays as it is until the next; it is kept for the
-last few episodes, one world each, and made again by the same reset where it is missing.
+A state names the reset of its episode, and holds what has changed since. Everything that a reset makes
+(terrain, bodies, the Python proxies of the bodies) stays the same until the next reset. It is kept for the
+last few episodes, each with its own world. A missing episode is made again by the same reset.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MAX_EPISODES = 32
 
 
 class Episode(NamedTuple):
-    """What a reset has made.
+    """Holds what a reset has made.
 
     Attributes:
-        key: What the reset was asked for.
-        attributes: Of the environment, that no step replaces.
-        memory: Of the world.
+        key: The arguments of the reset.
+        attributes: The attributes of the environment that no step replaces.
+        memory: The memory of the world.
     """
 
     key: tuple[Any, ...]
@@ -35,90 +35,94 @@ class Episode(NamedTuple):
 
 
 class Box2DCodec(Codec):
-    """An environment with a world.
+    """Saves an environment with a Box2D world.
 
     Attributes:
-        made_by_reset: Names of the attributes that a reset makes and no step replaces; the first of them
-            is a new object after every reset.
+        made_by_reset: Names of the attributes that a reset makes and no step replaces. The first of them is
+            a new object after every reset.
     """
 
     made_by_reset: tuple[str, ...]
-    how = "the world's memory, what differs from its reset"
+    how = "the world's memory, as changes since the reset"
 
     def __init__(self, env: Any) -> None:
         self._episodes: OrderedDict[tuple[Any, ...], Episode] = OrderedDict()
-        self._here: Episode | None = None
+        self._current: Episode | None = None
 
     def get(self, env: Any) -> Any:
-        here = self._episode(env)
-        return here.key, here.memory.digest, tuple(here.memory.get()), self._get_rest(env)
+        episode = self._current_episode(env)
+        memory = episode.memory
+        return episode.key, memory.digest, tuple(memory.get()), self._get_attributes(env)
 
     def set(self, env: Any, value: Any) -> None:
-        key, digest, saved, rest = value
-        here = self._here
-        if here is None or here.key != key or not self._stands_in(env, here):
-            here = self._enter(env, key)
-        if here.memory.digest != digest:
+        key, digest, saved_world, saved_attributes = value
+        episode = self._current
+        if episode is None or episode.key != key or not self._is_in(env, episode):
+            episode = self._switch_to(env, key)
+        if episode.memory.digest != digest:
             raise UnsupportedEnvError(
-                f"{env}: a reset with the same seed has made another world than the one in this state"
+                f"{env}: expected the world of this state after a reset with its seed, got another one. "
+                'If a wrapper changes the world after its reset, pass codec="replay"'
             )
-        here.memory.set(SavedWorld(*saved))
-        self._set_rest(env, rest)
+        episode.memory.set(SavedWorld(*saved_world))
+        self._set_attributes(env, saved_attributes)
 
     @abstractmethod
-    def _get_rest(self, env: Any) -> Any:
-        """What Python keeps beside the world, as plain data."""
+    def _get_attributes(self, env: Any) -> Any:
+        """Return the Python attributes that steps change, as plain data."""
 
     @abstractmethod
-    def _set_rest(self, env: Any, rest: Any) -> None:
-        """Put it back."""
+    def _set_attributes(self, env: Any, saved: Any) -> None:
+        """Restore the Python attributes that steps change."""
 
     def _key(self, env: Any) -> tuple[Any, ...]:
-        """What to ask a reset for, in order to come to this episode."""
+        """Return the arguments of the reset that began the current episode."""
         return (env.np_random_seed,)
 
     def _reset(self, env: Any, key: tuple[Any, ...]) -> None:
+        """Reset the environment with the arguments in a key."""
         env.reset(seed=key[0])
 
-    def _forget(self, episode: Episode) -> None:
-        """Release what Python would not."""
+    def _release(self, episode: Episode) -> None:
+        """Free what an episode holds and Python would not free."""
 
-    def _stands_in(self, env: Any, episode: Episode) -> bool:
+    def _is_in(self, env: Any, episode: Episode) -> bool:
         name = self.made_by_reset[0]
         return getattr(env, name) is episode.attributes[name]
 
-    def _episode(self, env: Any) -> Episode:
-        """The one that the environment stands in."""
-        here = self._here
-        if here is None or not self._stands_in(env, here):
-            if here is not None:  # the environment was reset behind our back, and may have used its world
-                self._episodes.pop(here.key, None)
-            here = self._keep(env, self._key(env))
-        return here
+    def _current_episode(self, env: Any) -> Episode:
+        """Return the episode that the environment is in."""
+        episode = self._current
+        if episode is None or not self._is_in(env, episode):
+            if episode is not None:  # somebody else has reset the environment, which may have used its world
+                self._episodes.pop(episode.key, None)
+            episode = self._store_episode(env, self._key(env))
+        return episode
 
-    def _keep(self, env: Any, key: tuple[Any, ...]) -> Episode:
+    def _store_episode(self, env: Any, key: tuple[Any, ...]) -> Episode:
+        """Store the episode that a reset has just begun."""
         attributes = {name: getattr(env, name) for name in self.made_by_reset}
-        before = self._episodes.pop(key, None)
-        if before is None and len(self._episodes) >= _MAX_EPISODES:
-            _, before = self._episodes.popitem(last=False)
-        if before is not None:
-            self._forget(before)
-        here = Episode(key, attributes, WorldMemory(env.world))
-        self._episodes[key] = self._here = here
-        return here
+        replaced = self._episodes.pop(key, None)
+        if replaced is None and len(self._episodes) >= _MAX_EPISODES:
+            _, replaced = self._episodes.popitem(last=False)
+        if replaced is not None:
+            self._release(replaced)
+        episode = Episode(key, attributes, WorldMemory(env.world))
+        self._episodes[key] = self._current = episode
+        return episode
 
-    def _enter(self, env: Any, key: tuple[Any, ...]) -> Episode:
+    def _switch_to(self, env: Any, key: tuple[Any, ...]) -> Episode:
         """Put the environment into an episode, at any step of it."""
-        here = self._here
-        if here is not None and not self._stands_in(env, here):
-            self._episodes.pop(here.key, None)
+        previous = self._current
+        if previous is not None and not self._is_in(env, previous):
+            self._episodes.pop(previous.key, None)
         episode = self._episodes.get(key)
         if episode is None:
-            self.begin(env)
+            self.before_reset(env)
             self._reset(env, key)
-            return self._keep(env, key)
+            return self._store_episode(env, key)
         self._episodes.move_to_end(key)
         for name, value in episode.attributes.items():
             setattr(env, name, value)
-        self._here = episode
+        self._current = episode
         return episode

@@ -1,4 +1,4 @@
-"""What a Box2D world has allocated: chunks of blocks, and the nodes of its tree."""
+"""The memory that a Box2D world has allocated: chunks of blocks, and the nodes of its tree."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ _NODE_BYTES = NODE_WORDS * 8
 
 
 class WorldHeap:
-    """The memory of one world, found, and cleared of what Box2D leaves uninitialised.
+    """Finds the memory of one world, and zeroes what Box2D leaves uninitialised.
 
-    Chunks are numbered in the order in which the world's history has made them. Others may follow: spare
-    ones, which a state that was left behind has used.
+    Chunks are numbered in the order in which the world has made them in its current history. Spare chunks may
+    follow, which an earlier state has used and the current one does not.
 
     Args:
         world: A `Box2D.b2World` with a body that has a fixture.
 
     Attributes:
-        address: Of the world.
-        virtual: Where the library's virtual tables begin, or a little before.
-        chunks: Their addresses.
-        sizes: The sizes of the blocks in them, spare chunks left out.
+        address: Address of the world.
+        virtual: An address shortly before the library's virtual tables.
+        chunks: Addresses of the chunks.
+        sizes: Sizes of the blocks in them, without the spare chunks.
         touched: For each chunk, how many blocks from its start may have been in use.
         nodes: Address of the tree's nodes.
-        capacity: How many nodes there is room for.
-        known_capacity: How many the world thought there was when it was last looked at, which may be fewer.
+        capacity: Number of nodes that fit into the memory.
+        known_capacity: Number of nodes that the world assumed when it was last read, at most `capacity`.
 
     Raises:
         UnsupportedEnvError: The memory is not laid out as expected; nothing was written.
@@ -99,36 +99,39 @@ class WorldHeap:
             self._add_contact_chunk()
         for offset in HALF_USED:
             MEMORY[at(self.address + offset)] &= np.uint64(0xFFFFFFFF)
-        self.touched = [self._scrub_chunk(number) for number in range(len(self.chunks))]
-        self._scrub_joints()
-        self._scrub_nodes()
+        self.touched = [self._zero_unused(number) for number in range(len(self.chunks))]
+        self._zero_joints()
+        self._zero_free_nodes()
 
     def word(self, offset: int) -> np.uint64:
-        """A word of the world."""
+        """Return a word of the world."""
         word: np.uint64 = MEMORY[at(self.address + offset)]
         return word
 
     def counts(self, offset: int) -> tuple[int, int]:
-        """A word of the world as two counts."""
+        """Return a word of the world as two counts."""
         return halves(self.word(offset))
 
     def has_new_nodes(self) -> bool:
-        """Whether Box2D has replaced the nodes; by their count, as an address may come again."""
+        """Return whether Box2D has replaced the nodes.
+
+        Their number is compared, since an address may be used again.
+        """
         return self.counts(NODE_COUNTS)[1] != self.known_capacity
 
     def moves_pending(self) -> bool:
-        """Whether the world has moved boxes of which it has not looked for contacts yet."""
+        """Return whether the world has moved boxes without looking for their contacts yet."""
         return self.counts(MOVE_COUNTS)[1] > 0
 
     def drop_moves(self) -> None:
-        """Forget them."""
+        """Clear the list of moved boxes."""
         MEMORY[at(self.address + MOVE_COUNTS)] &= np.uint64(0xFFFFFFFF)
 
-    def adopt(self) -> None:
-        """Take note of what Box2D has allocated since, and clear it.
+    def refresh(self) -> None:
+        """Read what Box2D has allocated since the last call, and zero what it left uninitialised.
 
-        New chunks come next to those in use, so that the number of a chunk does not depend on where this
-        world has been before; a spare one in the same place is freed for each.
+        New chunks are numbered after those in use, so that the number of a chunk does not depend on earlier
+        states of this world. A spare chunk with the same number is freed.
         """
         count, space = self.counts(CHUNK_COUNTS)
         table = view(int(self.word(CHUNKS)), 2 * count).reshape(count, 2)
@@ -142,14 +145,14 @@ class WorldHeap:
                 self._libc.free(spare)
             self.sizes.append(size & 0xFFFFFFFF)
             self.chunks.insert(number, chunk)
-            self._scrub_chunk(number)
+            self._zero_unused(number)
         if self.has_new_nodes():
             self.nodes = int(self.word(NODES))
             self.capacity = self.known_capacity = self.counts(NODE_COUNTS)[1]
-            self._scrub_nodes()
+            self._zero_free_nodes()
 
     def make_room(self, num_chunks: int, capacity: int) -> None:
-        """Allocate what a state needs that another world has grown to. The nodes are lost."""
+        """Allocate the memory that a state of another world needs. The content of the nodes is lost."""
         while len(self.chunks) < num_chunks:
             self._add_chunk(BLOCK_SIZES[0])
         if capacity > self.capacity:
@@ -161,7 +164,7 @@ class WorldHeap:
     # -- allocating -----------------------------------------------------------------------------
 
     def _is_block(self, address: int, num_bytes: int) -> bool:
-        """Whether malloc gave this address for that many bytes."""
+        """Return whether malloc returned this address for so many bytes."""
         if address < FLOOR or address % 16:
             return False
         usable = self._libc.malloc_usable_size(address)
@@ -175,7 +178,7 @@ class WorldHeap:
         return int(address)
 
     def _add_chunk(self, size: int) -> int:
-        """Give the world a chunk of zeros, which it will free with its own."""
+        """Give the world a chunk of zeros, which it will free with its other chunks."""
         count, space = self.counts(CHUNK_COUNTS)
         if count == space:
             space += 128
@@ -190,7 +193,7 @@ class WorldHeap:
         return chunk
 
     def _add_contact_chunk(self) -> None:
-        """Before the first contact, so that this comes without a new layout."""
+        """Allocate a chunk for contacts, so that the first contact does not change the layout."""
         chunk = self._add_chunk(CONTACT_BLOCK)
         self.sizes.append(CONTACT_BLOCK)
         count = CHUNK_BYTES // CONTACT_BLOCK
@@ -201,7 +204,7 @@ class WorldHeap:
     # -- memory that was never initialised ------------------------------------------------------
 
     def _first_virtual_table(self) -> int:
-        """Of the shape of the first fixture in the world."""
+        """Return the virtual table of the shape of the first fixture in the world."""
         body = int(self.word(BODY_LIST))
         while body and not MEMORY[at(body + BODY_FIXTURES)]:
             body = int(MEMORY[at(body + NEXT_BODY)])
@@ -210,8 +213,12 @@ class WorldHeap:
         fixture = int(MEMORY[at(body + BODY_FIXTURES)])
         return int(MEMORY[at(int(MEMORY[at(fixture + FIXTURE_SHAPE)]))])
 
-    def _scrub_chunk(self, number: int) -> int:
-        """Zero what no object uses; returns how many blocks from the start may have been in use."""
+    def _zero_unused(self, number: int) -> int:
+        """Zero the bytes that no object uses.
+
+        Returns:
+            How many blocks from the start of the chunk may have been in use.
+        """
         chunk, size = self.chunks[number], self.sizes[number]
         count = CHUNK_BYTES // size
         words = view(chunk, _CHUNK_WORDS)
@@ -227,7 +234,7 @@ class WorldHeap:
             if chunk <= free < chunk + CHUNK_BYTES:
                 in_use[(free - chunk) // size] = False
             free = int(MEMORY[at(free)])
-        if not free:  # what looks like the end of a list is the zero of an object in the last block
+        if not free:  # the end of the list is a zero inside an object in the last block
             in_use[touched:] = True
             touched = count
         blocks[~in_use, 1:] = 0
@@ -240,12 +247,13 @@ class WorldHeap:
                 start = CONTACT_POINTS + POINT_BYTES * point
                 octets[in_use & (num_points <= point), start : start + POINT_BYTES] = 0
             octets[in_use & (num_points == 0), CONTACT_POINTS:NUM_POINTS] = 0
-        if size == SMALL_BLOCK:  # circles, which are shorter than the proxies beside them
+        if size == SMALL_BLOCK:  # circles are shorter than proxies, which have blocks of the same size
             circles = blocks[:, 0] - np.uint64(self.virtual) < np.uint64(2 * VIRTUAL_BYTES)
             octets[in_use & circles, CIRCLE_BYTES:] = 0
         return touched
 
-    def _scrub_joints(self) -> None:
+    def _zero_joints(self) -> None:
+        """Zero the bytes that the joints do not use."""
         joint = int(self.word(JOINT_LIST))
         while joint:
             octets = view(joint, JOINT_PADDING[-1][1] // 8).view(np.uint8)
@@ -253,8 +261,8 @@ class WorldHeap:
                 octets[start:stop] = 0
             joint = int(MEMORY[at(joint + NEXT_JOINT)])
 
-    def _scrub_nodes(self) -> None:
-        """Free nodes, which have height -1, keep their link and that height alone."""
+    def _zero_free_nodes(self) -> None:
+        """Zero all of a free node except its link and its height, which is -1."""
         nodes = view(self.nodes, self.capacity * NODE_WORDS).view(np.int32).reshape(-1, 2 * NODE_WORDS)
         free = nodes[:, 9] == -1
         nodes[free, :6] = 0

@@ -1,7 +1,7 @@
-"""Where Box2D 2.3 keeps things in memory, on 64-bit Linux; and memory as an array.
+"""The memory layout of Box2D 2.3 on 64-bit Linux, and the memory of this process as an array.
 
-The offsets are those of the library's own debugging information. `box2d_check` holds them against the
-library that is installed before anything is written.
+The offsets come from the library's debugging information. `layout_check` compares them with the installed
+library before anything is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ JOINT_LIST = 0x19328
 BODY_AND_JOINT_COUNT = 0x19330
 GRAVITY = 0x19338
 STEP_RATIO = 0x19358
-_SCRATCH, _SCRATCH_ENTRIES = 0x19080, 0x19290  # left in use by a step that raised
+_SCRATCH, _SCRATCH_ENTRIES = 0x19080, 0x19290  # not cleared by a step that raised an error
 
 WORLD_WORDS = (
     *range(FREE_LISTS, 128, 8),
@@ -46,11 +46,11 @@ WORLD_WORDS = (
     *(TREE_ROOT, NODE_COUNTS, FREE_NODES, INSERTIONS, PROXY_COUNT),
     *(CONTACT_LIST, CONTACT_COUNT, BODY_LIST, JOINT_LIST, BODY_AND_JOINT_COUNT, STEP_RATIO),
 )
-"""The words of a world that steps change, scratch space and clocks aside."""
+"""The words of a world that steps change, without scratch space and clocks."""
 HALF_USED = (_SCRATCH_ENTRIES, WORLD_FLAGS, TREE_ROOT, INSERTIONS, PROXY_COUNT, CONTACT_COUNT)
-"""Those of them whose upper half is padding."""
+"""The words among them whose upper half is padding."""
 
-# -- what the world points to -----------------------------------------------------------------------
+# -- objects that the world points to ---------------------------------------------------------------
 
 CHUNK_BYTES = 16384
 BLOCK_SIZES = (16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640)
@@ -62,7 +62,7 @@ PADDING = {
 }
 """Block size -> bytes that the objects in such blocks do not use between steps."""
 JOINT_PADDING = ((12, 16), (118, 120), (161, 164), (173, 176))
-"""Of revolute joints."""
+"""The bytes that revolute joints do not use."""
 NEXT_JOINT = 24
 BODY_POSITION, BODY_ANGLE, BODY_WORLD, NEXT_BODY, BODY_FIXTURES = 12, 56, 88, 104, 112
 NEXT_FIXTURE, FIXTURE_BODY, FIXTURE_SHAPE, FIXTURE_PROXIES = 8, 16, 24, 40
@@ -83,25 +83,25 @@ MEMORY: Words = np.frombuffer(_ADDRESS_SPACE, np.uint64)
 
 
 def at(address: int) -> int:
-    """Index of an address in `MEMORY`."""
+    """Return the index of an address in `MEMORY`."""
     return (address - FLOOR) >> 3
 
 
 def view(address: int, num_words: int) -> Words:
-    """Words from an address on."""
+    """Return so many words from an address, as a view."""
     return MEMORY[at(address) : at(address) + num_words]
 
 
 def halves(word: Any) -> tuple[int, int]:
-    """The two 32-bit counts in a word."""
+    """Return the two 32-bit counts in a word, the lower first."""
     return int(word) & 0xFFFFFFFF, int(word) >> 32
 
 
 def c_library() -> Any:
-    """malloc, free and their bookkeeping, as Box2D uses them.
+    """Return the C library, with the types of malloc, free and malloc_usable_size.
 
     Raises:
-        AttributeError: They are not to be had here.
+        AttributeError: This platform has no such functions.
     """
     library = ctypes.CDLL(None)
     library.malloc.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Whether the Box2D that is installed lies in memory as `box2d_layout` says."""
+"""Verification that the installed Box2D lies in memory as `layout` says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,10 @@ _NUM_STEPS = 30
 
 @functools.cache
 def unknown_layout() -> str | None:
-    """What is not as expected; None if worlds can be saved by their memory.
+    """Return how the memory layout differs from the expected one; None if worlds can be saved.
 
-    A small world is made, everything that saving relies on is read from its memory and compared with what
-    Box2D answers, and then the world, and its twin, are put back into one of its states.
+    A small world is made. Everything that saving relies on is read from its memory and compared with the
+    answers of Box2D. Then the world and a second one are put into one of its states and stepped.
     """
     if sys.platform != "linux" or sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return f"a {sys.byteorder}-endian {sys.platform} with {ctypes.sizeof(ctypes.c_void_p)}-byte pointers"
@@ -34,17 +34,17 @@ def unknown_layout() -> str | None:
         world = _small_world()
         usable = c_library().malloc_usable_size(int(world.this))
         if not layout.WORLD_BYTES <= usable <= layout.WORLD_BYTES + 64:
-            return f"a b2World of {usable} bytes instead of {layout.WORLD_BYTES}"
-        for name, found, expected in _facts(world):  # lazily: no wrong pointer is followed
-            if found != expected:
-                return f"{name}: {found} in memory instead of {expected}"
-        return None if _restores() else "another way after a state was put back"
+            return f"a b2World: expected {layout.WORLD_BYTES} bytes, got {usable}"
+        for fact in _facts(world):  # lazily, so that no wrong pointer is followed
+            if fact.in_memory != fact.expected:
+                return f"{fact.name}: expected {fact.expected} in memory, got {fact.in_memory}"
+        return None if _restores() else "a world took other steps after it was restored"
     except (IndexError, AttributeError, OSError, UnsupportedEnvError) as error:
         return str(error)
 
 
 def _small_world() -> Any:
-    """Ground, and a box and a disk on it that a joint holds together, with contacts between them."""
+    """Make a world with a ground, and on it a box and a disk that are joined and touch the ground."""
     from Box2D import b2CircleShape, b2EdgeShape, b2FixtureDef, b2PolygonShape, b2RevoluteJointDef, b2World
 
     world = b2World(gravity=(0.25, -9.5))
@@ -63,92 +63,120 @@ def _small_world() -> Any:
 
 
 def _step(world: Any, count: int) -> list[tuple[float, ...]]:
-    """Where its bodies were after each step."""
-    ways = []
+    """Step a world and return the positions and angles of its bodies after each step."""
+    poses = []
     for _ in range(count):
         world.Step(0.02, 20, 20)
-        ways.append(tuple(x for body in world.bodies for x in (*body.position, body.angle)))
-    return ways
+        poses.append(tuple(x for body in world.bodies for x in (*body.position, body.angle)))
+    return poses
 
 
-def _facts(world: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Name, what memory holds, what Box2D says."""
-    address = int(world.this)
-    bodies = list(world.bodies)[::-1]
-    contacts = list(world.contacts)[::-1]
+class _Fact(NamedTuple):
+    """Holds one value that lies in memory, and Box2D's answer for it."""
 
-    mapped = _mapped()
+    name: str
+    in_memory: Any
+    expected: Any
 
-    def words(offset: int, count: int, start: int = address) -> Any:
-        place = start + offset
-        if place % 8 or not any(first <= place and place + 8 * count <= last for first, last in mapped):
-            raise UnsupportedEnvError(f"there is no memory at {place:#x}, where {count} words were expected")
-        return view(place, count)
 
-    def word(offset: int, start: int = address) -> int:
-        return int(words(offset, 1, start)[0])
+class _Reader:
+    """Reads the memory of this process, and raises an error instead of following a wrong pointer."""
 
-    def floats(start: int, offset: int, count: int) -> list[float]:
-        around = words(offset & ~7, 2, start).view(np.float32)[offset % 8 // 4 :]
-        found: list[float] = around[:count].tolist()
-        return found
+    def __init__(self) -> None:
+        self._regions = _readable_regions()
 
-    yield "gravity", floats(address + layout.GRAVITY, 0, 2), list(world.gravity)
+    def words(self, address: int, count: int) -> Any:
+        """Read words.
+
+        Raises:
+            UnsupportedEnvError: The address is not that of readable words.
+        """
+        stop = address + 8 * count
+        if address % 8 or not any(first <= address and stop <= last for first, last in self._regions):
+            raise UnsupportedEnvError(f"expected {count} words of memory at {address:#x}, got none")
+        return view(address, count)
+
+    def word(self, address: int) -> int:
+        """Read one word."""
+        return int(self.words(address, 1)[0])
+
+    def halves(self, address: int) -> tuple[int, int]:
+        """Read one word as two counts."""
+        return halves(self.word(address))
+
+    def floats(self, address: int, count: int) -> list[float]:
+        """Read at most three floats, which may begin in the middle of a word."""
+        pairs = self.words(address & ~7, 2).view(np.float32)
+        numbers: list[float] = pairs[address % 8 // 4 :][:count].tolist()
+        return numbers
+
+
+def _facts(world: Any) -> Iterator[_Fact]:
+    """Yield everything in the memory of the small world that saving relies on."""
+    address, read = int(world.this), _Reader()
+    yield _Fact("gravity", read.floats(address + layout.GRAVITY, 2), list(world.gravity))
     counts = (world.bodyCount, world.jointCount)
-    yield "body count", halves(word(layout.BODY_AND_JOINT_COUNT)), counts
-    yield "joints", word(layout.JOINT_LIST), int(world.joints[0].this)
-    yield "proxy count", halves(word(layout.PROXY_COUNT))[0], world.proxyCount
-    yield "allocator", word(layout.ALLOCATOR), address
-    yield "contact count", halves(word(layout.CONTACT_COUNT))[0], world.contactCount
-    yield "any contact", world.contactCount > 0, True
-    yield "contacts", word(layout.CONTACT_LIST), int(contacts[0].this)
-    fixtures = [int(contacts[0].fixtureA.this), int(contacts[0].fixtureB.this)]
-    first = int(contacts[0].this)
-    yield "fixtures of a contact", words(layout.CONTACT_FIXTURES, 2, first).tolist(), fixtures
-    points = contacts[0].manifold.pointCount
-    yield "points of a contact", halves(word(layout.NUM_POINTS & ~7, first))[1], points
-    yield "number of nodes", halves(word(layout.NODE_COUNTS))[0], 2 * world.proxyCount - 1
-    place = layout.BODY_LIST
-    start = address
-    for body in bodies:
-        found = word(place, start)
-        yield "list of bodies", found, int(body.this)
-        yield "position", floats(found, layout.BODY_POSITION, 2), list(body.position)
-        yield "angle", floats(found, layout.BODY_ANGLE, 1), [body.angle]
-        yield "world of a body", word(layout.BODY_WORLD, found), address
-        fixture = word(layout.BODY_FIXTURES, found)
-        yield "fixture", fixture, int(body.fixtures[0].this)
-        yield "body of a fixture", word(layout.FIXTURE_BODY, fixture), found
-        yield "shape", word(layout.FIXTURE_SHAPE, fixture), int(body.fixtures[0].shape.this)
-        proxy = word(layout.FIXTURE_PROXIES, fixture)
-        yield "fixture of a proxy", word(layout.PROXY_FIXTURE, proxy), fixture
-        node = halves(word(layout.PROXY_NODE & ~7, proxy))[1]
-        yield "proxy of a node", word(16 + 40 * node, word(layout.NODES)), proxy
-        place, start = layout.NEXT_BODY, found
-    yield "end of the bodies", word(place, start), 0
+    yield _Fact("body count", read.halves(address + layout.BODY_AND_JOINT_COUNT), counts)
+    yield _Fact("joints", read.word(address + layout.JOINT_LIST), int(world.joints[0].this))
+    yield _Fact("proxy count", read.halves(address + layout.PROXY_COUNT)[0], world.proxyCount)
+    yield _Fact("allocator", read.word(address + layout.ALLOCATOR), address)
+    yield _Fact("contact count", read.halves(address + layout.CONTACT_COUNT)[0], world.contactCount)
+    yield _Fact("any contact", world.contactCount > 0, True)
+    contact = list(world.contacts)[-1]
+    start = int(contact.this)
+    yield _Fact("contacts", read.word(address + layout.CONTACT_LIST), start)
+    fixtures = [int(contact.fixtureA.this), int(contact.fixtureB.this)]
+    yield _Fact("fixtures of a contact", read.words(start + layout.CONTACT_FIXTURES, 2).tolist(), fixtures)
+    num_points = read.halves((start + layout.NUM_POINTS) & ~7)[1]
+    yield _Fact("points of a contact", num_points, contact.manifold.pointCount)
+    yield _Fact("number of nodes", read.halves(address + layout.NODE_COUNTS)[0], 2 * world.proxyCount - 1)
+    yield from _facts_of_bodies(world, read)
 
 
-def _mapped() -> list[tuple[int, int]]:
-    """Where this process has memory that can be read: start and end."""
-    found = []
+def _facts_of_bodies(world: Any, read: _Reader) -> Iterator[_Fact]:
+    """Follow the list of bodies, and from each body the pointers to its fixture, shape, proxy and node."""
+    address = int(world.this)
+    link = address + layout.BODY_LIST
+    for body in list(world.bodies)[::-1]:
+        start = read.word(link)
+        yield _Fact("list of bodies", start, int(body.this))
+        yield _Fact("position", read.floats(start + layout.BODY_POSITION, 2), list(body.position))
+        yield _Fact("angle", read.floats(start + layout.BODY_ANGLE, 1), [body.angle])
+        yield _Fact("world of a body", read.word(start + layout.BODY_WORLD), address)
+        fixture = read.word(start + layout.BODY_FIXTURES)
+        yield _Fact("fixture", fixture, int(body.fixtures[0].this))
+        yield _Fact("body of a fixture", read.word(fixture + layout.FIXTURE_BODY), start)
+        yield _Fact("shape", read.word(fixture + layout.FIXTURE_SHAPE), int(body.fixtures[0].shape.this))
+        proxy = read.word(fixture + layout.FIXTURE_PROXIES)
+        yield _Fact("fixture of a proxy", read.word(proxy + layout.PROXY_FIXTURE), fixture)
+        node = read.halves((proxy + layout.PROXY_NODE) & ~7)[1]
+        nodes = read.word(address + layout.NODES)
+        yield _Fact("proxy of a node", read.word(nodes + 8 * layout.NODE_WORDS * node + 16), proxy)
+        link = start + layout.NEXT_BODY
+    yield _Fact("end of the bodies", read.word(link), 0)
+
+
+def _readable_regions() -> list[tuple[int, int]]:
+    """Return the regions of memory that this process can read: first address, and address behind the last."""
+    regions = []
     for line in Path("/proc/self/maps").read_text().splitlines():
-        span, rights = line.split()[:2]
-        if rights.startswith("r"):
+        span, permissions = line.split()[:2]
+        if permissions.startswith("r"):
             start, _, stop = span.partition("-")
-            found.append((int(start, 16), int(stop, 16)))
-    return found
+            regions.append((int(start, 16), int(stop, 16)))
+    return regions
 
 
 def _restores() -> bool:
-    """Whether a world and its twin go the same way again from a state."""
-    world, twin = _small_world(), _small_world()
-    memory, other = WorldMemory(world), WorldMemory(twin)
-    if memory.digest != other.digest:
+    """Return whether a world, and a second one like it, take the same steps from a restored state."""
+    world, second = _small_world(), _small_world()
+    memory, second_memory = WorldMemory(world), WorldMemory(second)
+    if memory.digest != second_memory.digest:
         return False
     _step(world, _NUM_STEPS)
     saved = memory.get()
-    way = _step(world, _NUM_STEPS)
+    poses = _step(world, _NUM_STEPS)
     memory.set(saved)
-    other.set(saved)
-    same = memory.get() == saved == other.get()
-    return same and _step(world, _NUM_STEPS) == way == _step(twin, _NUM_STEPS)
+    second_memory.set(saved)
+    same = memory.get() == saved == second_memory.get()
+    return same and _step(world, _NUM_STEPS) == poses == _step(second, _NUM_STEPS)

@@ -1,16 +1,16 @@
-"""The memory of a Box2D world, saved and put back word by word.
+"""Saves and restores the memory of a Box2D world word by word.
 
-Box2D 2.3 has no copy of a world, and its interface does not reach contacts, impulses, sleep times or the
-tree of boxes. But all of it lies in few places, which a world keeps for life:
+Box2D 2.3 cannot copy a world, and its interface gives no access to contacts, impulses, sleep times or the
+tree of boxes. But all of them lie in a few regions of memory, which a world keeps until it is freed:
 
     b2World       heads of lists and of free blocks, counters
     tree nodes    one array, replaced by one of twice the size when it is full
     chunks        of 16 KB: blocks of one size each; bodies, shapes, joints and contacts live in them
 
-Saved is what differs from the world's *baseline*, its memory after the reset: positions and words. A pointer
-is saved as (region, offset), so that the bytes are the same in every process, and another world with the
-same baseline can take them. Memory that Box2D never initialised is zeroed when it is first seen: equal
-states are equal bytes.
+A state holds what differs from the world's *baseline*, its memory after the reset: positions and words. A
+pointer is saved as (region, offset). So the bytes are the same in every process, and another world with the
+same baseline can be put into the state. Memory that Box2D leaves uninitialised is zeroed when it is first
+read, so that equal states have equal bytes.
 
 Letters: W words.
 """
@@ -44,24 +44,27 @@ from planvec.errors import UnsupportedEnvError
 __all__ = ["SavedWorld", "WorldMemory"]
 
 _SLACK = 4
-"""Unused blocks at the end of a window; should the last of them be touched, the window is widened."""
+"""Unused blocks at the end of a window. If the last of them is used, the window is widened."""
 _SHIFT, _MASK = 20, (1 << 20) - 1
 _FIRST_CHUNK = 2
-"""Regions: of positions 0 the world, 1 the nodes, then the chunks; of pointers 1 the virtual tables."""
+"""Number of the first chunk among the regions.
+
+In positions region 0 is the world and region 1 the nodes; in pointers region 1 is the virtual tables.
+"""
 _CHUNK_WORDS = CHUNK_BYTES // 8
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 class SavedWorld(NamedTuple):
-    """What differs from the baseline.
+    """Holds what differs from the baseline.
 
     Attributes:
         positions: `[W]` uint32: region << 20 | word.
         words: `[W]` uint64; a pointer is region << 32 | byte.
-        pointers: `[W]` bits: which of the words are pointers.
-        chunks: Block sizes of the chunks that were added since.
-        capacity: How many nodes the tree has room for.
+        pointers: `[W]` bits that flag the words that are pointers.
+        chunks: Block sizes of the chunks that were added since the baseline.
+        capacity: Number of nodes that fit into the tree.
     """
 
     positions: bytes
@@ -75,13 +78,13 @@ class WorldMemory:
     """Saves and restores one world.
 
     Args:
-        world: A `Box2D.b2World` as its reset has left it, which is the baseline.
+        world: A `Box2D.b2World` directly after its reset. Its memory is the baseline.
 
     Attributes:
-        digest: Of the baseline: equal in worlds that can take each other's states.
+        digest: A digest of the baseline, equal in worlds that can take each other's states.
 
     Raises:
-        UnsupportedEnvError: Its memory is not laid out as expected; nothing was written.
+        UnsupportedEnvError: The memory is not laid out as expected; nothing was written.
     """
 
     def __init__(self, world: Any) -> None:
@@ -97,25 +100,27 @@ class WorldMemory:
         self.digest = self._digest()
 
     def get(self) -> SavedWorld:
-        """What differs from the baseline now.
+        """Return what differs from the baseline now.
 
         Raises:
-            UnsupportedEnvError: The world stands in the middle of a step.
+            UnsupportedEnvError: The world is in the middle of a step.
         """
         heap = self._heap
         if heap.has_new_nodes():
-            self._catch_up()
+            self._refresh()
         present = MEMORY.take(self._where)
         changed = np.flatnonzero(present != self._base)
         while self._is_guard[changed].any():
             if heap.moves_pending():
-                raise UnsupportedEnvError("Box2D: this world stands in the middle of a step")
-            self._catch_up()
+                raise UnsupportedEnvError(
+                    "Box2D: expected a world between two steps, got one in the middle of a step. Reset it"
+                )
+            self._refresh()
             present = MEMORY.take(self._where)
             changed = np.flatnonzero(present != self._base)
         words = present[changed]
         densities = np.flatnonzero(self._is_density[changed])
-        if len(densities):  # of a fixture that has left half of a link beside it
+        if len(densities):  # beside the density of a fixture lies half of an old link
             shapes = MEMORY[self._where[changed[densities]] + FIXTURE_SHAPE // 8]
             words[densities[shapes != 0]] &= _LOW
         pointers = self._name_pointers(words)
@@ -131,12 +136,12 @@ class WorldMemory:
         """Put the world into a saved state.
 
         Raises:
-            UnsupportedEnvError: It is not a state of a world with this baseline; nothing was written.
+            UnsupportedEnvError: The state belongs to a world with another baseline; nothing was written.
         """
         heap = self._heap
         if heap.has_new_nodes() or (MEMORY.take(self._guards) != self._guarded).any():
-            heap.drop_moves()  # of a step that raised
-            self._catch_up()
+            heap.drop_moves()  # of a step that raised an error
+            self._refresh()
         num_chunks = self._num_base + len(saved.chunks)
         if num_chunks > len(heap.chunks) or saved.capacity > heap.capacity:
             heap.make_room(num_chunks, saved.capacity)
@@ -147,25 +152,27 @@ class WorldMemory:
             beyond = offsets >= self._window_words[regions]
             if beyond.any():
                 self._widen_to(regions[beyond], offsets[beyond])
-            places = self._window_starts[regions] + offsets
+            indices = self._window_starts[regions] + offsets
             image = self._base.copy()
-            image[places] = words
+            image[indices] = words
             pointers = np.unpackbits(np.frombuffer(saved.pointers, np.uint8), count=len(words)).view(bool)
             named = words[pointers]
-            image[places[pointers]] = self._bases[named >> _HALF] + (named & _LOW)
+            image[indices[pointers]] = self._bases[named >> _HALF] + (named & _LOW)
         except (IndexError, ValueError) as error:
-            raise UnsupportedEnvError(f"Box2D: a state of another world: {error}") from error
+            raise UnsupportedEnvError(
+                f"Box2D: expected a state of this world, got a state of another world ({error})"
+            ) from error
         MEMORY[self._where[: self._num_saved]] = image[: self._num_saved]
         heap.known_capacity = saved.capacity
         if tuple(heap.sizes[self._num_base :]) != saved.chunks:
             heap.sizes[self._num_base :] = saved.chunks
             self._lay_out()
 
-    # -- where the words are --------------------------------------------------------------------
+    # -- which words are saved ------------------------------------------------------------------
 
-    def _catch_up(self) -> None:
-        """Take note of new memory, and of blocks in use beyond the windows."""
-        self._heap.adopt()
+    def _refresh(self) -> None:
+        """Find new memory, and blocks in use beyond the windows."""
+        self._heap.refresh()
         for number, base in enumerate(self._base_chunks):
             differs = np.flatnonzero(view(self._heap.chunks[number], _CHUNK_WORDS) != base)
             if len(differs):
@@ -173,7 +180,7 @@ class WorldMemory:
         self._lay_out()
 
     def _widen_to(self, regions: NDArray[np.uint32], offsets: NDArray[np.uint32]) -> None:
-        """Let the windows reach blocks that another world has used."""
+        """Widen the windows to blocks that another world has used."""
         for region, offset in zip(regions.tolist(), offsets.tolist(), strict=True):
             number = region - _FIRST_CHUNK
             if not 0 <= number < self._num_base or offset >= _CHUNK_WORDS:
@@ -182,13 +189,13 @@ class WorldMemory:
         self._lay_out()
 
     def _widen(self, number: int, num_blocks: int) -> None:
-        """Save so many blocks from the start of a chunk, and some more."""
+        """Widen the window of a chunk to so many blocks from its start, and a few more."""
         size = self._heap.sizes[number]
         window = min(num_blocks + _SLACK, CHUNK_BYTES // size) * (size // 8)
         self._windows[number] = max(self._windows[number], window)
 
     def _lay_out(self) -> None:
-        """Compute which words of memory are compared, and what the baseline has there."""
+        """Compute which words of memory are compared, and their values in the baseline."""
         heap = self._heap
         start, num_nodes = at(heap.address), heap.capacity * NODE_WORDS
         where = [start + np.array(WORLD_WORDS) // 8, at(heap.nodes) + np.arange(num_nodes)]
@@ -200,7 +207,7 @@ class WorldMemory:
                 window, block = self._windows[number], heap.sizes[number] // 8
                 guard = np.zeros(window, bool)
                 if window + block <= _CHUNK_WORDS:
-                    # Free blocks are taken in the order of their addresses: none beyond this was.
+                    # Box2D takes free blocks in the order of their addresses: none behind this one was used.
                     guard[window - block :] = True
                 guards.append(guard)
                 base.append(self._base_chunks[number][:window])
@@ -227,7 +234,7 @@ class WorldMemory:
         self._order_regions()
 
     def _order_regions(self) -> None:
-        """Sort what pointers may point into by address."""
+        """Sort the regions that pointers may point into by address."""
         chunks = self._heap.chunks
         self._bases: Words = np.array([self._heap.address, self._heap.virtual, *chunks], np.uint64)
         sizes = np.array([WORLD_BYTES, 2 * VIRTUAL_BYTES] + [CHUNK_BYTES] * len(chunks), np.uint64)
@@ -237,17 +244,20 @@ class WorldMemory:
         self._span = self._starts[-1] + self._lengths[-1] - self._lowest
 
     def _name_pointers(self, words: Words) -> NDArray[np.bool_]:
-        """Replace the pointers among words `[W]` by (region, byte), in place; returns which they are `[W]`.
+        """Replace the pointers among words `[W]` by (region, byte), in place.
 
-        What points into the world is a pointer. No numbers that Box2D keeps do: of two floats the second
-        would have to be one of 1e-41, of two counts it would have to exceed 20,000.
+        A word that points into the world is a pointer. No two numbers in one word look like that: the second
+        would have to be a float of 1e-41 or a count above 20,000.
+
+        Returns:
+            `[W]` flags of the pointers.
         """
         pointers = np.zeros(len(words), bool)
         candidates = np.flatnonzero(words - self._lowest < self._span)
         if len(candidates):
-            found = words[candidates]
-            slots = self._starts.searchsorted(found, "right") - 1
-            offsets = found - self._starts[slots]
+            addresses = words[candidates]
+            slots = self._starts.searchsorted(addresses, "right") - 1
+            offsets = addresses - self._starts[slots]
             inside = offsets < self._lengths[slots]
             candidates = candidates[inside]
             words[candidates] = self._names[slots[inside]] << _HALF | offsets[inside]
@@ -257,5 +267,5 @@ class WorldMemory:
     def _digest(self) -> bytes:
         words = np.concatenate([self._base_world, self._base_nodes])
         self._name_pointers(words)
-        about = repr((self._heap.sizes, self._heap.capacity, self._heap.virtual % 4096)).encode()
-        return hashlib.blake2b(about + words.tobytes(), digest_size=8).digest()
+        layout = repr((self._heap.sizes, self._heap.capacity, self._heap.virtual % 4096)).encode()
+        return hashlib.blake2b(layout + words.tobytes(), digest_size=8).digest()

@@ -1,5 +1,19 @@
-"""How states of this family are saved and restored."""
+"""Saves and restores environments of any class: by a pickle of their attributes, or by replay."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec
+from planvec.codecs.generic.generators import hidden_generator, reseed_generators
+from planvec.codecs.generic.replay import ReplayCodec
+
+__all__ = [
+    "ADVICE",
+    "Attributes",
+    "Copied",
+    "CopiedCodec",
+    "CopiedWrapperCodec",
+    "ReplayCodec",
+    "hidden_generator",
+    "reseed_generators",
+]

@@ -1,8 +1,8 @@
-"""The attributes of an object as one pickle, with what never changes left out.
+"""Saves the attributes of an object as one pickle, without those that never change.
 
-Left out are spaces, the spec, functions, modules and classes, for as long as an attribute still holds the
-object that it held at the start, and what the user names as constant. Everything else is saved every
-time: an attribute that merely has not changed yet is no constant.
+Spaces, the spec, functions, modules and classes are left out as long as an attribute holds the same object as
+at the start. So are the attributes that the user names as constant. Everything else is saved every time,
+since an attribute that has not changed yet may still change.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import copy
 import copyreg
 import io
 import pickle
-import random
 import threading
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from planvec.codecs.generic.generators import RESEEDABLE, hidden_generator
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ADVICE", "Attributes", "hidden_generator", "reseed_generators"]
+__all__ = ["ADVICE", "Attributes"]
 
 ADVICE = (
-    "Register a codec for it (planvec.register_codec), or, where it restarts exactly from a seed, pass "
+    "Register a codec for it (planvec.register_codec), or, if it restarts exactly from a seed, pass "
     'codec="replay"'
 )
 
@@ -37,33 +36,12 @@ _CONSTANT_TYPES = (
     types.FunctionType,
     type,
 )
-_RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-
-
-def hidden_generator(value: Any) -> bool:
-    """Whether a function holds a random generator where it cannot be saved."""
-    function = getattr(value, "__func__", value)
-    cells = getattr(function, "__closure__", None) or ()
-    defaults = getattr(function, "__defaults__", None) or ()
-    inner: list[Any] = [*defaults, getattr(value, "__self__", None)]
-    for cell in cells:
-        try:
-            inner.append(cell.cell_contents)
-        except ValueError:  # not filled yet
-            continue
-    return any(
-        isinstance(item, (*_GENERATORS, types.GeneratorType))
-        or type(item).__module__ == "random"
-        or (isinstance(item, types.FunctionType) and hidden_generator(item))
-        for item in inner
-    )
 
 
 def _is_constant(value: Any, target: Any) -> bool:
-    """Whether a value stays out of the pickle for as long as an attribute holds it.
+    """Return whether a value is left out of the pickle as long as an attribute holds it.
 
-    A method of some other object is saved together with that object, which may change.
+    A method of another object is saved together with that object, which may change.
     """
     owner = getattr(value, "__self__", None)
     if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
@@ -72,14 +50,14 @@ def _is_constant(value: Any, target: Any) -> bool:
 
 
 def _by_name(obj: Any, names: dict[int, str], generators: list[Any]) -> Any:
-    """How an object is pickled that is referred to by name; `NotImplemented` for any other.
+    """Return the pickled form of an object that is referred to by name; `NotImplemented` for any other.
 
-    Generators among the others are put on a list.
+    Other objects that are random generators are appended to `generators`.
     """
     name = names.get(id(obj))
     if name is not None:
         return _Named.resolve, (name,)
-    if isinstance(obj, _RESEEDABLE):
+    if isinstance(obj, RESEEDABLE):
         generators.append(obj)
     return NotImplemented
 
@@ -87,10 +65,11 @@ def _by_name(obj: Any, names: dict[int, str], generators: list[Any]) -> Any:
 class _Pickler(pickle.Pickler):
     """Pickles references to the environment and its parts by name instead of copying them.
 
-    It is asked about every object, functions and classes among them; see `_QuickPickler`.
+    Python calls `reducer_override` for every object, functions and classes included. `_FastPickler` is
+    faster but cannot handle functions and classes.
 
     Attributes:
-        generators: The random generators that it came across.
+        generators: The random generators that were pickled.
     """
 
     def __init__(self, file: io.BytesIO, names: dict[int, str]) -> None:
@@ -102,25 +81,29 @@ class _Pickler(pickle.Pickler):
         return _by_name(obj, self._names, self.generators)
 
 
-class _QuickPickler:
-    """The same, asked about objects of certain types alone: those of the parts, and generators.
+class _FastPickler:
+    """Pickles like `_Pickler` in half the time.
 
-    It takes half as long. A function or a class that is a part is pickled as usual, and that may fail.
+    Python calls it only for objects that have the type of a part or of a generator. Parts that are functions
+    or classes are pickled in the usual way, which may fail.
 
     Args:
-        parts: By name.
+        parts: The objects that are referred to, by name.
+
+    Attributes:
+        generators: The random generators that were pickled last.
     """
 
     def __init__(self, parts: dict[str, Any]) -> None:
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
-        kinds = {type(part) for part in parts.values()} | {*_RESEEDABLE}
+        kinds = {type(part) for part in parts.values()} | {*RESEEDABLE}
         self._pickler.dispatch_table = {**copyreg.dispatch_table, **dict.fromkeys(kinds, self._reduce)}
         self._names: dict[int, str] = {}
         self.generators: list[Any] = []
 
     def dumps(self, value: Any, names: dict[int, str]) -> bytes:
-        """Pickle a value; `names` are those of the parts, by their ids."""
+        """Pickle a value. `names` maps the ids of the parts to their names."""
         self._names, self.generators = names, []
         self._file.seek(0)
         self._file.truncate()
@@ -129,12 +112,12 @@ class _QuickPickler:
         return self._file.getvalue()
 
     def _reduce(self, part: Any) -> Any:
-        found = _by_name(part, self._names, self.generators)
-        return part.__reduce_ex__(5) if found is NotImplemented else found
+        reduced = _by_name(part, self._names, self.generators)
+        return part.__reduce_ex__(5) if reduced is NotImplemented else reduced
 
 
 class _Named(threading.local):
-    """Where the names are looked up while a pickle is being read."""
+    """Looks up objects by name while a pickle is read. Each thread has its own objects."""
 
     objects: ClassVar[dict[str, Any]] = {}
 
@@ -147,19 +130,19 @@ _named = _Named()
 
 
 def _unseeded(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
-    """A space that a reset has made anew, without its generator: that is seeded by the time of day."""
-    bare = copy.copy(space)
-    bare._np_random = None  # type: ignore[assignment]
+    """Return a copy of a space without its generator, which is seeded by the time of day."""
+    unseeded = copy.copy(space)
+    unseeded._np_random = None  # type: ignore[assignment]
     if isinstance(space, (gymnasium.spaces.Dict, gymnasium.spaces.Tuple)):
         children: Any = space.spaces
         items = children.items() if isinstance(children, dict) else enumerate(children)
         inner = {key: _unseeded(child) for key, child in items}
-        bare.spaces = inner if isinstance(children, dict) else tuple(inner.values())  # type: ignore[attr-defined]
-    return bare
+        unseeded.spaces = inner if isinstance(children, dict) else tuple(inner.values())  # type: ignore[attr-defined]
+    return unseeded
 
 
 class _Sorted:
-    """A set with its elements in an order that does not depend on the process (its hash seed)."""
+    """Pickles a set with its elements in an order that does not depend on the hash seed of the process."""
 
     def __init__(self, elements: Any) -> None:
         self._elements = elements
@@ -168,111 +151,104 @@ class _Sorted:
         return type(self._elements), (sorted(self._elements, key=repr),)
 
 
-def reseed_generators(generators: Sequence[Any], seed: int) -> None:
-    """Seed each generator from a stream of its own."""
-    for index, generator in enumerate(generators):
-        sequence = np.random.SeedSequence([seed, index])
-        if isinstance(generator, np.random.Generator):
-            bit_generator: Any = type(generator.bit_generator)
-            generator.bit_generator.state = bit_generator(sequence).state
-        elif isinstance(generator, np.random.RandomState):
-            generator.seed(sequence.generate_state(8))
-        else:
-            generator.seed(int.from_bytes(sequence.generate_state(8).tobytes(), "little"))
-
-
 class Attributes:
-    """The attributes of one object, saved and restored together as one graph of objects.
+    """Saves and restores the attributes of one object together, as one graph of objects.
 
     Args:
         target: The object.
-        constants: Names of attributes that are left out whatever they hold.
-        keep: Gives the objects, by name, that are referred to and never copied.
-        stays_out: Whether a value is left out for as long as an attribute holds it, besides functions
-            and the like.
+        constants: Names of attributes that are left out, whatever they hold.
+        references: Returns the objects that are referred to by name and never copied.
+        is_left_out: Returns whether a value is left out as long as an attribute holds it, in addition to
+            spaces, functions and the like.
+
+    Raises:
+        UnsupportedEnvError: An attribute of `constants` does not exist, a function holds a random generator,
+            or an attribute cannot be pickled.
     """
 
     def __init__(
         self,
         target: Any,
         constants: Sequence[str],
-        keep: Callable[[], dict[str, Any]],
-        stays_out: Callable[[Any], bool] = lambda value: False,
+        references: Callable[[], dict[str, Any]],
+        is_left_out: Callable[[Any], bool] = lambda value: False,
     ) -> None:
         attributes = vars(target)
         missing = [name for name in constants if name not in attributes]
         if missing:
             raise UnsupportedEnvError(
-                f"constants: {type(target).__name__} has no attributes {missing}; it has {sorted(attributes)}"
+                f"constants: expected names of attributes of {type(target).__name__}, {sorted(attributes)}; "
+                f"got {missing}"
             )
         self._target = target
         self._left_out = set(constants)
         self._constants = {
             name: value
             for name, value in attributes.items()
-            if name not in self._left_out and (_is_constant(value, target) or stays_out(value))
+            if name not in self._left_out and (_is_constant(value, target) or is_left_out(value))
         }
-        self._keep = keep
+        self._get_references = references
         self._order = sorted(attributes)
         for name, value in self._constants.items():
             if hidden_generator(value):
                 raise UnsupportedEnvError(
                     f"{type(target).__name__}.{name}: a random generator is hidden inside this "
-                    f"function, where it cannot be saved; draw from self.np_random. {ADVICE}"
+                    f"function, where it cannot be saved. Draw from self.np_random instead. {ADVICE}"
                 )
-        self._kept: list[int] = []
-        self._quick: _QuickPickler | None = _QuickPickler(self._references())
-        self._new = self.save()
+        self._reference_ids: list[int] = []
+        self._fast: _FastPickler | None = _FastPickler(self._references())
+        self._initial = self.save()
 
     def _references(self) -> dict[str, Any]:
-        """The objects that are referred to, by name. Asked every time: a generator may be a new one."""
-        keep = self._keep()
-        ids = [*map(id, keep.values())]
-        if ids != self._kept:
+        """Return the objects that are referred to, by name. The generator may be a new one every time."""
+        references = self._get_references()
+        ids = [*map(id, references.values())]
+        if ids != self._reference_ids:
             constants = {name: value for name, value in self._constants.items() if value is not None}
-            self._named = {**constants, **keep}
+            self._named = {**constants, **references}
             self._names = {id(value): name for name, value in self._named.items()}
-            self._kept = ids
+            self._reference_ids = ids
         return self._named
 
     def save(self) -> bytes:
-        """The attributes as they are now.
+        """Return the current attributes as a pickle.
 
         Raises:
-            UnsupportedEnvError: One cannot be pickled.
+            UnsupportedEnvError: An attribute cannot be pickled.
         """
         return self._dump()[0]
 
     def generators(self) -> list[Any]:
-        """The random generators among the attributes, and inside them."""
+        """Return the random generators among the attributes and inside them."""
         return self._dump()[1]
 
     def _dump(self) -> tuple[bytes, list[Any]]:
         changing = self._changing()
         self._references()
         names = self._names
-        if self._quick is not None:
+        if self._fast is not None:
             try:
-                return self._quick.dumps(changing, names), self._quick.generators
-            except Exception:  # the other one can do more, and knows whom to blame
-                self._quick = None
+                return self._fast.dumps(changing, names), self._fast.generators
+            except Exception:  # `_Pickler` handles more types, and its errors are reported below
+                self._fast = None
         file = io.BytesIO()
         pickler = _Pickler(file, names)
         try:
             pickler.dump(changing)
         except Exception as error:
-            self._blame(changing, names, error)
+            self._raise_unpicklable(changing, names, error)
         return file.getvalue(), pickler.generators
 
     def _changing(self) -> dict[str, Any]:
-        """The attributes that are saved.
+        """Return the attributes that are saved.
 
-        They are sorted: their order tells what was stepped before, which is no part of the state.
+        They are sorted, because their order depends on the steps taken before, which are not part of the
+        state.
         """
         attributes, constants = vars(self._target), self._constants
         if len(self._order) != len(attributes) or not all(map(attributes.__contains__, self._order)):
             self._order = sorted(attributes)
-        ordered: dict[int, _Sorted] = {}  # one for each set: two names may mean the same one
+        ordered: dict[int, _Sorted] = {}  # by the id of the set: two attributes may hold the same set
         changing = {}
         for name in self._order:
             value = attributes[name]
@@ -286,7 +262,7 @@ class Attributes:
         return changing
 
     def restore(self, saved: bytes) -> None:
-        """Put back what `save` gave; attributes that did not exist then are removed."""
+        """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         _named.objects = self._references()  # type: ignore[misc]
         changing = pickle.loads(saved)
         attributes = vars(self._target)
@@ -295,11 +271,12 @@ class Attributes:
         attributes.update(self._constants)
         attributes.update(changing)
 
-    def restore_new(self) -> None:
-        """Put everything back to how it was before the first reset."""
-        self.restore(self._new)
+    def restore_initial(self) -> None:
+        """Restore the attributes that the object had before the first reset."""
+        self.restore(self._initial)
 
-    def _blame(self, changing: dict[str, Any], names: dict[int, str], error: Exception) -> None:
+    def _raise_unpicklable(self, changing: dict[str, Any], names: dict[int, str], error: Exception) -> None:
+        """Raise the error of a failed pickle, with the name of the attribute that caused it."""
         for name, value in changing.items():
             try:
                 _Pickler(io.BytesIO(), names).dump(value)

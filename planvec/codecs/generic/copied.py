@@ -1,6 +1,6 @@
-"""Plain Python environments, and wrappers that planvec does not know: a pickle of what may change.
+"""Codecs for plain Python environments and for unknown wrappers: a pickle of the attributes that may change.
 
-See `attributes` for what is left out.
+`attributes` describes which attributes are left out.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ import gymnasium
 from gymnasium.utils import EzPickle
 
 from planvec.codecs.base import Codec, WrapperCodec
-from planvec.codecs.generic.attributes import ADVICE, Attributes, reseed_generators
+from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.generators import reseed_generators
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec"]
 
 
-def _simulation(base: Any) -> dict[str, Any]:
-    """MuJoCo's model and data, or Atari's emulator, by name: wrappers often hold them too."""
-    named = {f".base.{name}": getattr(base, name, None) for name in ("model", "data", "ale")}
-    modules = ("mujoco.", "ale_py", "planvec.")
-    return {name: value for name, value in named.items() if type(value).__module__.startswith(modules)}
+def _simulator_parts(base: Any) -> dict[str, Any]:
+    """Return MuJoCo's model and data, or Atari's emulator, by name: wrappers often refer to them."""
+    attributes = {name: getattr(base, name, None) for name in ("model", "data", "ale")}
+    return {f".base.{name}": value for name, value in attributes.items() if _is_simulator(value)}
+
+
+def _is_simulator(value: Any) -> bool:
+    """Return whether the class of a value, or one of its bases, is defined by MuJoCo or ale-py."""
+    return any(base.__module__.partition(".")[0] in ("mujoco", "ale_py") for base in type(value).__mro__)
 
 
 class CopiedCodec(Codec):
@@ -33,26 +38,26 @@ class CopiedCodec(Codec):
         constants: Names of attributes that never change (large tables, handles).
 
     Raises:
-        UnsupportedEnvError: It pickles itself as constructor arguments (`EzPickle`), or has an
-            attribute that cannot be pickled.
+        UnsupportedEnvError: The environment pickles itself as constructor arguments (`EzPickle`), or an
+            attribute cannot be pickled.
     """
 
-    how = "a pickle of what may change"
+    how = "a pickle of the attributes"
 
     def __init__(self, env: gymnasium.Env[Any, Any], constants: Sequence[str] = ()) -> None:
         if isinstance(env, EzPickle):
             raise UnsupportedEnvError(
-                f"{type(env).__name__} is an EzPickle environment: a copy of it is a new one, made "
-                f"from its constructor's arguments, in another state. {ADVICE}"
+                f"{type(env).__name__} is an EzPickle environment: a copy of it is a new environment, made "
+                f"from the constructor's arguments, in another state. {ADVICE}"
             )
         vars(env).setdefault("_np_random", None)
-        # The generator is saved beside the pickle: a microsecond instead of fifty.
+        # The generator is saved separately: that takes 1 us, pickling it would take 50.
         self._attributes = Attributes(
             env, [*constants, "_np_random"], lambda: {".env": env, ".np_random": env._np_random}
         )
 
-    def begin(self, env: Any) -> None:
-        self._attributes.restore_new()
+    def before_reset(self, env: Any) -> None:
+        self._attributes.restore_initial()
 
     def get(self, env: Any) -> bytes:
         return self._attributes.save()
@@ -61,7 +66,7 @@ class CopiedCodec(Codec):
         self._attributes.restore(value)
 
     def reseed(self, env: Any, seed: int) -> None:
-        """Reseed the generators that the environment keeps besides `np_random`."""
+        """Reseed the generators that the environment keeps in addition to `np_random`."""
         reseed_generators(self._attributes.generators(), seed)
 
 
@@ -72,7 +77,7 @@ class CopiedWrapperCodec(WrapperCodec):
         wrapper: The wrapper.
 
     Raises:
-        UnsupportedEnvError: It has an attribute that cannot be pickled.
+        UnsupportedEnvError: An attribute cannot be pickled.
     """
 
     draws = True
@@ -80,7 +85,7 @@ class CopiedWrapperCodec(WrapperCodec):
     def __init__(self, wrapper: Any) -> None:
         base = wrapper.unwrapped
         for name, value in vars(wrapper).items():
-            if type(value).__name__ == "ALEInterface":  # which planvec has replaced by an emulator of its own
+            if type(value).__name__ == "ALEInterface":  # planvec has replaced it in the environment
                 setattr(wrapper, name, base.ale)
         self._attributes = Attributes(
             wrapper,
@@ -90,12 +95,12 @@ class CopiedWrapperCodec(WrapperCodec):
                 ".wrapper": wrapper,
                 ".base": base,
                 ".np_random": base._np_random,
-                **_simulation(base),
+                **_simulator_parts(base),
             },
         )
 
-    def begin(self, wrapper: Any) -> None:
-        self._attributes.restore_new()
+    def before_reset(self, wrapper: Any) -> None:
+        self._attributes.restore_initial()
 
     def get(self, wrapper: Any) -> bytes:
         return self._attributes.save()
@@ -109,7 +114,9 @@ class CopiedWrapperCodec(WrapperCodec):
 
 
 class Copied:
-    """`codec=planvec.Copied(["table"])`: `copied`, with the attributes named that never change.
+    """Makes a codec that copies all attributes except the named ones, which never change.
+
+    `codec=planvec.Copied(["table"])` is `codec="copied"` without the attribute `table`.
 
     Args:
         constants: Attribute names of the unwrapped environment.

@@ -1,8 +1,10 @@
-"""Environments that neither copy nor pickle but restart from a seed: the way back is the way there.
+"""A codec for environments that can neither be copied nor pickled but restart exactly from a seed.
 
-A state is the seed of the reset and everything done since. Restoring it costs its depth in steps, except
-where the environment already stands on the way to it: a child of the state that was reached last costs
-nothing but its own step.
+A state is the seed of the reset and every action since. Restoring it costs as many steps as it is deep,
+unless the environment is already in an ancestor of the state: then only the missing steps are taken. The
+child of the last state costs only its own step.
+
+Letters: B rows.
 """
 
 from __future__ import annotations
@@ -16,26 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
+from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
-from planvec.codecs.verify import origin_of
 from planvec.rows import SavedState, StateFormat, own_copy
 
 __all__ = ["ReplayCodec"]
 
 
 class _Reseed(NamedTuple):
-    """An event on the way: the generator was seeded."""
+    """Records that the generator was reseeded between two steps."""
 
     seed: int
 
 
-class _Way(NamedTuple):
-    """How a state was reached.
+class _History(NamedTuple):
+    """Records how a state was reached.
 
     Attributes:
-        seed: Of the reset.
-        options: Of the reset, pickled.
-        events: Actions and `_Reseed`s, in order, each pickled: equal ways are equal bytes.
+        seed: The seed of the reset.
+        options: The options of the reset, pickled.
+        events: Actions and `_Reseed`s in order, each pickled: equal histories are equal bytes.
     """
 
     seed: int
@@ -44,11 +46,14 @@ class _Way(NamedTuple):
 
 
 class ReplayCodec(StateCodec):
-    """Saves the seed and the actions; restores by replaying them.
+    """Saves the seed and the actions, and replays them to restore a state.
 
     Args:
-        env: The outermost wrapper.
-        wrappers: Those that planvec knows, with their codecs, for what outlives a reset in them.
+        env: The environment, wrappers included.
+        wrappers: The wrappers that have codecs, with them. Their memory is cleared before every reset.
+
+    Attributes:
+        num_replayed_steps: Steps that were taken to restore states.
     """
 
     how = "replay of the actions"
@@ -56,48 +61,48 @@ class ReplayCodec(StateCodec):
     def __init__(
         self, env: gymnasium.Env[Any, Any], wrappers: Sequence[tuple[Any, WrapperCodec]] = ()
     ) -> None:
+        super().__init__(self._step)
         self._env = env
         self._wrappers = wrappers
-        self._here: _Way | None = None
+        self._current: _History | None = None  # None if unknown: before a reset, or after a failed step
         self._observation: Any = None
         self.num_replayed_steps = 0
         self.format = StateFormat(np.dtype(object), f"{origin_of(env)} by replay")
-        self.step = self._step
         self.set = self._set
         self.get = self._get
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        self._here = None
+        self._current = None
         packed = pickle.dumps(options)
         for wrapper, codec in self._wrappers:
-            codec.begin(wrapper)
+            codec.before_reset(wrapper)
         observation, info = self._env.reset(seed=seed, options=pickle.loads(packed))
         for wrapper, codec in self._wrappers:
-            codec.settle(wrapper)
+            codec.after_reset(wrapper)
         self._observation = own_copy(observation)
-        self._here = _Way(seed, packed, ())
+        self._current = _History(seed, packed, ())
         return observation, info
 
     def _step(self, action: Any) -> Outcome:
-        way, self._here = self._here, None  # unknown while, and if, the step fails
-        assert way is not None
+        history, self._current = self._current, None  # stays None if the step fails
+        assert history is not None
         event = pickle.dumps(action)
         outcome = self._env.step(action)
         self._observation = own_copy(outcome[0])
-        self._here = way._replace(events=(*way.events, event))
+        self._current = history._replace(events=(*history.events, event))
         return outcome
 
     def reseed(self, seed: int) -> None:
-        way, self._here = self._here, None
-        assert way is not None
+        history, self._current = self._current, None
+        assert history is not None
         reseed_generator(self._env.unwrapped, seed)
-        self._here = way._replace(events=(*way.events, pickle.dumps(_Reseed(seed))))
+        self._current = history._replace(events=(*history.events, pickle.dumps(_Reseed(seed))))
 
-    def _set(self, value: _Way) -> None:
-        if self._here is None or not _leads_to(self._here, value):
-            self.reset(value.seed, pickle.loads(value.options))
-        assert self._here is not None
-        for packed in value.events[len(self._here.events) :]:
+    def _set(self, target: _History) -> None:
+        if self._current is None or not _is_ancestor(self._current, target):
+            self.reset(target.seed, pickle.loads(target.options))
+        assert self._current is not None
+        for packed in target.events[len(self._current.events) :]:
             event = pickle.loads(packed)
             if isinstance(event, _Reseed):
                 self.reseed(event.seed)
@@ -105,28 +110,29 @@ class ReplayCodec(StateCodec):
                 self._step(event)
                 self.num_replayed_steps += 1
 
-    def _get(self, observation: Any) -> _Way:
-        assert self._here is not None
-        return self._here
+    def _get(self, observation: Any) -> _History:
+        assert self._current is not None
+        return self._current
 
     def observe(self) -> Any:
         return self._observation
 
     def load(self, states: NDArray[Any]) -> Rows:
         rows = [pickle.loads(bytes(state)) for state in states]
-        values = [_Way(*way) for way, _, _ in rows]
+        values = [_History(*history) for history, _, _ in rows]
         terminated, truncated = [row[1] for row in rows], [row[2] for row in rows]
         return Rows(values, [0] * len(rows), terminated, truncated)
 
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
-        for row, (way, _, terminated, truncated) in enumerate(zip(*rows, strict=True)):
-            data = pickle.dumps((tuple(way), terminated, truncated), protocol=5)
+        for row, (history, _, terminated, truncated) in enumerate(zip(*rows, strict=True)):
+            data = pickle.dumps((tuple(history), terminated, truncated), protocol=5)
             out[row] = SavedState(data, self.format.origin)
 
 
-def _leads_to(here: _Way, there: _Way) -> bool:
+def _is_ancestor(history: _History, target: _History) -> bool:
+    """Return whether the events of one history begin those of another, after the same reset."""
     return (
-        here[:2] == there[:2]
-        and len(here.events) <= len(there.events)
-        and there.events[: len(here.events)] == here.events
+        history[:2] == target[:2]
+        and len(history.events) <= len(target.events)
+        and target.events[: len(history.events)] == history.events
     )

@@ -1,7 +1,9 @@
-"""Gymnasium's classic control: a few numbers each, restored in the type they were computed in.
+"""Codecs of Gymnasium's classic control: a few numbers each, restored in their original precision.
 
-The type matters: Acrobot and the continuous mountain car hold float32 after one of reset and step and
-float64 after the other, and the next step rounds accordingly.
+The precision matters: Acrobot and the continuous mountain car hold float32 after a reset and float64 after a
+step, or the other way round, and the next step rounds accordingly.
+
+Letters: B rows.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec
 
-__all__ = ["CODECS"]
+__all__ = ["CLASSIC_CONTROL_CODECS"]
 
 
 class _Physics(Codec):
-    """Environments whose state is `env.state`, float64 throughout."""
+    """Saves environments whose state is `env.state`, always in float64."""
 
     draws = False
+    how = "named fields"
     size: int
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -51,6 +54,8 @@ class _Physics(Codec):
 
 
 class CartPoleCodec(_Physics):
+    """Saves the cart and the pole: positions and velocities."""
+
     size = 4
     constants = (
         "gravity",
@@ -70,17 +75,19 @@ class CartPoleCodec(_Physics):
         env.steps_beyond_terminated = None  # planvec never steps beyond the end
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
-        # Its equations add, multiply and divide: Python floats give the same bits, faster.
+        # The equations only add, multiply and divide: Python floats give the same bits in less time.
         return list(records["physics"].tolist())
 
 
 class MountainCarCodec(_Physics):
+    """Saves the position and the velocity."""
+
     size = 2
     constants = ("goal_position", "goal_velocity", "force", "gravity", "max_speed")
 
 
 class PendulumCodec(_Physics):
-    """`last_u`, the torque, is what `render` draws."""
+    """Saves the angle and its velocity, and the torque (`last_u`), which `render` draws."""
 
     constants = ("g", "m", "l", "dt", "max_speed", "max_torque")
 
@@ -112,8 +119,9 @@ class PendulumCodec(_Physics):
 
 
 class _MixedPrecision(Codec):
-    """Environments whose `env.state` is float32 or float64, depending on what was done last."""
+    """Saves environments whose `env.state` is float32 or float64, depending on the last call."""
 
+    how = "named fields"
     size: int
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -128,6 +136,8 @@ class _MixedPrecision(Codec):
 
 
 class ContinuousMountainCarCodec(_MixedPrecision):
+    """Saves the position and the velocity."""
+
     size = 2
     constants = ("goal_position", "goal_velocity", "power", "max_speed")
     draws = False
@@ -137,6 +147,8 @@ class ContinuousMountainCarCodec(_MixedPrecision):
 
 
 class AcrobotCodec(_MixedPrecision):
+    """Saves the two angles and their velocities."""
+
     size = 4
     constants = ("dt", "torque_noise_max", "book_or_nips", "AVAIL_TORQUE", "MAX_VEL_1", "MAX_VEL_2")
 
@@ -148,7 +160,7 @@ class AcrobotCodec(_MixedPrecision):
         return env._get_ob()
 
 
-CODECS: dict[type, type[Codec]] = {
+CLASSIC_CONTROL_CODECS: dict[type, type[Codec]] = {
     AcrobotEnv: AcrobotCodec,
     CartPoleEnv: CartPoleCodec,
     Continuous_MountainCarEnv: ContinuousMountainCarCodec,

@@ -1,7 +1,7 @@
-"""Gymnasium's toy text: a cell or a hand of cards, and the generator that steps draw from.
+"""Codecs of Gymnasium's toy text: a cell or hands of cards, and the generator that steps draw from.
 
-What only `render` shows (the last action, the dealer's card) is part of the state too, so that a rendered
-state looks as it did when it was reached.
+The last action and the dealer's card, which only `render` shows, are part of the state too: a rendered state
+looks as it did when it was reached.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv
 
 from planvec.codecs.base import Codec
 
-__all__ = ["CODECS"]
+__all__ = ["TOY_TEXT_CODECS"]
 
 _NONE = -1
-"""Stands for `lastaction = None`."""
+"""The stored form of `lastaction = None`."""
 
 
 class GridCodec(Codec):
-    """FrozenLake and CliffWalking: the cell."""
+    """Saves the cell of FrozenLake and CliffWalking."""
 
+    how = "named fields"
     dtype = np.dtype([("cell", "<i8"), ("last_action", "i1")])
     constants = ("P",)
 
@@ -41,8 +42,9 @@ class GridCodec(Codec):
 
 
 class TaxiCodec(Codec):
-    """The encoded cell, passenger and destination; whether the passenger may still change it."""
+    """Saves the encoded cell, passenger and destination, and whether the passenger may still change it."""
 
+    how = "named fields"
     constants = ("P", "fickle_passenger", "fickle_probability")
     dtype = np.dtype([("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")])
 
@@ -62,10 +64,10 @@ class TaxiCodec(Codec):
 
 
 class BlackjackCodec(Codec):
-    """Both hands, padded with zeros. No hand grows beyond 22 cards: it would hold 22 aces."""
+    """Saves both hands, padded with zeros. The longest possible hand has 22 cards, all aces."""
 
+    how = "named fields"
     constants = ("natural", "sab")
-
     dtype = np.dtype([("player", "i1", 22), ("dealer", "i1", 22), ("top_suit", "<U1"), ("top_value", "<U2")])
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -89,7 +91,7 @@ class BlackjackCodec(Codec):
 
 
 def _is_stochastic(env: Any) -> bool:
-    """Whether any action has more than one outcome; a number is drawn in any case."""
+    """Return whether any action has more than one outcome. A number is drawn in any case."""
     return any(
         sum(probability > 0 for probability, *_ in outcomes) > 1
         for actions in env.P.values()
@@ -97,7 +99,7 @@ def _is_stochastic(env: Any) -> bool:
     )
 
 
-CODECS: dict[type, type[Codec]] = {
+TOY_TEXT_CODECS: dict[type, type[Codec]] = {
     BlackjackEnv: BlackjackCodec,
     CliffWalkingEnv: GridCodec,
     FrozenLakeEnv: GridCodec,

@@ -1,5 +1,7 @@
-"""How states of this family are saved and restored."""
+"""Saves and restores MuJoCo environments as one vector of physics."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from planvec.codecs.mujoco.codec import codec_for_env
+
+__all__ = ["codec_for_env"]

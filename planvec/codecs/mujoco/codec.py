@@ -1,15 +1,18 @@
-"""MuJoCo: one vector of physics, and for classes of the user's own a pickle of their attributes beside it.
+"""Codecs of MuJoCo environments: one vector of physics, and for users' classes a pickle of attributes.
 
-MuJoCo's `mjSTATE_INTEGRATION` holds all that its next step depends on. Gymnasium depends on more: `mj_step`
-ends with new joint positions, while the positions of bodies are still those of the substep before, and
-some environments measure how far a body moves from there. Computing them afresh gives other numbers, so
-what is read before the simulation runs is saved too.
+MuJoCo's `mjSTATE_INTEGRATION` holds everything that the next simulation step depends on. A Gymnasium step
+depends on more. `mj_step` computes new joint positions at its end, but leaves the positions of bodies as they
+were in the last substep, and some environments measure how far a body moves from there. Computing these
+positions again would give other numbers. So the arrays that an environment reads before it simulates are
+saved too.
+
+Letters: B rows.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mujoco
@@ -18,14 +21,16 @@ from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec
-from planvec.codecs.generic.attributes import ADVICE, Attributes, reseed_generators
-from planvec.codecs.mujoco.fast_step import quicken
+from planvec.codecs.families import FamilyCodec, WrapperSupport
+from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.generators import reseed_generators
+from planvec.codecs.mujoco.fast_step import install_fast_step
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["PhysicsAndAttributesCodec", "PhysicsCodec", "codec_maker"]
+__all__ = ["PhysicsAndAttributesCodec", "PhysicsCodec", "codec_for_env"]
 
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
-_READ: dict[str, tuple[str, ...]] = {
+_ARRAYS_READ: dict[str, tuple[str, ...]] = {
     "ant": ("xpos",),
     "half_cheetah": (),
     "hopper": (),
@@ -38,9 +43,12 @@ _READ: dict[str, tuple[str, ...]] = {
     "swimmer": (),
     "walker2d": (),
 }
-"""Gymnasium's module -> arrays of `MjData` that are read before the simulation runs, or to observe."""
+"""Gymnasium's module -> the arrays of `MjData` that it reads before the simulation runs, or to observe."""
 _OBSERVE_FORCES = ("ant", "humanoid", "humanoidstandup", "inverted_double_pendulum")
-"""Observations with forces or inertias in them: longer to restore than the observation itself."""
+"""Modules whose observations contain forces or inertias.
+
+The arrays behind them are larger than the observation, which is saved instead.
+"""
 _VERSIONS = ("v4", "v5")
 _POSES = (
     *("xpos", "xquat", "xmat", "xipos", "xiquat", "ximat", "xanchor", "xaxis", "subtree_com"),
@@ -48,7 +56,7 @@ _POSES = (
     *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "flexvert_xpos"),
     *("ten_length", "ten_wrapadr", "ten_wrapnum", "wrap_obj", "wrap_xpos"),
 )
-"""What a picture is drawn from."""
+"""The arrays that a picture is drawn from."""
 _DERIVED = (
     *_POSES,
     *("qacc", "act_dot", "sensordata", "cinert", "cvel", "cacc", "cfrc_int", "cfrc_ext", "energy"),
@@ -56,41 +64,39 @@ _DERIVED = (
     *("qfrc_bias", "qfrc_passive", "qfrc_actuator", "qfrc_constraint"),
     *("subtree_linvel", "subtree_angmom"),
 )
-"""What a class of the user's own may read before it simulates."""
+"""The arrays that a class of a user may read before it simulates."""
 _BEYOND_STATE = ("flexvert_lambda", "flexvert_conage")
-"""What MuJoCo itself carries from step to step outside its state: contacts of soft bodies."""
+"""The arrays that MuJoCo reads in the next step but leaves out of its state: contacts of soft bodies."""
 
 
-def codec_maker(base: Any, knows_wrappers: bool) -> tuple[Callable[[Any], Codec], bool] | None:
-    """What makes the codec of an environment, and whether it needs no proof.
+def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+    """Return how the states of an environment are saved; see `FamilyModule`.
 
-    Args:
-        base: The unwrapped environment.
-        knows_wrappers: Whether all its wrappers are known; another may change any attribute of it.
-
-    Returns:
-        None for what only looks like MuJoCo.
+    A wrapper that planvec does not know may change the weights of the reward. So the fast step, which reads
+    them once, is installed only without such wrappers.
     """
-    if not isinstance(base, MujocoEnv):
+    if not isinstance(env, MujocoEnv):
         return None
-    if knows_wrappers and _family(base) is not None and not (base.model.nplugin or _num_flexes(base.model)):
-        return _quick_codec, True
-    return PhysicsAndAttributesCodec, False
+    has_soft_bodies_or_plugins = env.model.nplugin or _num_flexes(env.model)
+    if wrappers is WrapperSupport.MISSING or _module_name(env) is None or has_soft_bodies_or_plugins:
+        return FamilyCodec(PhysicsAndAttributesCodec, is_verified=False)
+    make = _codec_with_fast_step if wrappers is WrapperSupport.BUILT_IN else PhysicsCodec
+    return FamilyCodec(make, is_verified=True)
 
 
-def _quick_codec(env: Any) -> Codec:
-    """For environments that nobody changes from outside, so that their weights can be looked up once."""
+def _codec_with_fast_step(env: Any) -> Codec:
+    """Make the codec of an environment and install its faster step, if it has one."""
     codec = PhysicsCodec(env)
-    quicken(env)
+    codec.step_without_info = install_fast_step(env)
     return codec
 
 
-def _family(env: Any) -> str | None:
-    """`ant` for exactly Gymnasium's own Ant; None for a class that may hold more."""
+def _module_name(env: Any) -> str | None:
+    """Return `ant` for exactly Gymnasium's own Ant; None for a class that may hold more."""
     package, _, module = type(env).__module__.rpartition(".")
-    family, _, version = module.rpartition("_")
-    own = package == "gymnasium.envs.mujoco" and version in _VERSIONS and family in _READ
-    return family if own else None
+    name, _, version = module.rpartition("_")
+    is_gymnasium = package == "gymnasium.envs.mujoco" and version in _VERSIONS and name in _ARRAYS_READ
+    return name if is_gymnasium else None
 
 
 def _num_flexes(model: Any) -> int:
@@ -98,13 +104,13 @@ def _num_flexes(model: Any) -> int:
 
 
 class PhysicsCodec(Codec):
-    """Gymnasium's own environments: `physics`, a float64 vector.
+    """Saves Gymnasium's own environments as `physics`, a float64 vector.
 
-    It is `mjSTATE_INTEGRATION`, followed by the arrays of `MjData` that are read before the simulation
-    runs; and, with a render mode, those that a picture is drawn from.
+    The vector is `mjSTATE_INTEGRATION`, followed by the arrays of `MjData` that the environment reads before
+    the simulation runs. With a render mode, the arrays that a picture is drawn from follow.
 
     Raises:
-        UnsupportedEnvError: Bodies of the model may fall asleep.
+        UnsupportedEnvError: The model lets bodies sleep.
     """
 
     draws = False
@@ -112,11 +118,11 @@ class PhysicsCodec(Codec):
 
     def __init__(self, env: Any) -> None:
         self._model, self._data = env.model, env.data
-        self._observes = _family(env) not in _OBSERVE_FORCES
+        self._observes = _module_name(env) not in _OBSERVE_FORCES
         if env.model.opt.enableflags & int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0)):
             raise UnsupportedEnvError(
-                f"{type(env).__name__}: the model lets bodies sleep, and which of them do is no part of the "
-                'state that MuJoCo saves; leave out <flag sleep="enable"/>'
+                f"{type(env).__name__}: the model lets bodies sleep, and MuJoCo does not save which of them "
+                'sleep; leave out <flag sleep="enable"/>'
             )
         self._num_state = mujoco.mj_stateSize(self._model, _STATE)
         self._size = self._num_state
@@ -135,11 +141,11 @@ class PhysicsCodec(Codec):
         self.constants = ("frame_skip", *(f"_{name}" for name in parameters if hasattr(env, f"_{name}")))
 
     def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
-        read = _READ[str(_family(env))]
+        read = _ARRAYS_READ[str(_module_name(env))]
         return read if env.render_mode is None else (*read, *_POSES)
 
     def identity(self, env: Any) -> list[Any]:
-        """The constants, the version of the class and the whole model."""
+        """Return the constants, the module of the class and the whole model."""
         model = np.empty(mujoco.mj_sizeModel(env.model), np.uint8)
         mujoco.mj_saveModel(env.model, None, model)
         return [*super().identity(env), type(env).__module__, model]
@@ -171,10 +177,10 @@ class PhysicsCodec(Codec):
 
 
 def _fix_camera(env: Any) -> None:
-    """Point a free camera at the model as its file describes it.
+    """Point a free camera at the model in the pose that its file describes.
 
-    Gymnasium points it at whatever state is rendered first, which would make pictures depend on the worker.
-    `AddRenderObservation` renders one when it is made, of a reset without a seed.
+    Gymnasium points it at the state that is rendered first, so pictures would depend on the worker.
+    (`AddRenderObservation` renders in its constructor, after a reset without a seed.)
     """
     described = mujoco.MjData(env.model)
     mujoco.mj_kinematics(env.model, described)
@@ -186,9 +192,9 @@ def _fix_camera(env: Any) -> None:
 
 
 class PhysicsAndAttributesCodec(PhysicsCodec):
-    """A class of the user's own: the physics, and a pickle of its Python attributes.
+    """Saves classes of users: the physics, and a pickle of the Python attributes.
 
-    Left out of the pickle are the model, the simulation, the renderer and what points into their memory.
+    The model, the simulation, the renderer and views of their memory are left out of the pickle.
 
     Raises:
         UnsupportedEnvError: An attribute cannot be pickled.
@@ -216,8 +222,8 @@ class PhysicsAndAttributesCodec(PhysicsCodec):
     def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
         return _DERIVED
 
-    def begin(self, env: Any) -> None:
-        self._attributes.restore_new()
+    def before_reset(self, env: Any) -> None:
+        self._attributes.restore_initial()
 
     def get(self, env: Any) -> tuple[NDArray[Any], bytes]:
         if env.model is not self._model or env.data is not self._data:
@@ -235,12 +241,12 @@ class PhysicsAndAttributesCodec(PhysicsCodec):
         return None
 
     def reseed(self, env: Any, seed: int) -> None:
-        """Reseed the generators that the environment keeps besides `np_random`."""
+        """Reseed the generators that the environment keeps in addition to `np_random`."""
         reseed_generators(self._attributes.generators(), seed)
 
 
 def _points_into_mujoco(value: Any) -> bool:
-    """Whether a value is an accessor (`data.body("torso")`) or a view of an array of MuJoCo's."""
+    """Return whether a value is an accessor (`data.body("torso")`) or a view of an array of MuJoCo."""
     if isinstance(value, np.ndarray):
         owner: Any = value
         while isinstance(owner, np.ndarray):

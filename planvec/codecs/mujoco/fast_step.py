@@ -1,61 +1,84 @@
-"""Quicker steps for Gymnasium's own MuJoCo environments, with the same results to the bit.
+"""Faster steps for Gymnasium's own MuJoCo environments, with the same results bit for bit.
 
-A quarter of Gymnasium's step of Ant is not simulation: forces are clipped twice, health is asked for twice,
-attributes are looked up through several layers. Here the arrays of the simulation and the weights are
-looked up once, when an environment is opened, and the same sums are made in the same order.
+A quarter of Gymnasium's step of Ant is not simulation: it clips forces twice, computes health twice, and
+looks up attributes through several layers. The steps here look up the arrays of the simulation and the
+weights once, when an environment is opened, and compute the same sums in the same order.
 
-A step is put in place only where it gives what the environment's own step gives (`quicken`), so that a
-Gymnasium that computes something else is simply not sped up.
+A step is installed only if it gives the results of the environment's own step (`install_fast_step`). A
+Gymnasium that computes something else is used as it is.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from math import isfinite, sqrt
-from typing import Any
+from types import FunctionType
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import mujoco
 import numpy as np
 
-from planvec.codecs.base import Outcome
+from planvec.codecs.base import Outcome, Step
 
-__all__ = ["quicken"]
+__all__ = ["install_fast_step"]
 
-Step = Callable[..., Outcome]
+
+class _FastStep(Protocol):
+    """The interface of a faster step, which leaves out the info on request."""
+
+    def __call__(self, action: Any, wants_info: bool = True) -> Outcome:
+        """Step the environment."""
+
+
+_log = logging.getLogger("planvec")
+_installed: WeakSet[_FastStep] = WeakSet()
+"""The steps that `install_fast_step` has installed."""
 
 _add = np.add.reduce
 _square = np.square
 _concatenate = np.concatenate
 
 
-def quicken(env: Any) -> None:
-    """Give an unwrapped environment a quicker step, if there is one for exactly its class; resets it.
+def install_fast_step(env: Any) -> Step | None:
+    """Replace `env.step` by a faster one, if there is one for exactly its class; resets the environment.
 
-    Where somebody watches it stays as it is: its own step draws.
+    An environment with `render_mode="human"` keeps its own step, which draws. So does one whose step was
+    replaced by somebody else.
+
+    Args:
+        env: The unwrapped environment.
+
+    Returns:
+        The same step with an empty info, for callers that ignore it; None if nothing was installed.
     """
-    if getattr(env.step, "__module__", "") == __name__:
-        del env.step  # of an earlier opening: weights may have changed
-    maker = _MAKERS.get((type(env).__module__, type(env).__name__))  # a Gymnasium may lack some of them
-    if maker is None or env.render_mode == "human" or not inspect.ismethod(env.step):
-        return
+    if isinstance(env.step, FunctionType) and env.step in _installed:
+        del env.step  # installed by an earlier call: the weights may have changed since
+    make_step = _MAKERS.get((type(env).__module__, type(env).__name__))  # a Gymnasium may lack some classes
+    if make_step is None or env.render_mode == "human" or not inspect.ismethod(env.step):
+        return None
     try:
-        step: Any = maker(env)
-        if _gives_the_same(env, step):
-            step.without_info = lambda action: step(action, False)
-            env.step = step
-    except Exception:  # whatever a later Gymnasium makes of it: its own step stays
-        return
+        step = make_step(env)
+        if not _gives_the_same(env, step):
+            return None
+    except Exception:  # another Gymnasium may have other attributes: its own step is used then
+        _log.debug("%s keeps its own step: the faster one failed", type(env).__name__, exc_info=True)
+        return None
+    env.step = step
+    _installed.add(step)
+    return lambda action: step(action, False)
 
 
-def _gives_the_same(env: Any, step: Step) -> bool:
-    """Whether a step gives the results of the environment's own, from a few states."""
+def _gives_the_same(env: Any, step: _FastStep) -> bool:
+    """Return whether a step gives the results of the environment's own step, from a few states."""
     space, model, data = env.action_space, env.model, env.data
     rng, before = np.random.default_rng(0), mujoco.MjData(model)
     env.reset(seed=0)
     for number in range(12):
         if number == 6:
-            data.qpos[1:3] += 10.0  # lifted, or turned upside down: not healthy
+            data.qpos[1:3] += 10.0  # the body is lifted or turned upside down: it is not healthy
         action = rng.standard_normal(space.shape).clip(space.low, space.high).astype(space.dtype)
         mujoco.mj_copyData(before, model, data)
         expected = env.step(action)
@@ -66,19 +89,25 @@ def _gives_the_same(env: Any, step: Step) -> bool:
 
 
 def _bits(outcome: Outcome) -> list[Any]:
-    """All of what a step returned, so that equal means equal to the bit."""
+    """Return a form of an outcome that compares bit for bit."""
     *results, info = outcome
     values = [np.asarray(value) for value in (*results, *info.values())]
     return [*info, *((value.dtype, value.shape, value.tobytes()) for value in values)]
 
 
 def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
-    """Applies an action for one step. The forces on bodies cost extra, and few environments read them."""
+    """Return a function that simulates one step with an action.
+
+    Args:
+        env: The environment.
+        reads_forces: Whether to compute the forces on bodies, which takes time and few environments read.
+    """
     model, data, control, num_frames = env.model, env.data, env.data.ctrl, env.frame_skip
     shape, simulate, compute_forces = control.shape, mujoco.mj_step, mujoco.mj_rnePostConstraint
 
     def run(action: Any) -> None:
-        if getattr(action, "shape", None) != shape:  # NumPy may broadcast it; the environment may refuse it
+        if getattr(action, "shape", None) != shape:
+            # Gymnasium checks such an action: it raises an error or broadcasts it.
             env.do_simulation(action, num_frames)
             return
         control[:] = action
@@ -90,11 +119,11 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
 
 
 def _positions(env: Any, num_hidden: int) -> Any:
-    """The joint positions that are observed, as a view."""
+    """Return the joint positions that are observed, as a view."""
     return env.data.qpos[num_hidden if env._exclude_current_positions_from_observation else 0 :]
 
 
-def _half_cheetah(env: Any) -> Step:
+def _half_cheetah(env: Any) -> _FastStep:
     simulate, dt, x = _simulation(env), env.dt, env.data.qpos[:1]
     forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
     observed = (_positions(env, 1), env.data.qvel)
@@ -114,8 +143,8 @@ def _half_cheetah(env: Any) -> Step:
     return step
 
 
-def _walker(env: Any) -> Step:
-    """Walker2d and Hopper, which differ in what is healthy."""
+def _walker(env: Any) -> _FastStep:
+    """Return the step of Walker2d and Hopper, which differ only in the meaning of `is_healthy`."""
     simulate, dt, qpos, velocities = _simulation(env), env.dt, env.data.qpos, env.data.qvel
     forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
     healthy_reward, terminates = env._healthy_reward, env._terminate_when_unhealthy
@@ -144,7 +173,7 @@ def _walker(env: Any) -> Step:
     return step
 
 
-def _ant(env: Any) -> Step:
+def _ant(env: Any) -> _FastStep:
     data, dt, simulate = env.data, env.dt, _simulation(env, True)
     qpos, qvel, contacts = data.qpos, data.qvel, data.cfrc_ext.reshape(-1)
     forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
@@ -184,7 +213,7 @@ def _ant(env: Any) -> Step:
 
 
 def _body_parts(env: Any) -> list[Any]:
-    """What a humanoid observes, as views."""
+    """Return the arrays that a humanoid observes, as views."""
     data = env.data
     arrays = {name: getattr(data, name)[1:].reshape(-1) for name in ("cinert", "cvel")}
     arrays |= {"qfrc_actuator": data.qfrc_actuator[6:], "cfrc_ext": data.cfrc_ext[1:].reshape(-1)}
@@ -192,7 +221,7 @@ def _body_parts(env: Any) -> list[Any]:
     return [_positions(env, 2), data.qvel, *(arrays[name] for name in shown)]
 
 
-def _humanoid(env: Any) -> Step:
+def _humanoid(env: Any) -> _FastStep:
     data, dt, simulate = env.data, env.dt, _simulation(env, True)
     qpos, ctrl, contacts = data.qpos, data.ctrl, data.cfrc_ext.reshape(-1)
     xy, (x_bodies, y_bodies, _) = qpos[:2], data.xipos.T
@@ -204,7 +233,7 @@ def _humanoid(env: Any) -> Step:
     lengths, velocities = data.ten_length, data.ten_velocity
 
     def center_of_mass() -> Any:
-        x = y = 0.0  # summed one by one, as `np.einsum` does
+        x = y = 0.0  # added one by one, in the order of `np.einsum`
         for mass, x_body, y_body in zip(masses, x_bodies.tolist(), y_bodies.tolist(), strict=True):
             x += mass * x_body
             y += mass * y_body
@@ -241,10 +270,11 @@ def _humanoid(env: Any) -> Step:
     return step
 
 
-_MAKERS: dict[tuple[str, str], Callable[[Any], Step]] = {
+_MAKERS: dict[tuple[str, str], Callable[[Any], _FastStep]] = {
     ("gymnasium.envs.mujoco.ant_v5", "AntEnv"): _ant,
     ("gymnasium.envs.mujoco.half_cheetah_v5", "HalfCheetahEnv"): _half_cheetah,
     ("gymnasium.envs.mujoco.hopper_v5", "HopperEnv"): _walker,
     ("gymnasium.envs.mujoco.humanoid_v5", "HumanoidEnv"): _humanoid,
     ("gymnasium.envs.mujoco.walker2d_v5", "Walker2dEnv"): _walker,
 }
+"""Module and name of a class -> the maker of its faster step."""

@@ -1,0 +1,99 @@
+"""Comparison of results bit by bit, and digests that are equal in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+__all__ = ["difference", "digest", "origin_of", "same"]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values are equal bit for bit, through nested dicts, sequences and arrays.
+
+    NaN equals NaN.
+    """
+    return difference(a, b) is None
+
+
+def difference(a: Any, b: Any, path: str = "") -> str | None:
+    """Return where two values first differ, or None if they are the same.
+
+    Args:
+        a: One value.
+        b: Another.
+        path: Prefix of the result.
+
+    Returns:
+        A path such as "['left'][0]"; "" if the values differ as a whole.
+    """
+    if isinstance(a, dict) and isinstance(b, dict):
+        if a.keys() != b.keys():
+            return path
+        pairs = [(f"{path}[{key!r}]", a[key], b[key]) for key in a]
+    elif isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        if len(a) != len(b):
+            return path
+        pairs = [(f"{path}[{index}]", x, y) for index, (x, y) in enumerate(zip(a, b, strict=True))]
+    else:
+        return None if _same_leaf(a, b) else path
+    inner_differences = (difference(x, y, inner) for inner, x, y in pairs)
+    return next((inner for inner in inner_differences if inner is not None), None)
+
+
+def _same_leaf(a: Any, b: Any) -> bool:
+    numeric = (np.ndarray, np.generic, int, float)
+    if isinstance(a, numeric) and isinstance(b, numeric):
+        return _same_numbers(np.asarray(a), np.asarray(b))
+    if type(a) is not type(b):
+        return False
+    if a is b or isinstance(a, (str, bytes, set, frozenset)):
+        return bool(a == b)
+    if hasattr(a, "__dict__") and vars(a):
+        return same(vars(a), vars(b))
+    return bool(pickle.dumps(a) == pickle.dumps(b))
+
+
+def _same_numbers(x: Any, y: Any) -> bool:
+    if x.dtype.hasobject or y.dtype.hasobject:
+        return x.shape == y.shape and (bool(x == y) if x.ndim == 0 else same(x.tolist(), y.tolist()))
+    if x.shape != y.shape or x.dtype.kind != y.dtype.kind:
+        return False
+    if x.dtype.kind not in "fc":
+        return bool(np.array_equal(x, y))
+    # 0.0 and -0.0 compare equal but have different bits. All NaNs count as the same.
+    signs = x.dtype.kind == "c" or np.array_equal(np.signbit(x[x == 0]), np.signbit(y[y == 0]))
+    return bool(np.array_equal(x, y, equal_nan=True) and signs)
+
+
+def digest(value: Any) -> bytes:
+    """Return bytes that are the same for equal values in every process.
+
+    Objects that are neither containers nor numbers nor text count by their type alone.
+    """
+    if isinstance(value, dict):
+        parts = sorted(digest(key) + digest(item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        parts = [digest(item) for item in value]
+    elif isinstance(value, (set, frozenset)):
+        parts = sorted(digest(item) for item in value)
+    elif isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        parts = [repr((value.dtype.str, value.shape)).encode(), value.tobytes()]
+    elif isinstance(value, (bool, int, float, str, bytes, type(None))):
+        parts = [repr(value).encode()]
+    else:
+        parts = []  # the text of an object may contain its address, which differs between processes
+    return hashlib.sha256(type(value).__name__.encode() + b"".join(parts)).digest()
+
+
+def origin_of(env: gymnasium.Env[Any, Any]) -> str:
+    """Return a name for the environments that can take each other's states, as far as their spec tells."""
+    name, spec = type(env.unwrapped).__name__, env.spec
+    if spec is None:
+        return name
+    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    return f"{name} {digest((spec.id, kwargs)).hex()[:8]}"

@@ -1,0 +1,48 @@
+"""Random generators among the attributes of an object."""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["RESEEDABLE", "hidden_generator", "reseed_generators"]
+
+RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
+"""The types of generators that `reseed_generators` takes."""
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+
+
+def hidden_generator(value: Any) -> bool:
+    """Return whether a function holds a random generator in a place where it cannot be saved."""
+    function = getattr(value, "__func__", value)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None) or ()
+    inner: list[Any] = [*defaults, getattr(value, "__self__", None)]
+    for cell in cells:
+        try:
+            inner.append(cell.cell_contents)
+        except ValueError:  # the variable has no value yet
+            continue
+    return any(
+        isinstance(item, (*_GENERATORS, types.GeneratorType))
+        or type(item).__module__ == "random"
+        or (isinstance(item, types.FunctionType) and hidden_generator(item))
+        for item in inner
+    )
+
+
+def reseed_generators(generators: Sequence[Any], seed: int) -> None:
+    """Seed each generator from its own stream, derived from the seed and its index."""
+    for index, generator in enumerate(generators):
+        sequence = np.random.SeedSequence([seed, index])
+        if isinstance(generator, np.random.Generator):
+            bit_generator: Any = type(generator.bit_generator)
+            generator.bit_generator.state = bit_generator(sequence).state
+        elif isinstance(generator, np.random.RandomState):
+            generator.seed(sequence.generate_state(8))
+        else:
+            generator.seed(int.from_bytes(sequence.generate_state(8).tobytes(), "little"))
