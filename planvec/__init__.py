@@ -164,6 +164,7 @@ _NAMES_OF = {
 """Folder -> the public names that it hands on. It is imported when the first of them is used: `import planvec`
 imports neither NumPy nor Gymnasium."""
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {name: folder for folder, names in _NAMES_OF.items() for name in names}
-)
+if not TYPE_CHECKING:  # which would take every name for one of this module
+    __getattr__, __dir__ = lazy_names(
+        __name__, {name: folder for folder, names in _NAMES_OF.items() for name in names}
+    )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["ExternalProcess", "over_processes"]
 
 # Lazily: a worker imports `child`, and not what its parent needs.
-__getattr__, __dir__ = lazy_names(
-    __name__, dict.fromkeys(__all__, "planvec.backends.processes.external_process")
-)
+if not TYPE_CHECKING:  # which would take every name for one of this module
+    __getattr__, __dir__ = lazy_names(
+        __name__, dict.fromkeys(__all__, "planvec.backends.processes.external_process")
+    )
