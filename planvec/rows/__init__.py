@@ -52,7 +52,7 @@ from planvec.rows.space_arrays import (
     take_row,
     take_rows,
 )
-from planvec.rows.state_keys import state_keys
+from planvec.rows.keys import state_keys
 from planvec.rows.states import StateFormat, check_state, check_states
 from planvec.rows.stepper import BatchStepper
 
