@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from planvec.backends.base import Future
@@ -114,12 +113,13 @@ class Call(Promise[T]):
         self._waiter = waiter
         self._lock = lock
         self._stats = stats
-        self._merger = Merger(request, about)
+        self._about = about
+        self._merger: Merger[T] | None = None
         self._limit = num_rows  # the rows from here on do not matter
         self._cut: Chunk | None = None  # cut, but perhaps not given to a worker yet
         self._open: dict[int, Chunk] = {}  # by their first rows
         self._error: PlanvecError | None = None
-        self._finish: Callable[[], T] | None = self._merger.result
+        self._is_merged = False
         self._value: Any = None
 
     # -- the promise ----------------------------------------------------------------------------
@@ -134,10 +134,9 @@ class Call(Promise[T]):
             self._waiter.wait_for(self._has_finished, timeout)
         if self._error is not None:
             raise self._error
-        finish = self._finish
-        if finish is not None:  # two threads may both merge, and get the same
-            self._value = finish()
-            self._finish = None
+        if not self._is_merged:  # two threads may both merge, and get the same
+            self._value = self.prepare().result()
+            self._is_merged = True
         value: T = self._value
         return value
 
@@ -211,18 +210,27 @@ class Call(Promise[T]):
 
     # -- answers --------------------------------------------------------------------------------
 
+    def prepare(self) -> Merger[T]:
+        """Return what merges the answers. It is made once chunks were sent, while workers are at work."""
+        merger = self._merger
+        if merger is None:
+            merger = self._merger = Merger(self.request, self._about)
+        return merger
+
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
         """Merge the answer to a chunk."""
-        self._merger.add(chunk.rows, answer, chunk.is_flagging)
-        for row, error in answer.errors.items():
-            self._merger.flag(row + chunk.first_row, _in_batch(error, chunk))
+        merger = self.prepare()
+        merger.add(chunk.rows, answer, chunk.is_flagging)
+        if answer.errors:
+            for row, error in answer.errors.items():
+                merger.flag(row + chunk.first_row, _in_batch(error, chunk))
         self._close(chunk)
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
         """Note why the rows of a chunk are flagged, which is all that is done with it from now on."""
         chunk.is_flagging, chunk.num_deaths = True, 0
         for row in range(chunk.rows.start, chunk.rows.stop):
-            self._merger.flag(row, error)
+            self.prepare().flag(row, error)
 
     def fail_chunk(self, chunk: Chunk, error: PlanvecError) -> None:
         """End the call at a row of a chunk. The rows before still matter: the first that fails is raised."""
@@ -263,7 +271,7 @@ class Call(Promise[T]):
     def _settle(self) -> None:
         """Be done if nothing is left to wait for."""
         if not self.is_done and not self._open and self._has_cut_all():
-            self._stats.masked_rows += self._merger.num_flagged
+            self._stats.masked_rows += self.prepare().num_flagged
             self.is_done = True
 
 
