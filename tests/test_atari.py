@@ -216,7 +216,10 @@ def test_miniature_golf_counts_strokes_after_a_restore() -> None:
     alone.close()
     (hole,) = np.flatnonzero(rewards)
     assert rewards[hole] == -28
-    with PlanEnv("ALE/MiniatureGolf-v5", env_kwargs=kwargs) as env, PlanEnv("ALE/MiniatureGolf-v5", env_kwargs=kwargs) as other:
+    with (
+        PlanEnv("ALE/MiniatureGolf-v5", env_kwargs=kwargs) as env,
+        PlanEnv("ALE/MiniatureGolf-v5", env_kwargs=kwargs) as other,
+    ):
         start = env.reset(seed=0).state
         before = env.rollout_batch(start, actions=np.array([actions[: hole - 1]])).final_states
         other.reset(seed=0)
@@ -249,7 +252,10 @@ def test_a_long_rollout_leaves_a_state_of_the_same_size_and_worth() -> None:
 
 
 def test_a_state_of_another_game_is_refused() -> None:
-    with PlanEnv("ALE/MsPacman-v5", env_kwargs=PLAIN) as pacman, PlanEnv("ALE/Hero-v5", env_kwargs=PLAIN) as hero:
+    with (
+        PlanEnv("ALE/MsPacman-v5", env_kwargs=PLAIN) as pacman,
+        PlanEnv("ALE/Hero-v5", env_kwargs=PLAIN) as hero,
+    ):
         state = pacman.reset(seed=0).state
         if pacman.state_dtype == hero.state_dtype:
             with pytest.raises(planvec.EnvError, match="expected states of hero, got one of another game"):

@@ -194,7 +194,10 @@ def test_a_landing_comes_back_from_its_last_hundred_steps() -> None:
 
 def test_a_world_that_has_grown_comes_back_in_one_that_has_not() -> None:
     kwargs = {"render_mode": "rgb_array"}
-    with PlanEnv("LunarLander-v3", env_kwargs=kwargs) as one, PlanEnv("LunarLander-v3", env_kwargs=kwargs) as other:
+    with (
+        PlanEnv("LunarLander-v3", env_kwargs=kwargs) as one,
+        PlanEnv("LunarLander-v3", env_kwargs=kwargs) as other,
+    ):
         start = one.reset(seed=2).state
         alone = gymnasium.make("LunarLander-v3", **kwargs)
         alone.reset(seed=2)
@@ -258,7 +261,10 @@ def test_more_episodes_than_are_kept_can_be_mixed() -> None:
 
 def test_colours_of_a_car_are_part_of_its_episode() -> None:
     kwargs = {"domain_randomize": True, "continuous": False}
-    with PlanEnv("CarRacing-v3", env_kwargs=kwargs) as one, PlanEnv("CarRacing-v3", env_kwargs=kwargs) as other:
+    with (
+        PlanEnv("CarRacing-v3", env_kwargs=kwargs) as one,
+        PlanEnv("CarRacing-v3", env_kwargs=kwargs) as other,
+    ):
         for options in (None, {"randomize": False}):
             start = one.reset(seed=3, options=options)
             other.reset(seed=1)
