@@ -161,8 +161,8 @@ _NAMES_OF = {
         "Transitions",
     ),
 }
-"""Folder -> the public names that it hands on. It is imported when the first of them is used: `import planvec`
-imports neither NumPy nor Gymnasium."""
+"""Folder -> the public names that it hands on. It is imported when the first of them is used, so that
+`import planvec` imports neither NumPy nor Gymnasium."""
 
 if not TYPE_CHECKING:  # which would take every name for one of this module
     __getattr__, __dir__ = lazy_names(
