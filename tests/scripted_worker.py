@@ -1,4 +1,4 @@
-"""A worker that does nothing until a test tells it to: answer, die, become ready. See `planvec.backends.Worker`."""
+"""A worker that answers, dies and becomes ready when a test tells it to. See `planvec.backends.Worker`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from planvec import BatchEnv, PlanEnv, Promise
 from planvec.backends import ExitReason, Sharded, WorkerExit
 from planvec.errors import ClosedError
-from planvec.rows import Answer, Request, RowRequest, SetBaseStateRequest, StepBatch
+from planvec.rows import Answer, Request, RowRequest, StepBatch
 
 DEADLY = 1
 """The action that a worker dies over."""
@@ -102,7 +102,9 @@ class ScriptedWorker:
         except Exception as error:
             future.set_exception(error)
 
-    def die(self, *, row: int | None = None, error: Any = None, reason: ExitReason = ExitReason.CRASH) -> None:
+    def die(
+        self, *, row: int | None = None, error: Any = None, reason: ExitReason = ExitReason.CRASH
+    ) -> None:
         """Be gone.
 
         Args:
