@@ -28,10 +28,12 @@ class ScriptedWorker:
 
     Attributes:
         pending: What it was asked and has not answered, the oldest first.
-        done: The rows (their counts), or the verbs, of all that it was to answer, in this order.
+        done: What it has worked on, in this order: the `dt` of the rows of a step, or another verb.
         listens: Set when somebody listens to it.
         pauses: Of its restarts.
         num_lives: How often it dies over `DEADLY`; from then on it steps it like any other.
+        stepper: Of its environment.
+        is_closed: Whether it was closed.
     """
 
     capacity = 100
@@ -45,8 +47,10 @@ class ScriptedWorker:
         self.listens = threading.Event()
         self.pauses: list[float] = []
         self.num_lives = 0
+        self.is_closed = False
         self._env = make()
-        self.description = self._env.stepper.description
+        self.stepper = self._env.stepper
+        self.description = self.stepper.description
         self._changed: Any = lambda worker: None
         self._lock = threading.RLock()
 
@@ -67,6 +71,7 @@ class ScriptedWorker:
         self.pauses.append(pause)
 
     def close(self) -> None:
+        self.is_closed = True
         for _, future in self.pending:
             if future.set_running_or_notify_cancel():
                 future.set_exception(ClosedError("it was closed"))
@@ -87,7 +92,7 @@ class ScriptedWorker:
         if not self.pending:
             return
         request, future = self.pending[0]
-        self.done.append(_rows_of(request))
+        self.done.append(_note(request))
         deadly = np.flatnonzero(request.actions == DEADLY) if isinstance(request, StepBatch) else []
         if len(deadly) and self.num_lives:
             self.num_lives -= 1
@@ -98,22 +103,34 @@ class ScriptedWorker:
             self.done.pop()
             return
         try:
-            future.set_result(self._env.stepper.perform(request))
+            future.set_result(self.stepper.perform(request))
         except Exception as error:
             future.set_exception(error)
 
     def die(
-        self, *, row: int | None = None, error: Any = None, reason: ExitReason = ExitReason.CRASH
+        self,
+        *,
+        row: int | None = None,
+        error: Any = None,
+        reason: ExitReason = ExitReason.CRASH,
+        is_cause: bool | None = None,
     ) -> None:
         """Be gone.
 
         Args:
-            row: The row of the oldest request that was the cause; None if it died over nothing.
+            row: The row of the oldest request that was the cause, where it is known.
             error: Why it cannot be started again, or None.
             reason: How.
+            is_cause: Whether the oldest request was the cause; None if it was where `row` is given.
         """
-        exit = WorkerExit(reason, f"{self.name} fell over", is_cause=row is not None, row=row, error=error)
-        exit.was_starting = not self.is_ready
+        exit = WorkerExit(
+            reason,
+            f"{self.name} fell over",
+            is_cause=row is not None if is_cause is None else is_cause,
+            row=row,
+            was_starting=not self.is_ready,
+            error=error,
+        )
         with self._lock:
             self.is_ready, self.exit = False, exit
             lost, self.pending = self.pending, []
@@ -124,11 +141,9 @@ class ScriptedWorker:
             self._changed(self)
 
 
-def _rows_of(request: Request[Any]) -> Any:
-    """What a worker notes of a request: the counts that its rows begin at, or its verb."""
-    if isinstance(request, RowRequest) and request.states.dtype.hasobject:
-        return request.num_rows
-    return request.verb
+def _note(request: Request[Any]) -> Any:
+    """Return what a worker notes of a request: the rows of a step, which differ in `dt`, or the verb."""
+    return request.dt.tolist() if isinstance(request, StepBatch) else request.verb
 
 
 def over(workers: Sequence[ScriptedWorker], *, max_restarts: int = 3) -> BatchEnv:
