@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from compare import same_states
 from faulty import ARMED, Faulty, fault
+from methods import METHODS
 
 import planvec
 from planvec.backends.processes import watchdog
 
-METHODS = ["template", "spawn", "forkserver", "fork"]
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.
 SWALLOWED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -298,7 +298,7 @@ def test_states_of_more_than_2_gib_travel_in_waves_through_a_bounded_memory(meth
         states = np.zeros(520, env.state_dtype)  # zero pages: they take no memory until they are written
         assert states.nbytes > 2 << 30
         actions = np.arange(520) % 256
-        out = env.step_batch(actions, states, return_state=method == "spawn")
+        out = env.step_batch(actions, states, return_state=method == "template")
         assert out.observations.tolist() == actions.tolist()
         if out.new_states is not None:
             assert out.new_states["data"][:, -1].tolist() == actions.tolist()

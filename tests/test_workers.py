@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 from compare import same_states
 from environments import Warehouse
+from methods import METHODS
 from nbclient import NotebookClient
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.wire import slab
-
-METHODS = ["template", "spawn", "forkserver", "fork"]
 
 
 class Counter:
