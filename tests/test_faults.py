@@ -397,7 +397,7 @@ def test_a_row_that_hangs_is_given_up_and_its_worker_replaced(env: planvec.Batch
     with pytest.raises(
         planvec.WorkerTimeoutError,
         match=rf"row 5, action {fault(name)}: planvec-worker-1 .* did not finish within 0.5 s, and was "
-        "killed during the step of rows 4 to 7",
+        r"killed during the step of (row|rows .*)",
     ):
         env.step_batch(actions_with(name), states)
     assert is_zombie_or_gone(pid)

@@ -185,8 +185,10 @@ class EnvStepper:
         """Put the environment into each state, and collect what `look` gives there."""
         found: list[T] = []
         try:
-            for value in self.codec.load(states).values:
+            values, all_elapsed, *_ = self.codec.load(states)
+            for value, elapsed in zip(values, all_elapsed, strict=True):
                 self.codec.set(value)
+                self.codec.set_elapsed(elapsed)
                 found.append(look())
         except BaseException as error:
             raise as_env_error(error, len(found), where=where) from error

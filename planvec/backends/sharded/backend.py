@@ -35,6 +35,10 @@ DIFFERENT = (
 """Why a difference between the environments of two workers is refused."""
 
 
+_TELLING_SECONDS = 1e-3
+"""A single row that takes less says little about what many rows would take: most of it is overhead."""
+
+
 class WorkerGroup(Events, Protocol):
     """Serves several workers at once: one poll for all, one deadline to close them."""
 
@@ -206,7 +210,8 @@ class Sharded:
             return
         if error is None:
             answer = future.result()
-            if not chunk.is_flagging:
+            is_telling = chunk.num_rows > 1 or answer.seconds > _TELLING_SECONDS
+            if is_telling and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
             chunk.call.deliver(chunk, answer)
         else:

@@ -14,7 +14,7 @@ from planvec.backends.sharded.pace import Pace
 from planvec.backends.stats import Stats
 from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
-from planvec.rows import Answer, EnvDescription, Promise, Request, RowRequest
+from planvec.rows import Answer, EnvDescription, Promise, Request
 
 __all__ = ["Call", "Chunk"]
 
@@ -30,6 +30,8 @@ class Chunk:
 
     Attributes:
         rows: As given.
+        first_row: The number of its first row in the batch.
+        num_rows: How many rows it has.
         num_deaths: Workers that have died over it.
         is_flagging: Whether its rows are only to be flagged as failed.
         is_given: Whether a worker has it.
@@ -37,30 +39,30 @@ class Chunk:
         future: Of its answer, once it was given to a worker.
     """
 
-    __slots__ = ("call", "future", "is_done", "is_flagging", "is_given", "num_deaths", "rows")
+    __slots__ = (
+        "call",
+        "first_row",
+        "future",
+        "is_done",
+        "is_flagging",
+        "is_given",
+        "num_deaths",
+        "num_rows",
+        "rows",
+    )
 
     def __init__(self, call: Call[Any], rows: slice) -> None:
         self.call = call
         self.rows = rows
+        self.first_row: int = rows.start
+        self.num_rows: int = rows.stop - rows.start
         self.num_deaths = 0
         self.is_flagging = self.is_given = self.is_done = False
         self.future: Future[Answer] | None = None
 
-    @property
-    def first_row(self) -> int:
-        """The number of its first row in the batch."""
-        return int(self.rows.start)
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows it has."""
-        return int(self.rows.stop - self.rows.start)
-
     def request(self) -> Request[Any]:
         """Return what to ask a worker."""
         request = self.call.request
-        if not isinstance(request, RowRequest):
-            return request
         if self.num_rows < request.num_rows:
             request = request.part(self.rows)
         return request.flagged() if self.is_flagging else request
@@ -105,15 +107,15 @@ class Call(Promise[T]):
         stats: Stats,
         is_unattended: bool,
     ) -> None:
-        is_rows = isinstance(request, RowRequest)
+        num_rows = request.num_rows
         self.request = request
-        self.cutter = Cutter(request.num_rows, request.steps, pace, is_unattended)
-        self.is_done = is_rows and not request.num_rows
+        self.cutter = Cutter(num_rows, request.steps, pace, is_unattended)
+        self.is_done = request.has_rows and not num_rows
         self._waiter = waiter
         self._lock = lock
         self._stats = stats
         self._merger = Merger(request, about)
-        self._num_rows = self._limit = request.num_rows  # the rows from the limit on do not matter
+        self._limit = num_rows  # the rows from here on do not matter
         self._cut: Chunk | None = None  # cut, but perhaps not given to a worker yet
         self._open: dict[int, Chunk] = {}  # by their first rows
         self._error: PlanvecError | None = None
@@ -204,7 +206,7 @@ class Call(Promise[T]):
 
     def keep(self) -> None:
         """Copy the arrays of the request, which the caller may change from now on."""
-        if isinstance(self.request, RowRequest) and not self.is_done:
+        if not self.is_done:
             self.request = self.request.copy()
 
     # -- answers --------------------------------------------------------------------------------

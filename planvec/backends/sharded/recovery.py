@@ -21,7 +21,6 @@ from planvec.backends.sharded.call import Chunk
 from planvec.backends.sharded.seats import Queue, Seat
 from planvec.backends.stats import Stats
 from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
-from planvec.rows import RowRequest
 
 __all__ = ["Recovery"]
 
@@ -162,8 +161,7 @@ class Recovery:
             self._try_whole(seat, chunk, exit)
 
     def _masks(self, chunk: Chunk) -> bool:
-        request = chunk.call.request
-        return isinstance(request, RowRequest) and request.mask_errors
+        return chunk.call.request.mask_errors
 
     def _try_again(self, *chunks: Chunk) -> None:
         self._stats.retries += 1
@@ -214,7 +212,7 @@ class Recovery:
         make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
         what, row, action = seat.story, None, None
         request = chunk.call.request
-        if exit.row is not None and isinstance(request, RowRequest):
+        if exit.row is not None and chunk.num_rows:
             assert self.action_space is not None
             at = 0 if chunk.num_rows == 1 else exit.row  # the exit counts from the first row that was given
             row = chunk.first_row + at

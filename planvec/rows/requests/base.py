@@ -21,19 +21,40 @@ T = TypeVar("T")
 class Request(ABC, Generic[T]):
     """Something that a backend is asked to do; the type argument is what it returns to the user.
 
+    A request without rows is answered in one piece: its part is the request itself.
+
     Attributes:
         verb: One word for messages.
+        has_rows: Whether it is a `RowRequest`.
+        is_counted: Whether its rows count in `Stats`: they are stepped.
+        mask_errors: Whether a row that fails is flagged, rather than the end of the request.
     """
 
     verb: ClassVar[str]
-
+    has_rows: ClassVar[bool] = False
     is_counted: ClassVar[bool] = False
-    """Whether its rows count in `Stats`: they are stepped."""
+    mask_errors: bool = False
 
     @property
     def num_rows(self) -> int:
         """B; 0 for a request without rows."""
         return 0
+
+    def part(self, rows: slice) -> Self:
+        """Return the request for some of the rows, with views of the arrays."""
+        return self
+
+    def copy(self) -> Self:
+        """Return the same request in arrays of its own, which the caller cannot change."""
+        return self
+
+    def flagged(self) -> Request[Any]:
+        """Return the request that flags all rows of this one as failed."""
+        return self
+
+    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+        """Return the action that a row takes at a step, for error messages; None where there is none."""
+        return None
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
@@ -43,6 +64,12 @@ class Request(ABC, Generic[T]):
     def new_outputs(self, about: EnvDescription) -> Outputs:
         """Return uninitialised outputs for all rows."""
         return Outputs()
+
+    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
+        """Return a copy of the outputs of all rows, with the fields that this request asks for."""
+        own = self.new_outputs(about)
+        own.put(slice(0, self.num_rows), borrowed)
+        return own
 
     def result(self, about: EnvDescription, answer: Answer) -> T:
         """Return the user's form of an answer: the value of one that has no rows."""
@@ -55,36 +82,23 @@ class RowRequest(Request[T]):
 
     Attributes:
         states: `[B]`.
-        mask_errors: Whether a row that fails is flagged, rather than the end of the request.
     """
 
+    has_rows = True
+
     states: NDArray[Any]
-    mask_errors: bool
 
     @property
     def num_rows(self) -> int:
         return len(self.states)
 
     @abstractmethod
-    def part(self, rows: slice) -> Self:
-        """Return the request for some of the rows, with views of the arrays."""
+    def part(self, rows: slice) -> Self: ...
 
     def copy(self) -> Self:
-        """Return the same request in arrays of its own, which the caller cannot change."""
         return replace(self, states=self.states.copy())  # type: ignore[type-var]
 
-    def action(self, row: int, step: int, space: Space[Any]) -> Any:
-        """Return the action that a row takes at a step, for error messages; None where there is none."""
-        return None
-
-    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
-        """Return a copy of the outputs of all rows, with the fields that this request asks for."""
-        own = self.new_outputs(about)
-        own.put(slice(0, self.num_rows), borrowed)
-        return own
-
     def flagged(self) -> FlagBatch:
-        """Return the request that flags all rows of this one as failed."""
         return FlagBatch(self.states, has_observations=False, return_state=True)
 
 
