@@ -1,4 +1,4 @@
-"""What every request is: something that a backend is asked to do. Letters: B rows."""
+"""Defines the base classes of requests. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class Request(ABC, Generic[T]):
-    """Something that a backend is asked to do; the type argument is what it returns to the user.
+    """Describes work for a backend. The type argument is the type of the result for the user.
 
     Attributes:
-        verb: One word for messages.
+        verb: The kind of work in one word, for messages.
     """
 
     verb: ClassVar[str]
 
     is_counted: ClassVar[bool] = False
-    """Whether its rows count in `Stats`: they are stepped."""
+    """Whether its rows count in `Stats`: True for requests that step the environment."""
 
     @property
     def num_rows(self) -> int:
@@ -40,17 +40,17 @@ class Request(ABC, Generic[T]):
         return Outputs()
 
     def result(self, about: EnvDescription, answer: Answer) -> T:
-        """Return the user's form of an answer: the value of one that has no rows."""
+        """Return the result for the user. By default it is the value of an answer without rows."""
         value: T = answer.value
         return value
 
 
 class RowRequest(Request[T]):
-    """A request over rows, each of which starts at a state.
+    """Describes work over B rows, each of which starts at a state.
 
     Attributes:
         states: `[B]`.
-        mask_errors: Whether a row that fails is flagged, rather than the end of the request.
+        mask_errors: Whether rows that fail are flagged; otherwise the first one fails the request.
     """
 
     states: NDArray[Any]
@@ -62,41 +62,41 @@ class RowRequest(Request[T]):
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
-        """The most environment steps that a row takes, one number or `[B]`: its share of the work."""
+        """Largest number of environment steps that a row takes: one number, or `[B]`. Estimates its cost."""
         return 1
 
     @abstractmethod
     def part(self, rows: slice) -> Self:
-        """Return the request for some of the rows, with views of the arrays."""
+        """Return a request for some of the rows. Its arrays are views."""
 
     def copy(self) -> Self:
-        """Return the same request in arrays of its own, which the caller cannot change."""
+        """Return the same request with copies of its arrays, which the caller cannot change."""
         return replace(self, states=self.states.copy())  # type: ignore[type-var]
 
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
-        """Return the action that a row takes at a step, for error messages; None where there is none."""
+        """Return the action of a row at a step, for error messages; None if the request has no actions."""
         return None
 
     def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
-        """Return a copy of the outputs of all rows, with the fields that this request asks for."""
+        """Return a copy of the outputs of all rows, with only the fields that this request asks for."""
         own = self.new_outputs(about)
         own.put(slice(0, self.num_rows), borrowed)
         return own
 
     def flagged(self) -> FlagBatch:
-        """Return the request that flags all rows of this one as failed."""
+        """Return a request that flags all rows of this one as failed."""
         return FlagBatch(self.states, has_observations=False, return_state=True)
 
 
 @dataclass(slots=True)
 class FlagBatch(RowRequest[None]):
-    """Flag rows as failed, without stepping them: their workers crashed or ran out of time.
+    """Flags rows as failed without stepping them, after their workers crashed or exceeded the timeout.
 
     Attributes:
         states: `[B]`.
-        has_observations: Whether observations are wanted (of zeros), as for steps.
-        return_state: Whether states are wanted.
-        mask_errors: True.
+        has_observations: Whether the outputs have observations (zeros), as for steps.
+        return_state: Whether the outputs have states.
+        mask_errors: Always True.
     """
 
     verb = "flag"
