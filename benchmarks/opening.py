@@ -18,7 +18,7 @@ METHODS = ["template", "spawn", "forkserver", "fork"]
 
 OPEN = """
 import time
-import planvec, planvec.envs.make
+import planvec, planvec.envs.opening
 started = time.perf_counter()
 with planvec.make("CartPole-v1", num_workers={num_workers}, start_method={method!r}):
     print(time.perf_counter() - started, flush=True)

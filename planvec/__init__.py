@@ -7,68 +7,164 @@ its states.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+from planvec.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from planvec.backends import Backend, ExternalProcess, Sharded, Stats, Worker, WorkerExit
+    from planvec.checking import CheckReport, check_env
+    from planvec.codecs import Codec, Copied, WrapperCodec, codec_for, register_codec, register_wrapper_codec
+    from planvec.envs import BatchEnv, PlanEnv, make
+    from planvec.errors import (
+        ClosedError,
+        EnvError,
+        InvalidBatchError,
+        PlanvecError,
+        UnsupportedEnvError,
+        WorkerCrashedError,
+        WorkerStartError,
+        WorkerTimeoutError,
+    )
+    from planvec.planners import (
+        CEM,
+        ICEM,
+        MCTS,
+        MPPI,
+        Episode,
+        NormalDt,
+        Plan,
+        Planner,
+        RandomShooting,
+        RolloutRequest,
+        Search,
+        StepRequest,
+        Swarm,
+        SwarmWave,
+        Tree,
+        run_episode,
+    )
+    from planvec.rows import BatchStepper, Promise, Rollouts, SavedState, Start, Transitions
 
 __version__ = "0.1.0"
 
-_EXPORTS = {
-    "BatchEnv": "planvec.envs",
-    "BatchStepper": "planvec.rows",
-    "CEM": "planvec.planners",
-    "CheckReport": "planvec.checking",
-    "ClosedError": "planvec.errors",
-    "Codec": "planvec.codecs",
-    "Copied": "planvec.codecs",
-    "EnvError": "planvec.errors",
-    "Episode": "planvec.planners",
-    "ExternalProcess": "planvec.backends",
-    "ICEM": "planvec.planners",
-    "InvalidBatchError": "planvec.errors",
-    "MCTS": "planvec.planners",
-    "MPPI": "planvec.planners",
-    "NormalDt": "planvec.planners",
-    "Plan": "planvec.planners",
-    "PlanEnv": "planvec.envs",
-    "Planner": "planvec.planners",
-    "PlanvecError": "planvec.errors",
-    "Promise": "planvec.rows",
-    "RandomShooting": "planvec.planners",
-    "RolloutRequest": "planvec.planners",
-    "Rollouts": "planvec.rows",
-    "SavedState": "planvec.rows",
-    "Search": "planvec.planners",
-    "Start": "planvec.rows",
-    "StepRequest": "planvec.planners",
-    "Swarm": "planvec.planners",
-    "SwarmWave": "planvec.planners",
-    "Transitions": "planvec.rows",
-    "Tree": "planvec.planners",
-    "UnsupportedEnvError": "planvec.errors",
-    "WorkerCrashedError": "planvec.errors",
-    "WorkerStartError": "planvec.errors",
-    "WorkerTimeoutError": "planvec.errors",
-    "WrapperCodec": "planvec.codecs",
-    "check_env": "planvec.checking",
-    "codec_for": "planvec.codecs",
-    "make": "planvec.envs",
-    "register_codec": "planvec.codecs",
-    "register_wrapper_codec": "planvec.codecs",
-    "run_episode": "planvec.planners",
+__all__ = [
+    "CEM",
+    "ICEM",
+    "MCTS",
+    "MPPI",
+    "Backend",
+    "BatchEnv",
+    "BatchStepper",
+    "CheckReport",
+    "ClosedError",
+    "Codec",
+    "Copied",
+    "EnvError",
+    "Episode",
+    "ExternalProcess",
+    "InvalidBatchError",
+    "NormalDt",
+    "Plan",
+    "PlanEnv",
+    "Planner",
+    "PlanvecError",
+    "Promise",
+    "RandomShooting",
+    "RolloutRequest",
+    "Rollouts",
+    "SavedState",
+    "Search",
+    "Sharded",
+    "Start",
+    "Stats",
+    "StepRequest",
+    "Swarm",
+    "SwarmWave",
+    "Transitions",
+    "Tree",
+    "UnsupportedEnvError",
+    "Worker",
+    "WorkerCrashedError",
+    "WorkerExit",
+    "WorkerStartError",
+    "WorkerTimeoutError",
+    "WrapperCodec",
+    "check_env",
+    "codec_for",
+    "make",
+    "register_codec",
+    "register_wrapper_codec",
+    "run_episode",
+]
+
+_NAMES_OF = {
+    "planvec.backends": (
+        "Backend",
+        "ExternalProcess",
+        "Sharded",
+        "Stats",
+        "Worker",
+        "WorkerExit",
+    ),
+    "planvec.checking": (
+        "CheckReport",
+        "check_env",
+    ),
+    "planvec.codecs": (
+        "Codec",
+        "Copied",
+        "WrapperCodec",
+        "codec_for",
+        "register_codec",
+        "register_wrapper_codec",
+    ),
+    "planvec.envs": (
+        "BatchEnv",
+        "PlanEnv",
+        "make",
+    ),
+    "planvec.errors": (
+        "ClosedError",
+        "EnvError",
+        "InvalidBatchError",
+        "PlanvecError",
+        "UnsupportedEnvError",
+        "WorkerCrashedError",
+        "WorkerStartError",
+        "WorkerTimeoutError",
+    ),
+    "planvec.planners": (
+        "CEM",
+        "Episode",
+        "ICEM",
+        "MCTS",
+        "MPPI",
+        "NormalDt",
+        "Plan",
+        "Planner",
+        "RandomShooting",
+        "RolloutRequest",
+        "Search",
+        "StepRequest",
+        "Swarm",
+        "SwarmWave",
+        "Tree",
+        "run_episode",
+    ),
+    "planvec.rows": (
+        "BatchStepper",
+        "Promise",
+        "Rollouts",
+        "SavedState",
+        "Start",
+        "Transitions",
+    ),
 }
-"""Public name -> the module that it comes from, imported when the name is first used."""
+"""Folder -> the public names that it hands on. It is imported when the first of them is used, so that
+`import planvec` imports neither NumPy nor Gymnasium."""
 
-__all__ = list(_EXPORTS)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562)."""
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'planvec' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_EXPORTS[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+if not TYPE_CHECKING:  # which would take every name for one of this module
+    __getattr__, __dir__ = lazy_names(
+        __name__, {name: folder for folder, names in _NAMES_OF.items() for name in names}
+    )

@@ -15,6 +15,7 @@ ROOT = Path(planvec.__file__).parent
 
 LEVELS = {
     "errors": 0,
+    "lazy": 0,
     "rows": 1,
     "codecs": 2,
     "stepping": 3,

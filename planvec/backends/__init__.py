@@ -29,18 +29,19 @@ __all__ = [
     "over_processes",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Backend": "planvec.backends.base",
-        "ExitReason": "planvec.backends.stats",
-        "ExternalProcess": "planvec.backends.processes",
-        "Future": "planvec.backends.base",
-        "InProcess": "planvec.backends.in_process",
-        "Sharded": "planvec.backends.sharded",
-        "Stats": "planvec.backends.stats",
-        "Worker": "planvec.backends.base",
-        "WorkerExit": "planvec.backends.base",
-        "over_processes": "planvec.backends.processes",
-    },
-)
+if not TYPE_CHECKING:  # which would take every name for one of this module
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Backend": "planvec.backends.base",
+            "ExitReason": "planvec.backends.stats",
+            "ExternalProcess": "planvec.backends.processes",
+            "Future": "planvec.backends.base",
+            "InProcess": "planvec.backends.in_process",
+            "Sharded": "planvec.backends.sharded",
+            "Stats": "planvec.backends.stats",
+            "Worker": "planvec.backends.base",
+            "WorkerExit": "planvec.backends.base",
+            "over_processes": "planvec.backends.processes",
+        },
+    )

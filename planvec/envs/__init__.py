@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planvec.envs.batch_env import BatchEnv
-from planvec.envs.make import make
+from planvec.envs.opening import make
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import EnvSource, find_spec, make_env
 

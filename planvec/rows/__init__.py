@@ -19,6 +19,7 @@ from planvec.rows.infos import (
     stack_columns,
     unpicklable_rows,
 )
+from planvec.rows.keys import state_keys
 from planvec.rows.outputs import Answer, Errors, Outputs
 from planvec.rows.promises import Completed, Failed, Promise
 from planvec.rows.random_actions import ActionStreams, actions_of, is_uniform, uniform_actions
@@ -52,7 +53,6 @@ from planvec.rows.space_arrays import (
     take_row,
     take_rows,
 )
-from planvec.rows.state_keys import state_keys
 from planvec.rows.states import StateFormat, check_state, check_states
 from planvec.rows.stepper import BatchStepper
 

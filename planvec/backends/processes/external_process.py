@@ -5,15 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NoReturn, overload
 
 import cloudpickle
 
-from planvec.backends.base import WorkerExit
 from planvec.backends.processes.group import ProcessGroup, close_all
+from planvec.backends.processes.hosted_promise import HostedPromise, raise_exit
 from planvec.backends.processes.os.start_methods import DEFAULT_START_METHOD, START_METHODS
-from planvec.backends.processes.pending import Pending
 from planvec.backends.processes.watchdog import START_SECONDS
 from planvec.backends.processes.wire.hosted import (
     CallMethod,
@@ -23,18 +22,14 @@ from planvec.backends.processes.wire.hosted import (
     SetAttribute,
 )
 from planvec.backends.processes.worker import ProcessWorker
-from planvec.backends.sharded import Sharded
 from planvec.backends.waiting import Waiter
 from planvec.errors import (
-    InvalidBatchError,
-    PlanvecError,
-    WorkerCrashedError,
     WorkerStartError,
     WorkerTimeoutError,
 )
 from planvec.rows import EnvDescription, Promise, Transitions
 
-__all__ = ["ExternalProcess", "over_processes"]
+__all__ = ["ExternalProcess"]
 
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
@@ -128,7 +123,7 @@ class ExternalProcess:
             worker.give_up_starting(f"was not ready within {timeout:g} s")
         worker.check()
         if worker.exit is not None:
-            _raise(worker.exit)
+            raise_exit(worker.exit)
         return worker.description
 
     def kill(self) -> None:
@@ -152,7 +147,7 @@ class ExternalProcess:
             if worker.exit is not None:  # else a `BatchEnv` has done it
                 worker.restart()
             if worker.exit is not None:
-                _raise(worker.exit)
+                raise_exit(worker.exit)
 
     def close(self) -> None:
         """Close the object and end the process. Closing again does nothing.
@@ -244,86 +239,9 @@ class ExternalProcess:
     def _ask(self, operation: Operation) -> Promise[Any]:
         self._worker.check()
         if self._worker.exit is not None:
-            _raise(self._worker.exit)
+            raise_exit(self._worker.exit)
         pending = self._worker.submit(HostedRequest.of(operation))
-        return _HostedPromise(self._waiter, pending, operation.name)
-
-
-class _HostedPromise(Promise[Any]):
-    """The value of an operation on a hosted object."""
-
-    def __init__(self, waiter: Waiter, pending: Pending, name: str) -> None:
-        self._waiter = waiter
-        self._pending = pending
-        self._name = name
-
-    def done(self) -> bool:
-        if not self._pending.done():
-            self._waiter.poll()
-        return self._pending.done()
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._waiter.wait_for(self._pending.done, timeout)
-        error = self._pending.exception()
-        if isinstance(error, WorkerExit):
-            _raise(error, f" during the call of {self._name}" if error.is_cause else "")
-        return self._pending.result().value
-
-    def abandon(self) -> None:
-        self._pending.cancel()
-
-
-def _raise(exit: WorkerExit, when: str = "") -> NoReturn:
-    """Raise what the end of a process means to a user."""
-    if exit.error is not None:
-        raise exit.error
-    make: type[PlanvecError] = WorkerTimeoutError if exit.was_late else WorkerCrashedError
-    raise (WorkerStartError if exit.was_starting else make)(f"{exit.what}{when}")
-
-
-def over_processes(
-    processes: Sequence[ExternalProcess],
-    *,
-    timeout: float | None,
-    max_restarts: int,
-    max_worker_rss: int | None,
-) -> Sharded:
-    """Return a backend over processes that each host a `PlanEnv`.
-
-    Args:
-        processes: At least one.
-        timeout: Seconds that one chunk may take before its worker is killed; None: no limit.
-        max_restarts: How often a row is tried again after a worker died over it.
-        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks, or None.
-
-    Raises:
-        InvalidBatchError: Workers take more than `max_worker_rss` before their first step.
-        WorkerStartError, UnsupportedEnvError: As of `Sharded`.
-    """
-    workers = [process._worker for process in processes]
-    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts)
-    try:
-        if max_worker_rss is not None:
-            _check_rss(workers, max_worker_rss)
-    except BaseException:
-        backend.close()
-        raise
-    for worker in workers:
-        worker.watchdog.timeout, worker.watchdog.max_rss = timeout, max_worker_rss
-    return backend
-
-
-def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
-    used = max(worker.memory_used() for worker in workers)
-    if not used:
-        raise InvalidBatchError(
-            "max_worker_rss: expected None here, where /proc does not tell how much memory a process takes"
-        )
-    if used >= max_worker_rss:
-        raise InvalidBatchError(
-            f"max_worker_rss: expected more than the {used:,} bytes that a worker takes before its first "
-            f"step, got {max_worker_rss:,}"
-        )
+        return HostedPromise(self._waiter, pending, operation.name)
 
 
 def _close_live() -> None:

@@ -207,7 +207,7 @@ class Sharded:
         if error is None:
             answer = future.result()
             if not chunk.is_flagging:
-                chunk.call.pace.learn(chunk.num_steps, answer.seconds)
+                chunk.call.cutter.learn(chunk.rows, answer.seconds)
             chunk.call.deliver(chunk, answer)
         else:
             named = error if isinstance(error, PlanvecError) else EnvError(f"{type(error).__name__}: {error}")

@@ -1,9 +1,9 @@
 """How many rows the next chunk of a batch should have.
 
-Rows differ in cost: episodes end early, some actions are held longer, contacts take time. A batch cut into one
-chunk per worker would end when the worker with the expensive rows does. So chunks are cut one after another, as
-workers have room: large ones first, smaller ones towards the end (guided self-scheduling, Polychronopoulos and
-Kuck 1987), but none so small that handing it over costs more than a small part of stepping it.
+Rows differ in cost: episodes end early, some actions are held longer, contacts take time. A batch cut into
+one chunk per worker would end when the worker with the expensive rows does. So chunks are cut one after
+another, as workers have room: large ones first, smaller ones towards the end (guided self-scheduling,
+Polychronopoulos and Kuck 1987), but none so small that sending it costs more than a few percent of its work.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class MCTS(MCTSConfig):
     one child node for each outcome so far, and more outcomes are sampled as it is visited more often.
 
     Memory: N nodes take `N * (70 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
-    8 A, legal actions A, drawn actions their own A sizes, and a transposition table (random environments,
+    8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
     `transpositions`) about 400. Simulations in flight take `batch_size * 24 max_depth`. N is
     `num_simulations + 1`, besides the nodes reused from the last decision; without that limit it is
     `max_env_steps + 1`, or what fits into `max_memory`. The memory is known when the search begins, and taken

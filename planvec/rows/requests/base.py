@@ -35,6 +35,11 @@ class Request(ABC, Generic[T]):
         """B; 0 for a request without rows."""
         return 0
 
+    @property
+    def steps(self) -> int | NDArray[np.int64]:
+        """Largest number of environment steps that a row takes: one number, or `[B]`. Estimates its cost."""
+        return 1
+
     def new_outputs(self, about: EnvDescription) -> Outputs:
         """Return uninitialised outputs for all rows."""
         return Outputs()
@@ -59,11 +64,6 @@ class RowRequest(Request[T]):
     @property
     def num_rows(self) -> int:
         return len(self.states)
-
-    @property
-    def steps(self) -> int | NDArray[np.int64]:
-        """Largest number of environment steps that a row takes: one number, or `[B]`. Estimates its cost."""
-        return 1
 
     @abstractmethod
     def part(self, rows: slice) -> Self:

@@ -1,7 +1,7 @@
 """How answers are written by a worker, and read by its parent.
 
-Arrays of fixed size lie in the slot of the request. Infos of numbers and arrays are sent as bytes, and all else is
-pickled.
+Arrays of fixed size lie in the slot of the request. Infos of numbers and arrays are sent as bytes; the rest
+is pickled.
 """
 
 from __future__ import annotations

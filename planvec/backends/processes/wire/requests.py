@@ -192,8 +192,8 @@ class _PickledForm(Form[Request[Any]]):
             payload: bytes = cloudpickle.dumps(request, protocol=5)
         except Exception as error:
             raise InvalidBatchError(
-                f"{request.verb}: an argument cannot be pickled ({type(error).__name__}: {error}); nothing was "
-                "sent"
+                f"{request.verb}: an argument cannot be pickled ({type(error).__name__}: {error}); "
+                "nothing was sent"
             ) from error
         return payload
 

@@ -6,8 +6,8 @@
 
 The parent writes the left side and the worker the right, and neither reads what the other has not
 announced over the channel: the rows of a worker that died while writing them are never read. What
-it was doing then is told by `progress` alone. The memory has no name in the file system: it is freed when both
-processes have ended, however they ended. Its size is bounded; larger batches are cut into more chunks.
+it was doing then is told by `progress` alone. The memory has no name in the file system: it is freed when
+both processes have ended, however they ended. Its size is bounded; larger batches are cut into more chunks.
 """
 
 from __future__ import annotations

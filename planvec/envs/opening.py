@@ -68,6 +68,23 @@ def make(
 ) -> BatchEnv[Literal[False]]: ...
 
 
+@overload
+def make(
+    env: Makeable,
+    *,
+    num_workers: int | None = None,
+    blocking: bool,
+    start_method: str | None = None,
+    timeout: float | None = None,
+    max_restarts: int = 3,
+    max_worker_rss: int | None = None,
+    info_keys: Sequence[str] | None = None,
+    codec: CodecChoice = None,
+    render_mode: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> BatchEnv[bool]: ...
+
+
 def make(
     env: Makeable,
     *,

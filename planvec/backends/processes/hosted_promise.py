@@ -1,0 +1,50 @@
+"""The promise of a call on a hosted object, and the errors that the end of its process means."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from planvec.backends.base import WorkerExit
+from planvec.backends.processes.pending import Pending
+from planvec.backends.waiting import Waiter
+from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
+from planvec.rows import Promise
+
+__all__ = ["HostedPromise", "raise_exit"]
+
+
+class HostedPromise(Promise[Any]):
+    """The value of an operation on a hosted object."""
+
+    def __init__(self, waiter: Waiter, pending: Pending, name: str) -> None:
+        self._waiter = waiter
+        self._pending = pending
+        self._name = name
+
+    def done(self) -> bool:
+        if not self._pending.done():
+            self._waiter.poll()
+        return self._pending.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._waiter.wait_for(self._pending.done, timeout)
+        error = self._pending.exception()
+        if isinstance(error, WorkerExit):
+            raise_exit(error, f" during the call of {self._name}" if error.is_cause else "")
+        return self._pending.result().value
+
+    def abandon(self) -> None:
+        self._pending.cancel()
+
+
+def raise_exit(exit: WorkerExit, when: str = "") -> NoReturn:
+    """Raise the error that the end of a process means to a user.
+
+    Args:
+        exit: How it ended.
+        when: Ends the message.
+    """
+    if exit.error is not None:
+        raise exit.error
+    make: type[PlanvecError] = WorkerTimeoutError if exit.was_late else WorkerCrashedError
+    raise (WorkerStartError if exit.was_starting else make)(f"{exit.what}{when}")

@@ -1,0 +1,58 @@
+"""A backend over worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planvec.backends.processes.external_process import ExternalProcess
+from planvec.backends.processes.group import ProcessGroup
+from planvec.backends.processes.worker import ProcessWorker
+from planvec.backends.sharded import Sharded
+from planvec.errors import InvalidBatchError
+
+__all__ = ["over_processes"]
+
+
+def over_processes(
+    processes: Sequence[ExternalProcess],
+    *,
+    timeout: float | None,
+    max_restarts: int,
+    max_worker_rss: int | None,
+) -> Sharded:
+    """Return a backend over processes that each host a `PlanEnv`.
+
+    Args:
+        processes: At least one.
+        timeout: Seconds that one chunk may take before its worker is killed; None: no limit.
+        max_restarts: How often a row is tried again after a worker died over it.
+        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks, or None.
+
+    Raises:
+        InvalidBatchError: Workers take more than `max_worker_rss` before their first step.
+        WorkerStartError, UnsupportedEnvError: As of `Sharded`.
+    """
+    workers = [process._worker for process in processes]
+    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts)
+    try:
+        if max_worker_rss is not None:
+            _check_rss(workers, max_worker_rss)
+    except BaseException:
+        backend.close()
+        raise
+    for worker in workers:
+        worker.watchdog.timeout, worker.watchdog.max_rss = timeout, max_worker_rss
+    return backend
+
+
+def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
+    used = max(worker.memory_used() for worker in workers)
+    if not used:
+        raise InvalidBatchError(
+            "max_worker_rss: expected None here, where /proc does not tell how much memory a process takes"
+        )
+    if used >= max_worker_rss:
+        raise InvalidBatchError(
+            f"max_worker_rss: expected more than the {used:,} bytes that a worker takes before its first "
+            f"step, got {max_worker_rss:,}"
+        )

@@ -1,0 +1,76 @@
+"""Merges the answers to the chunks of a request. Letters: B rows."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from planvec.errors import PlanvecError
+from planvec.rows import Answer, Columns, EnvDescription, Outputs, Request, RowRequest, merge_columns
+
+__all__ = ["Merger"]
+
+T = TypeVar("T")
+
+
+class Merger(Generic[T]):
+    """Collects the answers to the chunks of one request.
+
+    Args:
+        request: The request.
+        about: Of the environment.
+    """
+
+    def __init__(self, request: Request[T], about: EnvDescription) -> None:
+        self._request = request
+        self._about = about
+        self._outputs: Outputs | None = None
+        self._columns: dict[int, tuple[int, Columns]] = {}  # by the first rows of chunks
+        self._answer = Answer(Outputs())
+
+    @property
+    def num_flagged(self) -> int:
+        """Rows that are flagged as failed."""
+        return len(self._answer.errors)
+
+    def add(self, rows: slice, answer: Answer, is_flagging: bool) -> None:
+        """Merge the answer to a chunk.
+
+        Args:
+            rows: Its rows; an empty slice for a request without rows.
+            answer: Its outputs are copied where they are borrowed.
+            is_flagging: Whether its rows were only flagged.
+        """
+        num_rows = rows.stop - rows.start
+        if not num_rows:
+            self._answer.value = answer.value
+            return
+        request = self._request
+        if self._outputs is None and not is_flagging and num_rows == request.num_rows:
+            assert isinstance(request, RowRequest)
+            is_own = not answer.is_borrowed
+            outputs = answer.outputs
+            self._outputs = outputs if is_own else request.own_outputs(self._about, outputs)
+        else:
+            self._all_outputs().put(rows, answer.outputs)
+        # By the first row: a chunk whose merging was interrupted is done again.
+        self._columns[rows.start] = num_rows, answer.columns
+
+    def flag(self, row: int, error: PlanvecError) -> None:
+        """Note why a row is flagged."""
+        self._answer.errors[row] = error
+
+    def result(self) -> T:
+        """Return the user's form of the answer, once all rows are there."""
+        answer = self._answer
+        answer.outputs = self._all_outputs()
+        if self._columns:
+            answer.columns = merge_columns(
+                [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
+            )
+        return self._request.result(self._about, answer)
+
+    def _all_outputs(self) -> Outputs:
+        """Return the outputs of all rows, allocated when they are first needed: after chunks were sent."""
+        if self._outputs is None:
+            self._outputs = self._request.new_outputs(self._about)
+        return self._outputs
