@@ -1,4 +1,4 @@
-"""`python -m planvec` is the command line."""
+"""Runs the command line as `python -m planvec`."""
 
 from __future__ import annotations
 

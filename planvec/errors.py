@@ -1,4 +1,4 @@
-"""The exception tree: every error that planvec raises on purpose derives from `PlanvecError`."""
+"""Defines the exception tree: every error that planvec raises on purpose derives from `PlanvecError`."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = [
 
 
 class PlanvecError(Exception):
-    """Base class of every error in planvec."""
+    """Base class of every error that planvec raises."""
 
 
 class InvalidBatchError(PlanvecError, ValueError):
-    """An argument of a batch call is wrong; nothing was sent.
+    """Raised when an argument of a batch call is wrong. Nothing was sent to a worker.
 
-    The message reads "actions: expected shape (256, 2), got (256,)".
+    The message has the form "actions: expected shape (256, 2), got (256,)".
     """
 
 
 class UnsupportedEnvError(PlanvecError):
-    """The environment cannot be saved and restored faithfully; the message names what to do."""
+    """Raised when an environment cannot be saved and restored exactly. The message says what to do."""
 
 
 class _RowError(PlanvecError):
-    """An error that may belong to one row of a batch.
+    """Base class of errors that may belong to one row of a batch.
 
     Attributes:
-        detail: What went wrong.
-        row: Index in the batch of the row that failed, or None where the call had no rows.
+        detail: What failed, without the row.
+        row: Index in the batch of the row that failed, or None if the call had no rows.
         action: The action of that row, or None.
     """
 
@@ -53,45 +53,45 @@ class _RowError(PlanvecError):
 
 
 class EnvError(_RowError):
-    """The environment itself raised, or returned something that its spaces do not allow.
+    """Raised when the environment raises, or returns something that its spaces do not allow.
 
     Attributes:
-        detail: What went wrong.
-        row: Index in the batch of the row that failed, or None where the call had no rows.
+        detail: What failed, without the row.
+        row: Index in the batch of the row that failed, or None if the call had no rows.
         action: The action of that row, or None.
     """
 
 
 class WorkerStartError(PlanvecError):
-    """A worker process did not come up: its factory raised, hung, or could not be sent."""
+    """Raised when a worker does not start: its factory raised, hung, or could not be sent."""
 
 
 class WorkerCrashedError(_RowError):
-    """A worker process died (a signal, or an exit) over its work, more often than `max_restarts`.
+    """Raised when workers crash (by a signal or an exit) on one row more often than `max_restarts` allows.
 
     Attributes:
-        detail: Which worker, how it ended (the signal or the exit code), and over what.
-        row: Index in the batch of the row that it died over, or None where the call had no rows.
+        detail: The worker, how it ended (the signal or the exit code), and the work that it was doing.
+        row: Index in the batch of the row on which the workers crashed, or None if the call had no rows.
         action: The action of that row, or None.
     """
 
 
 class WorkerTimeoutError(_RowError, TimeoutError):
-    """An answer did not come in time: a chunk took longer than `timeout`, or a promise was not kept yet.
+    """Raised when an answer does not come in time: a chunk or a call of `Promise.result` exceeds its timeout.
 
     Attributes:
-        detail: What was waited for.
-        row: Index in the batch of the row at which a chunk was given up, or None.
+        detail: The work that was not complete.
+        row: Index in the batch of the row that was being stepped when a chunk exceeded the limit, or None.
         action: The action of that row, or None.
     """
 
 
 class ClosedError(PlanvecError):
-    """The object was used after `close()`."""
+    """Raised when an object is used after `close()`."""
 
 
-class RemoteTraceback(PlanvecError):  # noqa: N818 - it is the text of one, no error of its own
-    """The text of a traceback from a worker; the `__cause__` of the error raised in the parent."""
+class RemoteTraceback(PlanvecError):  # noqa: N818 - the text of an error, not an error of its own
+    """Holds the text of a traceback from a worker. It is the `__cause__` of the error in the parent."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planvec.backends.processes.os import procfs
-from planvec.checking import check
+from planvec.checking import timing
 
 
 def _workers() -> dict[int, str]:
@@ -40,4 +40,4 @@ def _nothing_is_left_after_the_suite() -> Iterator[None]:
 @pytest.fixture
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what `check_env` finds, not of how long a step takes."""
-    monkeypatch.setattr(check, "_NUM_TIMED", 1)
+    monkeypatch.setattr(timing, "_NUM_TIMED", 1)

@@ -58,7 +58,13 @@ def test_an_exact_environment_is_called_exact(source: Any) -> None:
     assert report.num_steps == 60
     assert (report.num_restores, report.num_children) == (5, 8)
     assert report.num_replayed >= 1
-    assert set(report.gaps) == {"stepped on", "other instance", "other process", "branches", "replayed"}
+    assert set(report.differences) == {
+        "same instance",
+        "other instance",
+        "other process",
+        "branches",
+        "replay",
+    }
     assert set(report.microseconds) == {"get", "set", "step", "observe"}
     assert str(report).endswith("\nexact")
 
@@ -66,11 +72,11 @@ def test_an_exact_environment_is_called_exact(source: Any) -> None:
 def test_a_hidden_counter_is_found_and_measured() -> None:
     report = planvec.check_env(Drifting, **FEW)
     assert not report.exact
-    gap = report.gaps["other instance"]["observation"]
-    assert gap.num_wrong > 30
-    assert 1e-3 <= gap.largest < 10
-    assert gap.first.startswith("step ")
-    assert not report.gaps["other instance"]["reward"].num_wrong
+    difference = report.differences["other instance"]["observation"]
+    assert difference.num_different > 30
+    assert 1e-3 <= difference.largest < 10
+    assert difference.first.startswith("step ")
+    assert not report.differences["other instance"]["reward"].num_different
     text = " ".join(str(report).split())
     assert "NOT exact: observation" in text
     assert "write a codec for it" in text
@@ -93,8 +99,8 @@ class Slippery(gymnasium.Wrapper):
 
 def test_what_only_resets_draw_is_found_though_episodes_are_long() -> None:
     report = planvec.check_env(lambda: Slippery(gymnasium.make("Pendulum-v1")), **FEW)
-    assert report.gaps["other process"]["reward"].num_wrong
-    assert report.gaps["other instance"]["reward"].num_wrong
+    assert report.differences["other process"]["reward"].num_different
+    assert report.differences["other instance"]["reward"].num_different
 
 
 def test_states_of_another_size_of_the_same_world_are_refused() -> None:
@@ -105,8 +111,8 @@ def test_states_of_another_size_of_the_same_world_are_refused() -> None:
 
 def test_noise_in_a_wrapper_is_found() -> None:
     report = planvec.check_env(lambda: Noisy(gymnasium.make("CartPole-v1")), **FEW)
-    assert report.gaps["stepped on"]["reward"].num_wrong > 50
-    assert not report.gaps["stepped on"]["observation"].num_wrong
+    assert report.differences["same instance"]["reward"].num_different > 50
+    assert not report.differences["same instance"]["observation"].num_different
 
 
 def test_what_cannot_be_opened_is_not_exact_and_says_what_to_do() -> None:
@@ -171,7 +177,7 @@ def test_json_is_all_that_a_check_prints(capsys: pytest.CaptureFixture[str]) -> 
     report = json.loads(capsys.readouterr().out)
     assert report["exact"] is True
     assert report["name"] == "FrozenLake-v1"
-    assert report["gaps"]["branches"]["observation"]["num_wrong"] == 0
+    assert report["differences"]["branches"]["observation"]["num_different"] == 0
     assert report["num_episodes"] >= 6
 
 

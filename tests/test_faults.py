@@ -125,7 +125,7 @@ def test_each_of_the_38_faults_has_a_quick_test_with_the_default_start_method() 
         ("wrong_dtype", "row 5, action 7: observation: .*float32.* got shape .* and dtype float64"),
         ("broadcast", r"row 5, action 8: observation: expected shape \(3,\).* got shape \(1,\)"),
         ("wrong_reward", r"row 5, action 19: reward: expected a number, got array"),
-        ("speechless", r"row 5, action 20: Speechless: \(its text cannot be had: RuntimeError\)"),
+        ("speechless", r"row 5, action 20: Speechless: \(its text cannot be read: RuntimeError\)"),
     ],
 )
 def test_an_error_in_the_environment_names_its_row_and_harms_nobody(

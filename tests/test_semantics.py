@@ -430,7 +430,7 @@ def test_saved_states_of_another_codec_are_refused(num_workers: int) -> None:
     [
         ({"horizon": 0}, "horizon: expected an integer from 1 to 2147483647, got 0"),
         ({"horizon": 2.5}, "horizon: expected an integer"),
-        ({"horizon": None}, "horizon: expected an integer of at least 1, since no actions are given"),
+        ({"horizon": None}, "horizon: expected an integer of at least 1 because no actions are given"),
         ({"discount": "x"}, "discount: expected a number"),
         ({"discount": 1.5}, r"discount: expected a number in \[0, 1\], got 1.5"),
         ({"action_seed": -1}, r"action_seed: expected an integer in \[0, 2\*\*64\), got -1"),
@@ -452,7 +452,7 @@ def test_an_action_of_the_wrong_structure_is_refused(num_workers: int) -> None:
         ):
             env.step_batch({"jump": [1]})
         moves = np.zeros((2, 2), np.float32)
-        with pytest.raises(planvec.InvalidBatchError, match="as many rows in every part"):
+        with pytest.raises(planvec.InvalidBatchError, match="the same number of rows in every part"):
             env.step_batch((moves, {"jump": np.array([1])}))
         with pytest.raises(planvec.InvalidBatchError, match=r"actions\[1\]: expected a dict of arrays"):
             env.step_batch((moves, {"leap": np.array([1, 1])}))

@@ -1,4 +1,4 @@
-"""The exactness check: whether an environment is saved and restored to the bit."""
+"""Checks whether an environment is saved and restored exactly."""
 
 from __future__ import annotations
 

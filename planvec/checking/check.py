@@ -1,21 +1,22 @@
-"""Whether an environment is saved and restored exactly: `planvec.check_env`, `planvec check`.
+"""Checks whether an environment is saved and restored exactly: `planvec.check_env`, `planvec check`.
 
-    the environment by itself      reset(seed), step, step, ...                    what is true
-    a PlanEnv, state by state      save, restore, step                             "stepped on"
-    a second PlanEnv               all of those states, shuffled                   "other instance"
-    a worker process               the same                                        "other process"
-    both                           children of some states, four steps deep        "branches"
-    the environment by itself      reset(seed) and all the way to such a child     "replayed"
+    the reference (no planvec)     reset(seed), step, step, ...                the correct results
+    a PlanEnv                      save, restore and step each state           stage "same instance"
+    a second PlanEnv               all these states, shuffled                  stage "other instance"
+    a worker process               all these states, shuffled                  stage "other process"
+    the last two                   several branches from some states           stage "branches"
+    the reference                  reset(seed) and all steps of a branch       stage "replay"
 
-An environment whose codec would be refused when it is opened is checked too: that is what the check is for.
+An environment is also checked if `planvec.make` would refuse its codec, because the report says what is
+wrong.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -23,43 +24,23 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from planvec.backends import ExternalProcess
-from planvec.checking.reference import Alone, Outcome
-from planvec.checking.report import ROUTES, CheckReport, Gap
+from planvec.checking.branches import (
+    Branch,
+    random_branches,
+    replay_branches,
+    split_rows,
+    step_branches,
+)
+from planvec.checking.comparison import Comparison
+from planvec.checking.reference import Outcome, ReferenceEnv, ReferenceStep, random_steps
+from planvec.checking.report import STAGES, CheckReport
+from planvec.checking.timing import time_codec
 from planvec.codecs import CodecChoice
 from planvec.envs import BatchEnv, PlanEnv, find_spec, make_env
 from planvec.errors import PlanvecError
 from planvec.rows import BatchStepper, finish_rows, take_row
 
-__all__ = ["CheckReport", "check_env"]
-
-_DEPTH = 4
-"""Steps that a child is followed for."""
-_MIN_EPISODES = 4
-_MAX_ROWS = 64
-_NUM_TIMED = 40
-
-
-class _Step(NamedTuple):
-    """One step of the environment by itself.
-
-    Attributes:
-        episode: Seed of its reset.
-        actions: All actions since that reset, this one the last.
-        outcome: What came out.
-    """
-
-    episode: int
-    actions: tuple[Any, ...]
-    outcome: Outcome
-
-
-class _Child(NamedTuple):
-    """A branch: the way to its root, the state there, and the actions from there."""
-
-    episode: int
-    way: tuple[Any, ...]
-    state: Any
-    actions: list[Any]
+__all__ = ["check_env"]
 
 
 def check_env(
@@ -74,22 +55,26 @@ def check_env(
     replay_seconds: float = 5.0,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> CheckReport:
-    """Restore an environment's states in other instances and processes, and compare every bit.
+    """Restore states of an environment in other instances and processes, and compare every bit.
 
     Args:
         env: A Gymnasium id, an `EnvSpec`, or a factory, as for `planvec.make`.
-        num_steps: Random steps that are walked, saved and restored.
-        seed: Of the resets (`seed`, `seed + 1`, ...), the actions and the order.
-        num_restores: States that are branched from.
-        num_children: Branches of each.
-        codec: As for `planvec.make`.
-        info_keys: The info keys that count; None: all.
-        replay_seconds: How long branches are replayed by the environment itself, one at least.
-        env_kwargs: For `gymnasium.make`, where `env` is an id or a spec.
+        num_steps: Number of random steps to take, save and restore.
+        seed: Seed of the resets (`seed`, `seed + 1`, ...), the actions and the order of the states.
+        num_restores: Number of states from which to step several branches.
+        num_children: Number of branches from each of these states.
+        codec: How states are saved, as for `planvec.make`.
+        info_keys: The info keys to compare; None compares all.
+        replay_seconds: Seconds after which no further branch is replayed from its reset. At least one is
+            replayed.
+        env_kwargs: The arguments of `gymnasium.make`, if `env` is an id or a spec.
+
+    Returns:
+        A report, also for an environment that raises or cannot be saved.
 
     Raises:
-        gymnasium.error.Error: Unknown id.
-        ValueError: A number is too small.
+        gymnasium.error.Error: The id is unknown.
+        ValueError: One of the numbers is below 1.
     """
     for name, number in (
         ("num_steps", num_steps),
@@ -105,47 +90,55 @@ def check_env(
         with _Check(source, options, seed) as check:
             try:
                 return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
-            except Exception as error:  # the environment's own
+            except Exception as error:
                 if isinstance(error, PlanvecError):
                     raise
-                return CheckReport(str(name), error=f"it raised {type(error).__name__}: {error}")
+                return CheckReport(str(name), error=f"the environment raised {type(error).__name__}: {error}")
     except PlanvecError as error:
         return CheckReport(str(name), error=str(error))
 
 
 class _Check:
-    """One check. Everything that it opens is closed with it."""
+    """Runs one check of an environment. Closing it closes all environments that it has opened.
+
+    Args:
+        source: A spec or a factory.
+        options: The arguments of `PlanEnv`.
+        seed: Seed of the resets, the actions and the order of the states.
+
+    Raises:
+        PlanvecError: An environment cannot be opened.
+    """
 
     def __init__(self, source: Any, options: dict[str, Any], seed: int) -> None:
         self._rng = np.random.default_rng(seed)
         self._seed = seed
-        self._info_keys = options["info_keys"]
-        self._gaps: dict[str, dict[str, Gap]] = {}
+        self._comparison = Comparison(options["info_keys"])
         self._opened: list[Any] = []
         try:
-            self._here = self._open(PlanEnv(source, **options))
-            self._there = self._open(PlanEnv(source, **options))
-            self._worker: BatchEnv = self._open(_in_a_process(source, options))
-            changed = PlanEnv(source, **options) if self._here.codec.note else None
-            self._alone = self._open(
-                Alone(lambda: make_env(source, env_kwargs=options["env_kwargs"]), changed)
-            )
+            self._env: PlanEnv = self._open(PlanEnv(source, **options))
+            self._other_env: PlanEnv = self._open(PlanEnv(source, **options))
+            self._worker_env: BatchEnv = self._open(_open_in_worker(source, options))
+            changed = PlanEnv(source, **options) if self._env.codec.note else None
+            make = partial(make_env, source, env_kwargs=options["env_kwargs"])
+            self._reference: ReferenceEnv = self._open(ReferenceEnv(make, changed))
         except BaseException:
             self.close()
             raise
-        self._space = self._here.action_space
-        self._space.seed(seed)
+        self._action_space = self._env.action_space
+        self._action_space.seed(seed)
 
-    def _open(self, thing: Any) -> Any:
-        self._opened.append(thing)
-        return thing
+    def _open(self, env: Any) -> Any:
+        """Remember an environment that has to be closed, and return it."""
+        self._opened.append(env)
+        return env
 
     def close(self) -> None:
-        """Close what was opened."""
-        for thing in self._opened:
-            thing.close()
+        """Close all environments."""
+        for env in self._opened:
+            env.close()
 
-    def __enter__(self) -> _Check:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -154,207 +147,108 @@ class _Check:
     def run(
         self, name: str, num_steps: int, num_restores: int, num_children: int, replay_seconds: float
     ) -> CheckReport:
-        """Take all routes."""
-        self._repeats_infos = self._alone.repeats_infos(self._seed)
-        walk = list(self._walk(num_steps))
-        states, news = self._step_on(walk)
-        self._restore("other instance", self._there, walk, states, news)
-        self._restore("other process", self._worker, walk, states, news)
-        children = list(self._children(walk, states, num_restores, num_children))
-        here = self._branch(self._there, children, range(len(children)))
-        other = self._branch(self._worker, children, self._rng.permutation(len(children)))
-        for number, (expected, got) in enumerate(zip(here, other, strict=True)):
-            for step, pair in enumerate(zip(expected, got, strict=True)):
-                self._compare("branches", *pair, f"child {number}, step {step}")
-        num_replayed = self._replay(children, here, replay_seconds)
-        codec = self._here.codec
+        """Run all stages and return the report. The arguments are those of `check_env`."""
+        repeats_infos = self._reference.repeats_infos(self._seed)
+        steps = list(random_steps(self._reference, self._action_space, num_steps, self._seed))
+        states, new_states = self._save_and_step(steps, repeats_infos)
+        self._restore("other instance", self._other_env, steps, states, new_states)
+        self._restore("other process", self._worker_env, steps, states, new_states)
+        branches = list(random_branches(steps, states, self._action_space, num_restores, num_children))
+        outcomes = self._step_branches(branches)
+        num_replayed = replay_branches(
+            self._reference,
+            branches,
+            outcomes,
+            self._rng.permutation(len(branches)),
+            replay_seconds,
+            partial(self._comparison.compare_outcomes, "replay"),
+        )
+        codec = self._env.codec
         return CheckReport(
             name=name,
             codec=codec.how,
             note=codec.note,
-            num_steps=len(walk),
-            num_episodes=len({step.episode for step in walk}),
-            num_restores=min(num_restores, len(children) // num_children),
+            num_steps=len(steps),
+            num_episodes=len({step.seed for step in steps}),
+            num_restores=min(num_restores, len(branches) // num_children),
             num_children=num_children,
             num_replayed=num_replayed,
             state_bytes=_mean_size(states),
-            microseconds=self._time(walk, states),
-            gaps={route: self._gaps[route] for route in ROUTES if route in self._gaps},
+            microseconds=time_codec(codec, states, [step.actions[-1] for step in steps]),
+            differences={
+                stage: self._comparison.differences[stage]
+                for stage in STAGES
+                if stage in self._comparison.differences
+            },
         )
 
-    # -- the routes -----------------------------------------------------------------------------------
-
-    def _walk(self, num_steps: int) -> Iterator[_Step]:
-        """Step the environment by itself, in several episodes: one reset might be right by accident."""
-        seed, actions = self._seed, tuple[Any, ...]()
-        self._alone.reset(seed)
-        for _ in range(num_steps):
-            actions = (*actions, self._space.sample())
-            outcome = self._alone.step(actions[-1])
-            yield _Step(seed, actions, outcome)
-            if outcome[2] or outcome[3] or len(actions) * _MIN_EPISODES >= num_steps:
-                seed, actions = seed + 1, ()
-                self._alone.reset(seed)
-
-    def _step_on(self, walk: list[_Step]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Step from each saved state to the next. Returns the states before and after each step."""
-        env, space = self._here, self._here.observation_space
-        states, news = (np.empty(len(walk), env.state_dtype) for _ in range(2))
+    def _save_and_step(
+        self, steps: Sequence[ReferenceStep], compare_reset_infos: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Save each state, restore it and step to the next. Returns the states before and after each step."""
+        env = self._env
+        states, new_states = (np.empty(len(steps), env.state_dtype) for _ in range(2))
         state: Any = None
-        for number, step in enumerate(walk):
+        for number, step in enumerate(steps):
             if len(step.actions) == 1:
-                start = env.reset(seed=step.episode)
-                first = self._alone.starts[step.episode]
-                where = f"the reset with seed {step.episode}"
-                self._gap("stepped on", "reset").compare(first[0], start.observation, where)
-                if self._repeats_infos:
-                    one, other = _numbers(self._counted(first[1])), _numbers(self._counted(start.info))
-                    self._gap("stepped on", "reset").compare(one, other, f"{where}, info")
-                state = start.state
+                state = self._compare_reset(step.seed, compare_reset_infos)
             out = env.step_batch(self._batch([step.actions[-1]]), state, blocking=True)
-            self._compare("stepped on", step.outcome, out.row(space, 0), f"step {number}")
-            states[number], news[number] = state, out.new_states[0]
+            row = out.row(env.observation_space, 0)
+            self._comparison.compare_outcomes("same instance", step.outcome, row, f"step {number}")
+            states[number], new_states[number] = state, out.new_states[0]
             state = out.new_states[0]
-        return states, news
+        return states, new_states
+
+    def _compare_reset(self, seed: int, compare_info: bool) -> Any:
+        """Reset, compare the results with those of the reference, and return the state."""
+        start = self._env.reset(seed=seed)
+        observation, info = self._reference.starts[seed]
+        field, where = ("same instance", "reset"), f"the reset with seed {seed}"
+        self._comparison.compare(*field, observation, start.observation, where)
+        if compare_info:
+            self._comparison.compare_infos(*field, info, start.info, f"{where}, info")
+        return start.state
 
     def _restore(
-        self, route: str, env: BatchStepper, walk: list[_Step], states: NDArray[Any], news: NDArray[Any]
+        self,
+        stage: str,
+        env: BatchStepper,
+        steps: Sequence[ReferenceStep],
+        states: NDArray[Any],
+        new_states: NDArray[Any],
     ) -> None:
-        """Take every step once more, in another order, in batches, from another episode."""
-        space = env.observation_space
-        first = env.reset(seed=walk[0].episode).state
-        self._gap(route, "reset").compare(_bytes(states[0]), _bytes(first), "the state of a reset")
-        env.reset(seed=self._seed + len(walk))
-        for rows in _split(self._rng.permutation(len(walk))):
-            out = env.step_batch(
-                self._batch([walk[row].actions[-1] for row in rows]), states[rows], blocking=True
-            )
+        """Repeat all steps in another order, in batches, after the reset of another episode."""
+        space, compare = env.observation_space, partial(self._comparison.compare, stage)
+        first = env.reset(seed=steps[0].seed).state
+        compare("reset", _bytes(states[0]), _bytes(first), "the state of a reset")
+        env.reset(seed=self._seed + len(steps))
+        for rows in split_rows(self._rng.permutation(len(steps))):
+            actions = self._batch([steps[row].actions[-1] for row in rows])
+            out = env.step_batch(actions, states[rows], blocking=True)
             observed = env.observe(out.new_states)
-            for place, row in enumerate(rows):
-                where = f"step {row}"
-                self._compare(route, walk[row].outcome, out.row(space, place), where)
-                self._gap(route, "new state").compare(_bytes(news[row]), _bytes(out.new_states[place]), where)
-                self._gap(route, "observe").compare(
-                    walk[row].outcome[0], take_row(space, observed, place), where
-                )
+            for index, row in enumerate(rows):
+                expected, where = steps[row].outcome, f"step {row}"
+                self._comparison.compare_outcomes(stage, expected, out.row(space, index), where)
+                compare("new state", _bytes(new_states[row]), _bytes(out.new_states[index]), where)
+                compare("observe", expected[0], take_row(space, observed, index), where)
 
-    def _children(
-        self, walk: list[_Step], states: NDArray[Any], num_restores: int, num_children: int
-    ) -> Iterator[_Child]:
-        """Random branches of states spread over the walk."""
-        for row in np.unique(np.linspace(0, len(walk) - 1, num_restores).astype(int)):
-            for _ in range(num_children):
-                actions = [self._space.sample() for _ in range(_DEPTH)]
-                yield _Child(walk[row].episode, walk[row].actions[:-1], states[row], actions)
-
-    def _branch(self, env: BatchStepper, children: list[_Child], order: Any) -> list[list[Outcome]]:
-        """Step children, in an order, until they end. Returns their outcomes, in the order of `children`."""
-        space, found = env.observation_space, [list[Outcome]() for _ in children]
-        for rows in _split(np.asarray(order)):
-            states = np.empty(len(rows), env.state_dtype)
-            for place, row in enumerate(rows):
-                states[place] = children[row].state
-            ended = np.zeros(len(rows), bool)
-            for depth in range(_DEPTH):
-                out = env.step_batch(
-                    self._batch([children[row].actions[depth] for row in rows]), states, blocking=True
-                )
-                for place, row in enumerate(rows):
-                    if not ended[place]:
-                        found[row].append(out.row(space, place))
-                states, ended = out.new_states, out.terminated | out.truncated
-        return found
-
-    def _replay(self, children: list[_Child], found: list[list[Outcome]], seconds: float) -> int:
-        """Go the whole way to children with the environment itself, for as long as there is time."""
-        started, num_replayed = time.monotonic(), 0
-        for row in self._rng.permutation(len(children)):
-            child = children[row]
-            self._alone.reset(child.episode)
-            for action in child.way:
-                self._alone.step(action)
-            for depth, got in enumerate(found[row]):
-                expected = self._alone.step(child.actions[depth])
-                self._compare("replayed", expected, got, f"child {row}, step {depth}")
-            num_replayed += 1
-            if time.monotonic() - started > seconds:
-                break
-        return num_replayed
-
-    # -- comparing and timing -------------------------------------------------------------------------
-
-    def _gap(self, route: str, name: str) -> Gap:
-        return self._gaps.setdefault(route, {}).setdefault(name, Gap())
-
-    def _compare(self, route: str, expected: Outcome, got: Outcome, where: str) -> None:
-        """Hold all fields of an outcome against what is true."""
-        for name, one, other in zip(
-            ("observation", "reward", "terminated", "truncated", "info"), expected, got, strict=True
-        ):
-            if name == "info":
-                one, other = _numbers(self._counted(one)), _numbers(self._counted(other))
-            if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() and one:
-                for key in one:
-                    self._gap(route, name).compare(one[key], other[key], f"{where}, {name}[{key!r}]")
-            else:
-                self._gap(route, name).compare(one, other, where)
-
-    def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
-        """The infos that count: not the time of day, which planvec leaves out."""
-        statistics_of = {"r", "l", "t"}
-        info = {
-            key: {k: v for k, v in value.items() if k != "t"}
-            if isinstance(value, dict) and statistics_of <= value.keys()
-            else value
-            for key, value in info.items()
-            if key != "num_steps"
-        }
-        return info if self._info_keys is None else {k: v for k, v in info.items() if k in self._info_keys}
+    def _step_branches(self, branches: Sequence[Branch]) -> list[list[Outcome]]:
+        """Step the branches here and in the worker, compare them, and return the results from here."""
+        outcomes = step_branches(self._other_env, branches, np.arange(len(branches)))
+        order = self._rng.permutation(len(branches))
+        worker_outcomes = step_branches(self._worker_env, branches, order)
+        for number, (expected, got) in enumerate(zip(outcomes, worker_outcomes, strict=True)):
+            for depth, pair in enumerate(zip(expected, got, strict=True)):
+                self._comparison.compare_outcomes("branches", *pair, f"child {number}, step {depth}")
+        return outcomes
 
     def _batch(self, actions: list[Any]) -> Any:
-        return finish_rows(self._space, actions)
-
-    def _time(self, walk: list[_Step], states: NDArray[Any]) -> dict[str, float]:
-        """Medians in microseconds, over states spread over the walk."""
-        codec = self._here.codec
-        rows = np.unique(np.linspace(0, len(walk) - 1, _NUM_TIMED).astype(int))
-        found: dict[str, list[float]] = {"get": [], "set": [], "step": [], "observe": []}
-        for row, value in zip(rows, codec.load(states[rows]).values, strict=True):
-            clock = time.perf_counter
-            times = [clock()]
-            codec.set(value)
-            times.append(clock())
-            observation = codec.step(walk[row].actions[-1])[0]
-            times.append(clock())
-            codec.get(observation)
-            times.append(clock())
-            codec.set(value)
-            times.append(clock())
-            codec.observe()
-            times.append(clock())
-            for name, part in (("set", 0), ("step", 1), ("get", 2), ("observe", 4)):
-                found[name].append(1e6 * (times[part + 1] - times[part]))
-        return {name: statistics.median(values) for name, values in found.items()}
+        return finish_rows(self._action_space, actions)
 
 
-def _in_a_process(source: Any, options: dict[str, Any]) -> BatchEnv:
-    """Open an environment in a worker process, without verifying its codec there."""
+def _open_in_worker(source: Any, options: dict[str, Any]) -> BatchEnv:
+    """Open an environment in a worker process."""
     return BatchEnv([ExternalProcess(lambda: PlanEnv(source, **options))])
-
-
-def _numbers(info: Any) -> Any:
-    """An info with all its numbers as floats: a column of a batch has one type, for ints and bools too."""
-    if isinstance(info, dict):
-        return {key: _numbers(value) for key, value in info.items()}
-    if isinstance(info, (list, tuple)):
-        return [_numbers(value) for value in info]
-    if isinstance(info, (bool, int, float, np.ndarray, np.generic)) and np.asarray(info).dtype.kind in "biuf":
-        return np.asarray(info, np.float64)
-    return info
-
-
-def _split(rows: NDArray[Any]) -> list[NDArray[Any]]:
-    return np.array_split(rows, max(1, -(-len(rows) // _MAX_ROWS)))
 
 
 def _bytes(state: Any) -> bytes:
@@ -362,6 +256,7 @@ def _bytes(state: Any) -> bytes:
 
 
 def _mean_size(states: NDArray[Any]) -> float:
+    """Return the mean number of bytes of a state."""
     if states.dtype.hasobject:
         return statistics.fmean(state.nbytes for state in states)
     return float(states.dtype.itemsize)

@@ -1,9 +1,9 @@
-"""An environment stepped by itself: what the exactness check holds all else against."""
+"""Steps an environment without planvec. Its results are the reference of the exactness check."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import gymnasium
 
@@ -11,26 +11,31 @@ from planvec.codecs import same
 from planvec.envs import PlanEnv
 from planvec.rows import empty_rows, finish_rows, own_copy, stack_rows, take_row
 
-__all__ = ["Alone", "Outcome"]
+__all__ = ["Outcome", "ReferenceEnv", "ReferenceStep", "random_steps"]
 
 Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
-"""What `gymnasium.Env.step` returns, in the types of a batch's row."""
+"""The result of `gymnasium.Env.step`, with the types that a row of a batch has."""
+
+_MIN_EPISODES = 4
 
 
-class Alone:
-    """The environment by itself, new for every episode.
+class ReferenceEnv:
+    """Steps an environment without planvec. Every episode gets a new environment.
 
     Args:
-        make: Makes one.
-        changed: The environment as planvec changes it (Atari's stickiness), to be stepped on by itself; None
-            where planvec changes nothing.
+        make: Makes an environment.
+        changed: If planvec changes the environment on purpose (the sticky actions of Atari), a `PlanEnv` of
+            it, whose environment is stepped directly; otherwise None.
+
+    Attributes:
+        starts: Seed of a reset -> its first observation and info.
     """
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], changed: PlanEnv | None) -> None:
         self._make = make
         self._changed = changed
         self._env: gymnasium.Env[Any, Any] | None = None
-        self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}  # by seed: first observation and info
+        self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}
 
     def reset(self, seed: int) -> None:
         """Start an episode."""
@@ -41,10 +46,10 @@ class Alone:
             self.close()
             self._env = self._make()
             start = self._env.reset(seed=seed)
-        self.starts.setdefault(seed, (self._stacked(start[0]), own_copy(start[1])))
+        self.starts.setdefault(seed, (self._converted(start[0]), own_copy(start[1])))
 
     def repeats_infos(self, seed: int) -> bool:
-        """Whether two resets with a seed give the same info: some environments put chance into it."""
+        """Return whether two resets with a seed give the same info. Some infos contain random values."""
         infos = []
         for _ in range(2):
             self.starts.clear()
@@ -52,22 +57,61 @@ class Alone:
             infos.append(self.starts[seed][1])
         return same(*infos)
 
-    def _stacked(self, observation: Any) -> Any:
-        """An observation in the form that a batch gives it: some return lists for arrays."""
+    def step(self, action: Any) -> Outcome:
+        """Step once and return a copy of the result."""
+        assert self._env is not None
+        observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
+        return self._converted(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
+
+    def close(self) -> None:
+        """Close the environment of the current episode."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _converted(self, observation: Any) -> Any:
+        """Return an observation in the form that a batch has. Some environments return lists for arrays."""
         assert self._env is not None
         space = self._env.observation_space
         rows = empty_rows(space, 1)
         stack_rows(space, [own_copy(observation)], rows)
         return take_row(space, finish_rows(space, rows), 0)
 
-    def step(self, action: Any) -> Outcome:
-        """One step, and a copy of what came out."""
-        assert self._env is not None
-        observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
-        return self._stacked(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
 
-    def close(self) -> None:
-        """Close it."""
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+class ReferenceStep(NamedTuple):
+    """Records one step of a `ReferenceEnv`.
+
+    Attributes:
+        seed: Seed of the reset that began the episode.
+        actions: All actions since that reset. The last one is the action of this step.
+        outcome: The result of the step.
+    """
+
+    seed: int
+    actions: tuple[Any, ...]
+    outcome: Outcome
+
+
+def random_steps(
+    env: ReferenceEnv, action_space: gymnasium.Space[Any], num_steps: int, seed: int
+) -> Iterator[ReferenceStep]:
+    """Take random steps and yield them.
+
+    There are at least four episodes if there are enough steps, because one reset might be correct by
+    accident.
+
+    Args:
+        env: The environment to step.
+        action_space: The space to sample actions from.
+        num_steps: Number of steps.
+        seed: Seed of the first reset. The following ones take `seed + 1`, `seed + 2`, ...
+    """
+    actions = tuple[Any, ...]()
+    env.reset(seed)
+    for _ in range(num_steps):
+        actions = (*actions, action_space.sample())
+        outcome = env.step(actions[-1])
+        yield ReferenceStep(seed, actions, outcome)
+        if outcome[2] or outcome[3] or len(actions) * _MIN_EPISODES >= num_steps:
+            seed, actions = seed + 1, ()
+            env.reset(seed)

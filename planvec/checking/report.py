@@ -1,4 +1,4 @@
-"""What `planvec.check_env` found: field by field, and as text."""
+"""Defines `CheckReport`, the result of `planvec.check_env`, and writes it as text and JSON."""
 
 from __future__ import annotations
 
@@ -11,69 +11,75 @@ import numpy as np
 
 from planvec.codecs import same
 
-__all__ = ["ROUTES", "CheckReport", "Gap"]
+__all__ = ["STAGES", "CheckReport", "Difference"]
 
-ROUTES = {
-    "stepped on": "every step from the saved state before it",
-    "other instance": "all states, shuffled, in a second environment",
-    "other process": "the same in a worker process",
-    "branches": "children of restored states, in both places",
-    "replayed": "some of those children, by the environment itself from its reset",
+STAGES = {
+    "same instance": "step from each saved state to the next one",
+    "other instance": "step from all states, shuffled, in a second environment",
+    "other process": "step from all states, shuffled, in a worker process",
+    "branches": "step several branches from some states, in the second environment and in the worker process",
+    "replay": "step some of the branches without planvec, from the reset",
 }
-"""Where a state was restored -> what was done there."""
+"""Stages of the check, in order -> what each does. Its results are compared with those of the reference."""
 
 
 @dataclass(slots=True)
-class Gap:
-    """How far one field was off on one route.
+class Difference:
+    """Counts how many values of one field differ in one stage, and by how much.
 
     Attributes:
-        num_compared: Values that were held against each other.
-        num_wrong: Those that differed by a bit or more.
-        largest: The largest absolute difference; infinite where a value has another shape or kind.
-        first: Where it was first seen.
+        num_compared: Number of values that were compared.
+        num_different: Number of values that differ in at least one bit.
+        largest: The largest absolute difference; infinite if the shape or the type of a value differs.
+        first: Where the first difference is, or "".
     """
 
     num_compared: int = 0
-    num_wrong: int = 0
+    num_different: int = 0
     largest: float = 0.0
     first: str = ""
 
-    def compare(self, expected: Any, got: Any, where: str) -> None:
-        """Hold one value against another."""
+    def add(self, expected: Any, got: Any, where: str) -> None:
+        """Compare one more value.
+
+        Args:
+            expected: The value of the reference.
+            got: The value to check.
+            where: Where the value comes from, such as "step 3".
+        """
         self.num_compared += 1
         if same(expected, got):
             return
-        self.num_wrong += 1
+        self.num_different += 1
         self.largest = max(self.largest, _distance(expected, got))
         self.first = self.first or where
 
     def __str__(self) -> str:
         if not self.num_compared:
             return "-"
-        if not self.num_wrong:
+        if not self.num_different:
             return "exact"
         size = "differs" if math.isinf(self.largest) else f"off by {self.largest:.2g}"
-        return f"{size}, {self.num_wrong} of {self.num_compared}"
+        return f"{size}, {self.num_different} of {self.num_compared}"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Whether an environment is saved and restored exactly.
+    """Reports whether an environment is saved and restored exactly.
 
     Attributes:
-        name: Of the environment.
-        codec: How it is saved.
-        note: What planvec changes in it, or "".
-        num_steps: Steps walked by the environment itself.
-        num_episodes: Episodes that these were in.
-        num_restores: States that children were stepped from.
-        num_children: Children of each.
-        num_replayed: Children that the environment itself was replayed for.
-        state_bytes: Mean size of a state.
-        microseconds: Of "get", "set", "step" and "observe", medians.
-        gaps: Route -> field -> how far it was off.
-        error: Why it could not be checked to the end, or "".
+        name: Name of the environment.
+        codec: How its states are saved.
+        note: What planvec changes in the environment, or "".
+        num_steps: Number of random steps.
+        num_episodes: Number of episodes of these steps.
+        num_restores: Number of states from which branches were stepped.
+        num_children: Number of branches from each of these states.
+        num_replayed: Number of branches that were replayed from the reset.
+        state_bytes: Mean number of bytes of a state.
+        microseconds: Median times of "get", "set", "step" and "observe".
+        differences: Stage -> field -> how its values differ. The stages are the keys of `STAGES`.
+        error: Why the check could not be completed, or "".
     """
 
     name: str
@@ -86,29 +92,30 @@ class CheckReport:
     num_replayed: int = 0
     state_bytes: float = 0.0
     microseconds: dict[str, float] = field(default_factory=dict)
-    gaps: dict[str, dict[str, Gap]] = field(default_factory=dict)
+    differences: dict[str, dict[str, Difference]] = field(default_factory=dict)
     error: str = ""
 
     @property
     def exact(self) -> bool:
-        """Whether every bit was the same everywhere."""
+        """True if the check was completed and no bit differs in any stage."""
         return not self.error and not any(
-            gap.num_wrong for fields in self.gaps.values() for gap in fields.values()
+            difference.num_different for fields in self.differences.values() for difference in fields.values()
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; infinite differences are None."""
+        """Return the report as plain data for JSON. Infinite differences are None."""
         plain = {**asdict(self), "exact": self.exact}
-        for fields in plain["gaps"].values():
-            for gap in fields.values():
-                gap["largest"] = gap["largest"] if math.isfinite(gap["largest"]) else None
+        for fields in plain["differences"].values():
+            for difference in fields.values():
+                largest = difference["largest"]
+                difference["largest"] = largest if math.isfinite(largest) else None
         return plain
 
     def __str__(self) -> str:
         lines = [self.name]
         if self.codec:
             lines += self._facts()
-        if self.gaps:
+        if self.differences:
             lines += ["", *self._table()]
         lines += ["", textwrap.fill(self._verdict(), 100)]
         return "\n".join(lines)
@@ -116,21 +123,22 @@ class CheckReport:
     def _facts(self) -> list[str]:
         facts = {"saved by": self.codec, "note": self.note}
         if self.num_steps:
-            facts["walked"] = f"{self.num_steps} steps in {self.num_episodes} episodes"
-            facts["branched"] = (
-                f"{self.num_restores} states, {self.num_children} children each; {self.num_replayed} of "
-                "these replayed from the reset"
+            facts["steps"] = f"{self.num_steps} in {self.num_episodes} episodes"
+            facts["branches"] = (
+                f"{self.num_children} from each of {self.num_restores} states; {self.num_replayed} of them "
+                "replayed from the reset"
             )
         if self.microseconds:
-            facts["a state"] = f"{self.state_bytes:,.0f} bytes"
+            facts["size"] = f"{self.state_bytes:,.0f} bytes per state"
             times = [f"{name} {value:,.1f}" for name, value in self.microseconds.items()]
             facts["microseconds"] = ", ".join(times)
         return [f"  {name:<14}{text}" for name, text in facts.items() if text]
 
     def _table(self) -> list[str]:
-        names = list(dict.fromkeys(name for fields in self.gaps.values() for name in fields))
-        header = ["", *self.gaps]
-        rows = [[name, *(str(fields.get(name, Gap())) for fields in self.gaps.values())] for name in names]
+        stages = self.differences.values()
+        names = list(dict.fromkeys(name for fields in stages for name in fields))
+        header = ["", *self.differences]
+        rows = [[name, *(str(fields.get(name, Difference())) for fields in stages)] for name in names]
         widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
         return [
             "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
@@ -142,22 +150,23 @@ class CheckReport:
             return f"NOT exact: {self.error}"
         if self.exact:
             return "exact"
-        wrong = [
-            f"{name} ({route}) first at {gap.first}"
-            for route, fields in self.gaps.items()
-            for name, gap in fields.items()
-            if gap.num_wrong
-        ]
+        first = next(
+            f"{name} ({stage}), first at {difference.first}"
+            for stage, fields in self.differences.items()
+            for name, difference in fields.items()
+            if difference.num_different
+        )
         return (
-            f"NOT exact: {wrong[0]}. Something that the future depends on is not in the state. If the "
-            "environment is yours: keep all of it in attributes of the environment, draw from self.np_random "
-            "alone, or write a codec for it (planvec.Codec, see the README). If it restarts exactly from its "
-            'seed, codec="replay" (--codec replay) is exact, at the cost of a step for every step on the way'
+            f"NOT exact: {first}. The state lacks something on which the future depends. If you wrote the "
+            "environment: keep everything in its attributes and draw random numbers only from "
+            "self.np_random, or write a codec for it (planvec.Codec, see the README). If the environment "
+            'restarts exactly from its seed, codec="replay" (--codec replay) is exact, but restoring a state '
+            "repeats all steps since the reset"
         )
 
 
 def _distance(expected: Any, got: Any) -> float:
-    """The largest absolute difference between two values; infinite where they cannot be subtracted."""
+    """Return the largest absolute difference of two values; infinite if they cannot be subtracted."""
     if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
         return max((_distance(expected[key], got[key]) for key in expected), default=0.0)
     if isinstance(expected, (tuple, list)) and isinstance(got, (tuple, list)) and len(expected) == len(got):

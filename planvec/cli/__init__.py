@@ -1,4 +1,4 @@
-"""The command line: `planvec plan`, `planvec check`, `planvec envs`."""
+"""Runs the command line: `planvec plan`, `planvec check`, `planvec envs`."""
 
 from __future__ import annotations
 

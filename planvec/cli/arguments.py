@@ -1,4 +1,4 @@
-"""What the verbs of the command line share: exit statuses, types of arguments, which environment."""
+"""Defines what the commands share: exit statuses, types of arguments, and the arguments of environments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ INTERRUPTED = 130
 
 
 def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
-    """An argparse type: an integer in a range."""
+    """Return an argparse type that accepts the integers of a range.
+
+    Args:
+        lowest: The smallest integer.
+        highest: The largest integer; infinite if there is none.
+    """
 
     def integer(text: str) -> int:
         try:
@@ -36,21 +41,21 @@ def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
 
 
 def add_environment(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which environment."""
+    """Add the arguments that name an environment and its options."""
     parser.add_argument(
         "env_id",
         metavar="ENV_ID",
-        help="a Gymnasium id, such as CartPole-v1 or ALE/Pong-v5, module:EnvId, or module:function for a "
-        "function that makes an environment of your own",
+        help="a Gymnasium id, such as CartPole-v1 or ALE/Pong-v5; or module:EnvId; or module:function, a "
+        "function or class of your own that makes an environment",
     )
-    group = parser.add_argument_group("the environment")
+    group = parser.add_argument_group("environment")
     group.add_argument(
         "--make",
         nargs="+",
         default=[],
         type=_assignment,
         metavar="KEY=VALUE",
-        help="for gymnasium.make, such as obs_type=ram frameskip=1",
+        help="arguments of gymnasium.make, such as obs_type=ram frameskip=1",
     )
     group.add_argument(
         "--wrappers",
@@ -58,21 +63,25 @@ def add_environment(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_wrapper,
         metavar="NAME[=ARG,...]",
-        help="Gymnasium's wrappers, innermost first, such as TimeLimit=50 FrameStackObservation=4",
+        help="wrappers of gymnasium.wrappers, innermost first, such as TimeLimit=50 FrameStackObservation=4",
     )
     group.add_argument(
-        "--codec", choices=["copied", "replay"], help="how states are saved (default: the fastest exact way)"
+        "--codec", choices=["copied", "replay"], help="how to save states (default: the fastest exact way)"
     )
 
 
 def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """The id or factory behind the arguments, and what `gymnasium.make` needs beside it.
+    """Return the environment that the arguments name.
+
+    Returns:
+        An id or a factory, and the arguments of `gymnasium.make`.
 
     Raises:
-        gymnasium.error.Error: Unknown id.
-        ValueError: `--make` for a factory.
+        gymnasium.error.Error: The id is unknown.
+        ModuleNotFoundError: There is no such module.
+        ValueError: The module has no such function, or `--make` is given for a function.
     """
-    # `python -m` looks for modules in the working directory; an installed command would not.
+    # So that the installed command finds modules in the working directory, as `python -m planvec` does.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     source: Any = arguments.env_id
@@ -81,7 +90,7 @@ def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     function = _attribute(module, name) if module else None
     if callable(function):
         if make_kwargs:
-            raise ValueError(f"--make: {source} is a function of your own, which takes no arguments")
+            raise ValueError(f"--make: expected an id, got {source}, which is called without arguments")
         source = function
     if arguments.wrappers:
         return _Wrapped(source, make_kwargs, arguments.wrappers), {}
@@ -89,28 +98,34 @@ def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _attribute(module: str, name: str) -> Any:
-    """What a module calls by a (dotted) name; None where that is an id that the module registers.
+    """Return the value of a (dotted) name in a module; None if the name is an id that the module registers.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The name is neither.
     """
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is None:
+        value = getattr(value, part, None)
+    if value is None:
         import gymnasium
 
         try:
             gymnasium.spec(name)
         except gymnasium.error.Error as error:
             raise ValueError(
-                f"{module} has no function {name!r} that makes an environment, and registers no such id"
+                f"{module} has no function {name!r} that makes an environment, and registers no id {name!r}"
             ) from error
-    return found
+    return value
 
 
 class _Wrapped:
-    """A factory: an environment, and wrappers around it."""
+    """Makes an environment with wrappers around it.
+
+    Args:
+        source: An id or a factory.
+        make_kwargs: The arguments of `gymnasium.make`.
+        wrappers: Names and positional arguments of Gymnasium's wrappers, innermost first.
+    """
 
     def __init__(
         self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[str, tuple[Any, ...]]]
@@ -133,7 +148,7 @@ class _Wrapped:
 
 
 def _value(text: str) -> Any:
-    """A Python literal, or else the text itself."""
+    """Return the value of a Python literal; other text is returned unchanged."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -151,8 +166,8 @@ def _wrapper(text: str) -> tuple[str, tuple[Any, ...]]:
     import gymnasium
 
     name, equals, value = text.partition("=")
-    found = getattr(gymnasium.wrappers, name, None)
-    if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
+    wrapper = getattr(gymnasium.wrappers, name, None)
+    if not (isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper)):
         raise argparse.ArgumentTypeError(f"gymnasium.wrappers has no wrapper {name!r}")
     arguments = _value(f"({value},)") if equals else ()
     if not isinstance(arguments, tuple):

@@ -1,4 +1,4 @@
-"""`planvec check ENV_ID`: whether an environment is saved and restored exactly."""
+"""Defines `planvec check ENV_ID`, which checks whether an environment is saved and restored exactly."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from planvec.cli.arguments import FAILED, add_environment, environment, integer
 __all__ = ["add_check"]
 
 
-def add_check(verbs: Any) -> None:
-    """Add the verb."""
-    parser = verbs.add_parser(
+def add_check(commands: Any) -> None:
+    """Add the parser of `planvec check`."""
+    parser = commands.add_parser(
         "check",
-        help="find out whether an environment is restored exactly",
-        description="Walk at random, restore every state in another instance and in another process, branch, "
-        "and hold every bit against the environment stepped by itself. The exit status is 0 only if "
-        "all is exact.",
+        help="check whether an environment is saved and restored exactly",
+        description="Take random steps, restore every state in another instance and in another process, step "
+        "several branches from some of the states, and compare every bit with the environment stepped "
+        "without planvec. The exit status is 0 only if everything is exact.",
     )
     add_environment(parser)
-    parser.add_argument("--steps", type=integer(1), default=500, metavar="N", help="default: 500")
-    parser.add_argument("--seed", type=integer(0, 2**32 - 1), default=0, metavar="N", help="default: 0")
-    parser.add_argument("--restores", type=integer(1), default=20, metavar="N", help="default: 20")
+    for option, default, text in (
+        ("--steps", 500, "number of random steps"),
+        ("--restores", 20, "number of states from which to step several branches"),
+        ("--children", 8, "number of branches from each of these states"),
+    ):
+        described = f"{text} (default: {default})"
+        parser.add_argument(option, type=integer(1), default=default, metavar="N", help=described)
     parser.add_argument(
-        "--children", type=integer(1), default=8, metavar="N", help="of each restored state (default: 8)"
+        "--seed",
+        type=integer(0, 2**32 - 1),
+        default=0,
+        metavar="N",
+        help="seed of the resets, the actions and the order of the states (default: 0)",
     )
     parser.add_argument(
-        "--info-keys", nargs="*", metavar="KEY", help="the info keys that count (default: all)"
+        "--info-keys", nargs="*", metavar="KEY", help="the info keys to compare (default: all)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.set_defaults(run=_run)
 
 

@@ -1,7 +1,7 @@
-"""The command line: `planvec plan CartPole-v1`.
+"""Parses the command line and runs a command, such as `planvec plan CartPole-v1`.
 
-Every verb is a module of `planvec.cli`, with one function that adds its parser and one that does the
-work; what is heavy is imported by the latter, so that `planvec --help` is quick.
+Every command is a module of `planvec.cli` with a function that adds its parser and a function that runs it.
+Slow imports are in the second one, so that `planvec --help` is fast.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: The arguments after the program's name; None takes those of the process.
+        argv: The arguments after the name of the program; None takes those of the process.
 
     Returns:
-        The exit status: 0, 1 where a check failed, 2 after an error, 130 after an interrupt.
+        The exit status: 0, 1 if a check failed, 2 after an error, 130 after an interrupt.
     """
     argv = sys.argv[1:] if argv is None else argv
     arguments = _parser(argv).parse_args(argv)
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError, ValueError) as error:
             print(f"planvec: error: {_one_line(error)}", file=sys.stderr)
             return USAGE_ERROR
-        except (TypeError, RuntimeError) as error:  # of the environment's or a wrapper's own arguments
+        except (TypeError, RuntimeError) as error:  # wrong arguments of an environment or a wrapper
             print(f"planvec: error: {type(error).__name__}: {_one_line(error)}", file=sys.stderr)
             return USAGE_ERROR
         return status
@@ -54,14 +54,12 @@ def _one_line(error: BaseException) -> str:
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="planvec", description=_summary())
+    parser = argparse.ArgumentParser(
+        prog="planvec", description="Plan in Gymnasium environments by stepping their states in batches."
+    )
     parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    add_plan(verbs, argv)
-    add_check(verbs)
-    add_envs(verbs)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_plan(commands, argv)
+    add_check(commands)
+    add_envs(commands)
     return parser
-
-
-def _summary() -> str:
-    return "Plan in Gymnasium environments by stepping their states in batches."

@@ -1,4 +1,4 @@
-"""Lists the environments that are saved exactly, and the costs: `planvec envs`."""
+"""Defines `planvec envs`, which lists the families of environments and what saving their states costs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 __all__ = ["add_envs"]
 
 
-def add_envs(verbs: Any) -> None:
-    """Add the verb `envs`."""
-    parser = verbs.add_parser(
+def add_envs(commands: Any) -> None:
+    """Add the parser of `planvec envs`."""
+    parser = commands.add_parser(
         "envs",
-        help="list families of environments, how they are saved, and what that costs",
-        description="List the families of environments that were checked, how their states are saved, "
-        "whether that is exact, and what it costs.",
+        help="list the families of environments, how their states are saved, and what that costs",
+        description="List the families of environments that were checked: how their states are saved, "
+        "whether they are restored exactly, the size of a state, and how long saving and restoring take.",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--json", action="store_true", help="print the table as one JSON object")
     parser.set_defaults(run=_run)
 
 

@@ -1,4 +1,4 @@
-"""`planvec plan ENV_ID`: play one episode with a planner."""
+"""Defines `planvec plan ENV_ID`, which plays one episode with a planner."""
 
 from __future__ import annotations
 
@@ -26,42 +26,50 @@ if TYPE_CHECKING:
 __all__ = ["add_plan"]
 
 
-def add_plan(verbs: Any, argv: Sequence[str]) -> None:
+def add_plan(commands: Any, argv: Sequence[str]) -> None:
     """Add the parser of `planvec plan`.
 
     Args:
-        verbs: The subparsers.
-        argv: The arguments, which name the planner whose options to add.
+        commands: The subparsers of `planvec`.
+        argv: All arguments. They name the planner whose options are added.
     """
-    parser = verbs.add_parser(
+    parser = commands.add_parser(
         "plan",
         help="play one episode with a planner",
-        description="Play one episode, with a new plan at every step, and write the episode to files.",
+        description="Play one episode with a new plan at every step, and write the episode to files.",
     )
     add_environment(parser)
     parser.add_argument(
         "--num-workers",
         type=integer(0),
         metavar="N",
-        help="worker processes, which change no result (default: one per core); 0 steps in this process, "
-        "which is quicker where a step takes microseconds",
+        help="number of worker processes, which does not change the results (default: one per core); 0 "
+        "steps in this process, which is faster if a step takes microseconds",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="kill and replace a worker that takes longer over its share of a batch (default: never)",
+        help="kill and replace a worker that needs longer for its part of a batch (default: no limit)",
     )
-    parser.add_argument("--seed", type=integer(0, 2**64 - 1), metavar="N", help="default: drawn and printed")
-    parser.add_argument("--max-steps", type=integer(1), metavar="N", help="default: until the episode ends")
+    parser.add_argument(
+        "--seed",
+        type=integer(0, 2**64 - 1),
+        metavar="N",
+        help="seed of the run (default: random, and printed)",
+    )
+    parser.add_argument(
+        "--max-steps", type=integer(1), metavar="N", help="largest number of steps (default: no limit)"
+    )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="overwritten (default: a new one, runs/<env>-<planner>-seed<seed>)",
+        help="directory for the files, which are overwritten (default: a new directory, "
+        "runs/<env>-<planner>-seed<seed>)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     if "plan" in argv:  # reading the options imports the planners
         add_planner(parser, planner_name(argv))
     parser.set_defaults(run=_run_plan)
@@ -85,7 +93,8 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         codec=arguments.codec,
         env_kwargs=make_kwargs,
     ) as env:
-        directory.mkdir(parents=True, exist_ok=True)  # first, so that an error costs no episode
+        # Before the episode, because an error after it would lose the episode.
+        directory.mkdir(parents=True, exist_ok=True)
         recorder = EpisodeRecorder(env.action_space, env.observation_space)
         interrupted = False
         try:
@@ -104,7 +113,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     else:
         _print_summary(summary, files, given_options(arguments))
     if interrupted:
-        print("planvec: interrupted; the steps so far are written", file=sys.stderr)
+        print("planvec: interrupted; the steps played so far are written", file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -116,7 +125,7 @@ def _play(
     arguments: argparse.Namespace,
     recorder: EpisodeRecorder,
 ) -> None:
-    """Play, with a progress bar on stderr."""
+    """Play the episode and show a progress bar on stderr."""
     import logging
     import time
 
@@ -128,12 +137,12 @@ def _play(
     limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
     total = min((limit for limit in limits if limit), default=None)
     started = time.perf_counter()
-    log = logging.getLogger("planvec")  # messages are printed above the bar, not across it
+    log = logging.getLogger("planvec")  # its messages are printed above the bar
     with (
         tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar,
         logging_redirect_tqdm([log]),
     ):
-        bar.set_description("getting ready; kernels are compiled on first use and cached on disk")
+        bar.set_description("preparing; kernels are compiled on first use and cached on disk")
         planner.prepare()
         bar.set_description()
 

@@ -1,4 +1,4 @@
-"""The options of the planners on the command line; `planvec.planners.option` declares them."""
+"""Adds the options of the planners to the command line. `planvec.planners.option` declares them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["add_planner", "given_options", "make_planner", "planner_name"]
 
 _DEFAULT = "swarm"
+_METAVARS = {str: "WORD", int: "N", float: "X", tuple: "A,B"}
+_TYPE_NAMES = {str: "a word", int: "an integer", float: "a number", tuple: "two numbers A,B"}
+"""Types that an option may have -> how the help and the error messages show them."""
 
 
 def planner_name(argv: Sequence[str]) -> str:
-    """Return the name of the planner that the arguments ask for; only its options are parsed."""
+    """Return the name of the planner that the arguments ask for, before its options are known."""
     from planvec.planners import PLANNERS
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -30,10 +33,15 @@ def planner_name(argv: Sequence[str]) -> str:
 
 
 def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add `--planner` and the options of one planner; those of the others are listed below the help."""
+    """Add `--planner` and the options of one planner. The help also lists those of the other planners."""
     from planvec.planners import PLANNERS
 
-    parser.add_argument("--planner", choices=list(PLANNERS), default=_DEFAULT, help=f"default: {_DEFAULT}")
+    parser.add_argument(
+        "--planner",
+        choices=list(PLANNERS),
+        default=_DEFAULT,
+        help=f"the planner, whose options are listed below (default: {_DEFAULT})",
+    )
     _add_options(parser, name)
     parser.epilog = "\n".join(_help_of(other) for other in PLANNERS if other != name)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -49,7 +57,7 @@ def make_planner(arguments: argparse.Namespace) -> Planner:
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the planner that were given."""
+    """Return the options that were given for the planner."""
     names = [field.name for field in _option_fields(_class_of(arguments.planner))]
     return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
 
@@ -103,9 +111,8 @@ def _value_types(hint: Any) -> list[Any]:
 
 
 def _metavar(value_types: set[Any]) -> str:
-    if value_types == {tuple}:
-        return "A,B"
-    return "X" if float in value_types else "N" if int in value_types else "WORD"
+    """Return the placeholder of a value in the help, such as "N" or "N|A,B"."""
+    return "|".join(name for value_type, name in _METAVARS.items() if value_type in value_types)
 
 
 def _parser_of(value_types: set[Any]) -> Callable[[str], Any]:
@@ -118,8 +125,7 @@ def _parser_of(value_types: set[Any]) -> Callable[[str], Any]:
             value = text
         allowed = tuple(value_types | ({int} if float in value_types else set()))
         if isinstance(value, bool) or not isinstance(value, allowed):
-            described = {tuple: "A,B", int: "an integer", float: "a number"}
-            names = sorted({described.get(value_type, "a word") for value_type in value_types})
+            names = [name for value_type, name in _TYPE_NAMES.items() if value_type in value_types]
             raise argparse.ArgumentTypeError(f"expected {' or '.join(names)}, got {text!r}")
         return value
 
@@ -127,7 +133,7 @@ def _parser_of(value_types: set[Any]) -> Callable[[str], Any]:
 
 
 def _shown(default: Any) -> str:
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def _summary(planner_class: type[Planner]) -> str:

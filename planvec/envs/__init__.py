@@ -1,4 +1,4 @@
-"""What users open: `PlanEnv`, `BatchEnv`, `make`."""
+"""Opens environments for planning: `make`, `BatchEnv` and `PlanEnv`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The batch calls of `PlanEnv` and `BatchEnv`. Letters: B rows, H horizon.
+"""Defines the batch calls of `PlanEnv` and `BatchEnv`. Letters: B rows, H horizon.
 
-Every call checks its arguments, asks a `Backend`, and waits for the promise, or returns it.
+Each call checks its arguments, passes a request to a `Backend`, and waits for the promise or returns it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ T = TypeVar("T")
 class BatchCalls(Generic[Mode]):
     """Steps and rolls out batches of saved states of one environment.
 
-    The type argument says whether batch calls wait by default (True) or return promises (False).
+    The type argument is the default of `blocking`: batch calls wait (True) or return promises (False).
 
     Args:
-        backend: Does the work.
-        blocking: Whether batch calls wait for their result by default, or return a `Promise`.
+        backend: Performs the requests.
+        blocking: Whether batch calls wait for their result by default; otherwise they return a `Promise`.
     """
 
     def __init__(self, backend: Backend, blocking: bool) -> None:
@@ -46,7 +46,7 @@ class BatchCalls(Generic[Mode]):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"this {type(self).__name__} was closed")
+            raise ClosedError(f"this {type(self).__name__} is closed")
 
     @overload
     def step_batch(
@@ -127,32 +127,32 @@ class BatchCalls(Generic[Mode]):
         """Step B rows, each from its own state.
 
         Args:
-            actions: `[B, *action shape]` of the action space's dtype; nested for Dict and Tuple.
-            states: `[B]` of `state_dtype`; None starts every row at the base state.
-            dt: int or `[B]`, at least 1: how many times a row's action is repeated. Rewards add up,
-                and the row stops at the end of its episode.
-            seeds: `[B]` uint64: reseeds a row's randomness first, as `reset(seed=)` seeds
-                `np_random`. Without it the generator in the state decides, and a planner foresees
-                chance.
-            return_state: Whether new states are saved and sent.
-            on_error: "raise", or "mask": rows in which the environment raised, or over which its worker
-                died or ran out of `timeout`, come back flagged, and the others complete. A flagged row
-                has `infos["_error"]` True and the error in `infos["error"]`, reward NaN, `terminated`
-                True, `num_steps` 0, an observation of zeros, and the state that it began at, ended. (A
-                state that its codec cannot read raises still.)
-            blocking: False returns a `Promise`; None takes the default of this object.
+            actions: `[B, *action shape]` of the dtype of the action space; nested for Dict and Tuple.
+            states: `[B]` of `state_dtype`; None starts every row from the base state.
+            dt: int or `[B]`, at least 1: how often the action of a row is repeated. The rewards are summed.
+                The row stops at the end of its episode.
+            seeds: `[B]` uint64: reseed the randomness of each row before its step, as `reset(seed=)` seeds
+                `np_random`. With None the generator in the state decides, and a planner foresees chance.
+            return_state: Whether to save and return the new states.
+            on_error: "raise", or "mask": a row fails if the environment raises in it, or if its worker
+                crashes or exceeds `timeout`. Failed rows are flagged, and the other rows complete. A flagged
+                row has `infos["_error"]` True, the error in `infos["error"]`, reward NaN, `terminated` True,
+                `num_steps` 0, an observation of zeros, and the state from which it started, marked as ended.
+                (A state that its codec cannot read raises in any case.)
+            blocking: Whether to wait for the result; False returns a `Promise`; None takes the default of
+                this object.
 
         Returns:
-            `Transitions`, every field `[B, ...]`. Rows whose state has ended stay where they are,
-            with reward 0.
+            `Transitions`, every field `[B, ...]`, or a `Promise` of them. A row whose state has ended keeps
+            this state and has reward 0.
 
         Raises:
-            InvalidBatchError: A wrong argument; nothing was sent.
-            EnvError: The environment raised; `row` and `action` say where.
-            WorkerCrashedError: Workers died over a row, more often than `max_restarts`; `row` and
-                `action` say which, the text how (signal or exit code).
-            WorkerTimeoutError: A chunk took longer than `timeout`; `row` and `action` say where it was.
-            WorkerStartError: A worker that had died could not be replaced.
+            InvalidBatchError: An argument is wrong. Nothing was sent.
+            EnvError: The environment raised in row `row` with action `action`.
+            WorkerCrashedError: Workers crashed on row `row` more often than `max_restarts` allows. The
+                message names the signal or the exit code.
+            WorkerTimeoutError: A chunk exceeded `timeout` while row `row` was being stepped.
+            WorkerStartError: A worker that had crashed could not be replaced.
         """
         self._check_open()
         states = self._backend.base_state if states is None else states
@@ -246,21 +246,27 @@ class BatchCalls(Generic[Mode]):
         """Roll out B rows inside the workers, each for `horizon` steps or to the end of its episode.
 
         Args:
-            states: `[B]`; None takes the base state (B from `actions`, else one row).
-            horizon: H, at least 1; None takes that of the actions.
-            actions: `[B, H, *action shape]`; None draws them uniformly from the action space, row `i`
-                from the stream `(action_seed, i)`.
-            action_seed: Of the random actions, in [0, 2**64); None takes a fresh one.
-            seeds: `[B]` uint64: reseeds the randomness of the environment, as in `step_batch`.
+            states: `[B]`; None starts every row from the base state (B rows of `actions`, else one row).
+            horizon: H, at least 1; None takes the H of `actions`.
+            actions: `[B, H, *action shape]`; None draws them uniformly from the action space. Row `i` takes
+                the stream `(action_seed, i)`.
+            action_seed: Seed of the random actions, in [0, 2**64); None draws a new one.
+            seeds: `[B]` uint64: reseed the randomness of the environment before the first step of each row,
+                as in `step_batch`.
             discount: Factor per step, in [0, 1].
-            on_error: As in `step_batch`; a flagged row's return is NaN.
-            blocking: False returns a `Promise`; None takes the default of this object.
+            on_error: "raise" or "mask", as in `step_batch`. A flagged row has the return NaN.
+            blocking: Whether to wait for the result; False returns a `Promise`; None takes the default of
+                this object.
 
         Returns:
-            `Rollouts`, every field `[B]`.
+            `Rollouts`, every field `[B]`, or a `Promise` of them.
 
         Raises:
-            The errors of `step_batch`.
+            InvalidBatchError: An argument is wrong. Nothing was sent.
+            EnvError: The environment raised in row `row` with action `action`.
+            WorkerCrashedError: Workers crashed on row `row` more often than `max_restarts` allows.
+            WorkerTimeoutError: A chunk exceeded `timeout` while row `row` was being rolled out.
+            WorkerStartError: A worker that had crashed could not be replaced.
         """
         self._check_open()
         states = self._backend.base_state if states is None else states
@@ -271,11 +277,11 @@ class BatchCalls(Generic[Mode]):
 
 
 def wait_for(promise: Promise[T]) -> T:
-    """Return the result of a promise, which is abandoned if the user interrupts the wait."""
+    """Wait for a promise and return its result. If the user interrupts the wait, abandon the promise."""
     try:
         return promise.result()
     except PlanvecError:
         raise
-    except BaseException:  # Ctrl-C, or a signal handler of the user's
+    except BaseException:  # Ctrl-C, or a signal handler of the user
         promise.abandon()
         raise

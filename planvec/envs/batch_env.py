@@ -1,4 +1,4 @@
-"""`BatchEnv`: many transitions at once, spread over workers."""
+"""Defines `BatchEnv`, which steps batches of states with several workers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ Workers = Sequence[ExternalProcess] | PlanEnv | Backend
 
 
 class BatchEnv(EnvCalls[Mode]):
-    """Steps batches of states; the same bits with any number of workers. Letters: B rows, H horizon.
+    """Steps batches of states. The results have the same bits with any number of workers.
 
-    With workers this process holds no environment of its own: one that crashes cannot take it along.
+    With workers, this process has no environment of its own, so a crash of the environment cannot end it.
 
     Args:
         workers: Processes that each host a `PlanEnv` of the same environment; or one `PlanEnv`, to step in
-            this process; or a `Backend`. They are closed with this.
-        blocking: Whether batch calls wait for their result by default, or return a `Promise`.
+            this process; or a `Backend`. `close()` closes them.
+        blocking: Whether batch calls wait for their result by default; otherwise they return a `Promise`.
         timeout: Seconds that one chunk of a batch may take before its worker is killed; None: no limit.
-        max_restarts: How often a row is tried again after a worker died over it; then
-            `WorkerCrashedError` names it. Workers are replaced in any case.
-        max_worker_rss: Bytes of memory (resident) above which a worker is replaced between two chunks,
-            for environments that leak; None: no limit.
+        max_restarts: How often a row is retried after a worker crashed on it. Then `WorkerCrashedError` names
+            the row. Workers are replaced in any case.
+        max_worker_rss: Bytes of resident memory above which a worker is replaced between two chunks, for
+            environments that leak memory; None: no limit.
 
     Raises:
-        WorkerStartError: A worker did not become ready; none is left.
-        UnsupportedEnvError: The environment cannot be saved faithfully; says what to do.
+        InvalidBatchError: An argument is wrong.
+        WorkerStartError: A worker did not become ready. No worker is left.
+        UnsupportedEnvError: The environment cannot be saved exactly. The message says what to do.
     """
 
     @overload
@@ -106,27 +107,30 @@ class BatchEnv(EnvCalls[Mode]):
 
     @property
     def num_workers(self) -> int:
-        """Workers; 0 steps in this process."""
+        """Number of workers; 0 if rows are stepped in this process."""
         return self._backend.num_workers
 
     @property
     def workers(self) -> tuple[ExternalProcess, ...]:
-        """The worker processes, where there are any."""
+        """The worker processes; empty if there are none."""
         return self._processes
 
     @property
     def stats(self) -> Stats:
-        """Counts since this was opened: rows, chunks, workers replaced (and why), retries."""
+        """Counts since the environment was opened: rows, chunks, retries, and workers replaced, by reason."""
         return self._backend.stats
 
     def sync_states(self, state: Any) -> None:
-        """Make a state the base state here and in every worker, and wait until it is.
+        """Make a state the base state here and in every worker, and wait until every worker has it.
 
-        Batch calls need no such round: they send the states that rows start at. It is for those who
-        go on with the workers one by one.
+        Batch calls do not need this, because they send the states from which rows start. Use it before you
+        call single workers directly.
+
+        Args:
+            state: One state.
 
         Raises:
-            InvalidBatchError: Not one state of this environment.
+            InvalidBatchError: It is not one state of this environment.
         """
         self.set_state(state)
         self._backend.sync_base_state().result()
@@ -135,7 +139,8 @@ class BatchEnv(EnvCalls[Mode]):
         """Open another `BatchEnv` of the same environment, with as many workers and the same base state.
 
         Raises:
-            TypeError: This one was given an environment or a backend, and not what makes one.
+            TypeError: This `BatchEnv` was opened with a `gymnasium.Env` or a `Backend`, which cannot be
+                cloned.
         """
         workers: Workers
         if self._plan_env is not None:
@@ -144,8 +149,8 @@ class BatchEnv(EnvCalls[Mode]):
             workers = [process.clone() for process in self._processes]
         else:
             raise TypeError(
-                "clone: expected a BatchEnv over processes or in this process, got one over the backend "
-                f"{self._backend!r}; make another backend"
+                "clone: expected a BatchEnv over worker processes or a PlanEnv, got one over the backend "
+                f"{self._backend!r}; open a second backend and pass it to BatchEnv"
             )
         other: BatchEnv[Any] = BatchEnv(workers, **self._limits)
         other.set_state(self.get_state())

@@ -1,4 +1,4 @@
-"""The calls that `PlanEnv` and `BatchEnv` have in common. Letters: B rows."""
+"""Defines `EnvCalls`, the methods that `PlanEnv` and `BatchEnv` share. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_AT_A_STATE = ("close", "reset", "step")
 
 
 class EnvCalls(BatchCalls[Mode]):
-    """Steps, rolls out and looks at saved states of one environment. The base of `PlanEnv` and `BatchEnv`."""
+    """Steps, rolls out and reads saved states of one environment. Base class of `PlanEnv` and `BatchEnv`."""
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -49,7 +49,7 @@ class EnvCalls(BatchCalls[Mode]):
 
     @property
     def is_stochastic(self) -> bool:
-        """False only where a step is known to have one outcome, whatever its seed."""
+        """False only if every step is known to have one outcome, whatever its seed."""
         return self._about.is_stochastic
 
     @property
@@ -65,14 +65,17 @@ class EnvCalls(BatchCalls[Mode]):
     # -- the base state -----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
-        """Start an episode; its state becomes the base state.
+        """Start an episode and make its state the base state.
 
         Args:
-            seed: Fixes the start, whichever worker makes it; None takes a fresh one.
-            options: For the environment's own reset.
+            seed: Seed of the reset, which gives the same start in every worker; None draws a new one.
+            options: The argument `options` of the reset.
+
+        Returns:
+            `Start`: the state, the first observation, the info.
 
         Raises:
-            InvalidBatchError: A seed out of range.
+            InvalidBatchError: The seed is out of range.
             EnvError: The environment raised.
         """
         self._check_open()
@@ -82,30 +85,33 @@ class EnvCalls(BatchCalls[Mode]):
         return start
 
     def get_state(self) -> Any:
-        """Return the base state: one record, from which rows start when no states are given."""
+        """Return the base state, from which rows start if no states are given."""
         return self._backend.base_state
 
     def set_state(self, state: Any) -> None:
         """Make a state the base state.
 
+        Args:
+            state: One state.
+
         Raises:
-            InvalidBatchError: Not one state of this environment.
+            InvalidBatchError: It is not one state of this environment.
         """
         self._check_open()
         self._backend.base_state = check_state(self._about.state_format, state)
 
     def step(self, action: Any, dt: int = 1) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step from the base state and move it.
+        """Step from the base state and make the new state the base state.
 
         Args:
             action: One action.
-            dt: How many times it is repeated, at least 1.
+            dt: How often the action is repeated, at least 1.
 
         Returns:
-            Gymnasium's 5-tuple.
+            The 5-tuple of `gymnasium.Env.step`.
 
         Raises:
-            InvalidBatchError: A wrong argument.
+            InvalidBatchError: An argument is wrong.
             EnvError: The environment raised.
         """
         actions = one_action(self.action_space, action)
@@ -113,7 +119,7 @@ class EnvCalls(BatchCalls[Mode]):
         self._backend.base_state = out.new_states[0]
         return out.row(self.observation_space, 0)
 
-    # -- looking at states --------------------------------------------------------------------------
+    # -- reading states -----------------------------------------------------------------------------
 
     def observe(self, states: Any) -> Any:
         """Return the observations of states, without stepping.
@@ -122,20 +128,25 @@ class EnvCalls(BatchCalls[Mode]):
             states: `[B]`.
 
         Returns:
-            Observations `[B, ...]` stacked by the observation space.
+            Observations `[B, ...]`, stacked as in `gymnasium.vector`.
+
+        Raises:
+            InvalidBatchError: `states` are not states of this environment.
+            EnvError: The environment raised.
         """
         return wait_for(self._backend.run(ObserveBatch(self._checked(states))))
 
     def render(self, states: Any) -> list[Any]:
-        """Return what the environment's `render` gives for each state.
+        """Return the frame that the environment renders at each state.
 
         Args:
             states: `[B]`.
 
         Returns:
-            B frames: `[H, W, 3]` uint8 for the render mode "rgb_array".
+            A list of B frames: `[height, width, 3]` uint8 for the render mode "rgb_array".
 
         Raises:
+            InvalidBatchError: `states` are not states of this environment.
             EnvError: The environment raised, or was made without a `render_mode`.
         """
         return wait_for(self._backend.run(RenderBatch(self._checked(states))))
@@ -144,38 +155,40 @@ class EnvCalls(BatchCalls[Mode]):
         """Read an attribute of the environment at each state.
 
         Args:
-            name: A dotted name, such as "gravity", "data.time" or "unwrapped.ale"; the outermost wrapper
-                that has its first part is asked.
-            states: `[B]`; None takes the base state, as one row.
+            name: A dotted name, such as "gravity" or "data.time". The first part is read from
+                the outermost wrapper that has it, or else from the environment.
+            states: `[B]`; None reads the base state, as one row.
 
         Returns:
-            `[B, ...]` where the values are numbers, or arrays of one shape; else `[B]` of dtype object.
+            `[B, ...]` if the values are numbers or arrays of one shape; otherwise `[B]` of dtype object.
 
         Raises:
-            EnvError: There is no such attribute, or it cannot be copied.
+            InvalidBatchError: `states` are not states of this environment.
+            EnvError: There is no such attribute, or its value cannot be copied.
         """
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name)))
 
     def call(self, name: str, states: Any = None, /, *args: Any, **kwargs: Any) -> NDArray[Any]:
-        """Call a method of the environment at each state; what it changes is forgotten.
+        """Call a method of the environment at each state. Changes that the method makes are not kept.
 
         Args:
             name: A dotted name, such as "ale.getRAM".
-            states: `[B]`; None takes the base state, as one row.
-            args: Arguments, the same for every state.
-            kwargs: Keyword arguments likewise.
+            states: `[B]`; None calls the method at the base state, as one row.
+            args: Positional arguments of the method, the same for every state.
+            kwargs: Keyword arguments of the method, the same for every state.
 
         Returns:
-            As of `get_attr`.
+            `[B, ...]` if the results are numbers or arrays of one shape; otherwise `[B]` of dtype object.
 
         Raises:
-            InvalidBatchError: The method is `reset`, `step` or `close`.
+            InvalidBatchError: The method is `reset`, `step` or `close`, or `states` are not states of this
+                environment.
             EnvError: The environment raised.
         """
         if name.rpartition(".")[2] in _NOT_AT_A_STATE:
             raise InvalidBatchError(
-                f"name: expected a method that only looks at a state, got {name!r}; use reset, step_batch or "
-                "close of this object"
+                f"name: expected a method that only reads the state, got {name!r}; use reset, step_batch or "
+                f"close of this {type(self).__name__}"
             )
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name, (args, kwargs))))
 
@@ -184,15 +197,15 @@ class EnvCalls(BatchCalls[Mode]):
         states = self._backend.base_state if states is None else states
         return check_states(self._about.state_format, states)
 
-    # -- life ---------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the environment, and end its workers. Closing again does nothing.
+        """Close the environment and its workers. Closing again does nothing.
 
-        Promises still open raise `ClosedError`.
+        Promises that are still pending raise `ClosedError`, and so do later calls.
         """
         self._closed = True
-        self._backend.close()  # again, too: the first time may have been interrupted
+        self._backend.close()  # every time, because the first one may have been interrupted
 
     def __enter__(self) -> Self:
         return self
@@ -202,6 +215,6 @@ class EnvCalls(BatchCalls[Mode]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be copied or pickled: it owns a running environment. clone() "
-            "opens another one; states can be copied and pickled"
+            f"a {type(self).__name__} cannot be copied or pickled, because it owns a running environment; "
+            "clone() opens another one, and states can be copied and pickled"
         )

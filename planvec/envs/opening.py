@@ -1,4 +1,4 @@
-"""`planvec.make`: from an id, a spec or a factory to a `BatchEnv`."""
+"""Defines `planvec.make`, which opens a `BatchEnv` from an id, a spec or a factory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
 
 
 class _Factory:
-    """Makes the `PlanEnv` of a worker, and teaches the worker the codecs that the user registered."""
+    """Makes the `PlanEnv` of a worker, after it installed the codecs that the user has registered."""
 
     def __init__(self, source: Makeable, options: dict[str, Any]) -> None:
         self._source = source
@@ -99,41 +99,40 @@ def make(
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> BatchEnv[Any]:
-    """Open an environment for planning. Its base state is that of `reset(seed=0)` until it is reset.
+    """Open an environment for planning. Its base state is the state of `reset(seed=0)`, until you reset it.
 
     Args:
-        env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a
-            `gymnasium.Env`: a lambda, a closure or a function from a notebook will do.
-        num_workers: Worker processes; 0 steps in this process; None takes one per available core.
-        blocking: Whether batch calls wait by default, or return promises.
-        start_method: "template" (default), "spawn", "forkserver" or "fork". No `__main__` guard is needed.
-        timeout: Seconds that one chunk may take before its worker is killed; None: no limit.
-        max_restarts: How often a row is tried again after a worker died over it.
-        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks.
+        env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a `gymnasium.Env`. The
+            factory may be a lambda, a closure or a function from a notebook.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        blocking: Whether batch calls wait for their result by default; otherwise they return promises.
+        start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork". Scripts
+            need no `__main__` guard.
+        timeout: Seconds that one chunk of a batch may take before its worker is killed; None: no limit.
+        max_restarts: How often a row is retried after a worker crashed on it.
+        max_worker_rss: Bytes of resident memory above which a worker is replaced between two chunks; None: no
+            limit.
         info_keys: The info keys to keep; None keeps all, `()` none.
-        codec: How states are saved: None picks; "copied", "replay", a `planvec.Codec` subclass or
-            `planvec.Copied([...])` insist. See `planvec.codec_for`.
-        render_mode: For `gymnasium.make`, where `env` is an id or a spec: "rgb_array" for `render`.
-        env_kwargs: Further arguments for `gymnasium.make` likewise.
+        codec: How states are saved: None chooses; "copied", "replay", a subclass of `planvec.Codec` or
+            `planvec.Copied([...])` is used in any case. `planvec.codec_for` says more.
+        render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec. `render` needs
+            "rgb_array".
+        env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
 
     Raises:
-        gymnasium.error.Error: Unknown id; with `num_workers=0` also whatever making it raises.
-        UnsupportedEnvError: The environment cannot be saved faithfully; says what to do.
-        WorkerStartError: A worker did not become ready; the remote traceback is its cause.
+        TypeError: `env` is an environment, which cannot be made once per worker.
+        ValueError: `num_workers` is not an integer of at least 0.
+        InvalidBatchError: Another argument is wrong.
+        gymnasium.error.Error: The id is unknown. With `num_workers=0` also any error of `gymnasium.make`.
+        UnsupportedEnvError: The environment cannot be saved exactly, or `codec` is none of these. The message
+            says what to do.
+        WorkerStartError: A worker did not become ready. Its cause holds the remote traceback.
     """
-    if isinstance(env, gymnasium.Env):
-        raise TypeError(
-            f"env: expected an id, an EnvSpec or a factory, got the environment {env}: every worker "
-            "makes its own. Pass lambda: make_it(), or step it here with BatchEnv(PlanEnv(env))"
-        )
-    if num_workers is None:
-        num_workers = len(os.sched_getaffinity(0))
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
-        raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
+    num_workers = _check_workers(env, num_workers)
     check_codec(codec)
     check_info_keys(info_keys)
     if isinstance(env, str):
-        # Resolved here, so that a worker needs no registration made in the user's script.
+        # Here, because ids that the user's script registers are unknown in workers.
         env = find_spec(env)
     options: dict[str, Any] = {
         "codec": codec,
@@ -160,3 +159,23 @@ def make(
         for worker in workers:
             worker.close()
         raise
+
+
+def _check_workers(env: Makeable, num_workers: int | None) -> int:
+    """Return the number of workers, one per available core for None.
+
+    Raises:
+        TypeError: `env` is an environment, which cannot be made once per worker.
+        ValueError: `num_workers` is not an integer of at least 0.
+    """
+    if isinstance(env, gymnasium.Env):
+        raise TypeError(
+            f"env: expected an id, an EnvSpec or a factory, got the environment {env}; every worker "
+            "makes its own environment: pass a factory (lambda: make_it()), or open BatchEnv(PlanEnv(env)), "
+            "which steps in this process"
+        )
+    if num_workers is None:
+        return len(os.sched_getaffinity(0))
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
+        raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
+    return num_workers

@@ -1,4 +1,4 @@
-"""`PlanEnv`: one environment in this process, stepped from any of its states."""
+"""Defines `PlanEnv`, which steps one environment in this process from any of its states."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ __all__ = ["PlanEnv"]
 
 
 class PlanEnv(EnvCalls[Literal[True]]):
-    """One environment whose transitions are pure functions of (state, action, dt, seed).
+    """Steps one environment in this process. Its transitions are pure functions of (state, action, dt, seed).
 
-    It is a `BatchStepper`: planners run on it without any worker. Worker processes host one, and
-    `num_workers=0` is one.
+    It is a `BatchStepper`, so planners can use it without workers. Each worker process hosts a `PlanEnv`, and
+    `planvec.make` with `num_workers=0` uses one.
 
     Args:
-        env: A Gymnasium id, an `EnvSpec`, a factory, or a `gymnasium.Env` (which it then owns).
-        codec: How states are saved; see `planvec.codec_for`.
+        env: A Gymnasium id, an `EnvSpec`, a factory, or a `gymnasium.Env`, which this object closes.
+        codec: How states are saved, as for `planvec.codec_for`.
         info_keys: The info keys to keep; None keeps all, `()` none.
-        render_mode: For `gymnasium.make`, where `env` is an id or a spec.
-        env_kwargs: Further arguments for `gymnasium.make` likewise.
-        trust: Whether to use a codec without verifying it, as `planvec.check_env` does.
+        render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec.
+        env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
+        trust: Whether to use the codec without verifying it.
 
     Attributes:
         codec: Saves and restores the environment.
-        stepper: Answers requests, for callers that have checked their arguments (workers).
+        stepper: Performs requests whose arguments have been checked. Workers use it.
 
     Raises:
-        UnsupportedEnvError: The environment cannot be saved faithfully.
+        UnsupportedEnvError: The environment cannot be saved exactly. The message says what to do.
+        TypeError: `env` is none of these, or there are arguments for a factory.
     """
 
     def __init__(
@@ -70,19 +71,19 @@ class PlanEnv(EnvCalls[Literal[True]]):
 
     @property
     def env(self) -> gymnasium.Env[Any, Any]:
-        """The environment. Its own state is that of whatever row was stepped last."""
+        """The environment. Its own state is the state of the row that was stepped last."""
         return self.stepper.env
 
     def clone(self) -> PlanEnv:
         """Open another `PlanEnv` of the same environment, with the same base state.
 
         Raises:
-            TypeError: This one was given an environment, and not what makes one.
+            TypeError: This `PlanEnv` was opened with a `gymnasium.Env`, which cannot be cloned.
         """
         if isinstance(self._source, gymnasium.Env):
             raise TypeError(
-                "clone: expected a PlanEnv that was opened with an id, an EnvSpec or a factory, got one that "
-                f"was opened with the environment {self._source}, of which there is only one"
+                "clone: expected a PlanEnv opened with an id, an EnvSpec or a factory, got one opened with "
+                f"the environment {self._source}"
             )
         other = PlanEnv(self._source, **self._options)
         other.set_state(self.get_state())

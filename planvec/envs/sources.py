@@ -1,4 +1,4 @@
-"""Makes a `gymnasium.Env` from an id, a spec or a factory, and imports the package that an id belongs to."""
+"""Makes a `gymnasium.Env` from an id, a spec or a factory, and imports the package that registers an id."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _REGISTERED_ON_IMPORT = tuple(family for family in FAMILIES if family.id_prefixe
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Return the spec of an id, whether or not its package was imported.
+    """Return the spec of an id. Import the package that registers it if necessary.
 
     Args:
-        env_id: A Gymnasium id, `ALE/Pong-v5` and `MiniGrid-Empty-5x5-v0` among them, or `module:EnvId`.
+        env_id: A Gymnasium id, such as `CartPole-v1` or `ALE/Pong-v5`, or `module:EnvId`.
 
     Raises:
         gymnasium.error.Error: There is no such id.
         ModuleNotFoundError: There is no such module.
-        UnsupportedEnvError: Its package is not installed; the message names the extra.
+        UnsupportedEnvError: The package is not installed. The message names the extra that installs it.
     """
     module, _, name = env_id.rpartition(":")
     if module:  # importing it registers the environment
@@ -54,16 +54,17 @@ def find_spec(env_id: str) -> EnvSpec:
 def make_env(
     source: EnvSource, render_mode: str | None = None, env_kwargs: Mapping[str, Any] | None = None
 ) -> gymnasium.Env[Any, Any]:
-    """Make the environment of an id, a spec or a factory; an environment is returned as it is.
+    """Make an environment.
 
     Args:
-        source: Any of these.
-        render_mode: For `gymnasium.make`, for an id or a spec.
-        env_kwargs: Further arguments for it.
+        source: An id, a spec, a factory without arguments, or an environment, which is returned unchanged.
+        render_mode: The argument of `gymnasium.make`, if `source` is an id or a spec.
+        env_kwargs: Other arguments of `gymnasium.make`, if `source` is an id or a spec.
 
     Raises:
-        TypeError: `source` is something else, a factory got arguments, or a factory returned something else.
-        UnsupportedEnvError: A package is not installed; the message names the extra.
+        TypeError: `source` is none of these, there are arguments for a factory or an environment, or a
+            factory returned something else.
+        UnsupportedEnvError: A package is not installed. The message names the extra that installs it.
     """
     env_kwargs = dict(env_kwargs or {})
     if render_mode is not None:
@@ -76,8 +77,8 @@ def make_env(
             raise UnsupportedEnvError(f"{spec.id}: {error}{_hint(spec)}") from error
     if env_kwargs:
         raise TypeError(
-            f"{', '.join(sorted(env_kwargs))}: a factory takes no arguments (they are for ids); pass a "
-            "lambda or functools.partial that holds them"
+            f"{', '.join(sorted(env_kwargs))}: expected no arguments of gymnasium.make for a factory or an "
+            "environment (they are for ids); pass a lambda or functools.partial that contains them"
         )
     env = _call_factory(source) if callable(source) and not isinstance(source, gymnasium.Env) else source
     if not isinstance(env, gymnasium.Env):
@@ -89,7 +90,7 @@ def make_env(
 
 
 def _call_factory(factory: Callable[[], Any]) -> Any:
-    """Call a factory, which may use ids of packages that were only imported in another process."""
+    """Call a factory. If it uses an unknown id, import the packages that register ids and call it again."""
     try:
         return factory()
     except gymnasium.error.UnregisteredEnv:
@@ -100,7 +101,7 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
 
 
 def _hint(spec: EnvSpec) -> str:
-    """Return the advice to install the extra of an environment; "" if it has none."""
+    """Return the advice to install the extra of an environment; "" if there is no extra."""
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
     extra = next((f.extra for f in FAMILIES if entry_point.startswith(f.env_package)), None)
     return "" if extra is None else f'. With planvec: pip install "planvec[{extra}]"'

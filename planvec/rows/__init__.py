@@ -1,6 +1,6 @@
-"""What a batch is: states and actions as arrays, requests, results, infos, promises.
+"""Defines what a batch is: states and actions as arrays, requests, results, infos, promises.
 
-Nothing here knows an environment or a process.
+The modules here know neither environments nor processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from planvec.rows.info_bytes import decode_columns, encode_columns
 from planvec.rows.infos import (
     Columns,
     check_info_keys,
-    forget_row,
+    clear_row,
     merge_columns,
     stack_columns,
     unpicklable_rows,
@@ -93,13 +93,13 @@ __all__ = [
     "check_state",
     "check_states",
     "check_step",
+    "clear_row",
     "copy_rows",
     "copy_tree",
     "decode_columns",
     "empty_rows",
     "encode_columns",
     "finish_rows",
-    "forget_row",
     "is_fixed",
     "is_uniform",
     "list_rows",

@@ -1,4 +1,4 @@
-"""The checks of actions that users pass. Letters: B rows."""
+"""Checks the actions that users pass. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,18 @@ _FEW = 16
 
 
 def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
-    """Actions as a tree of arrays of the space's dtype, and their number.
+    """Check a batch of actions and convert it to the dtype of the space.
+
+    Args:
+        space: The space of one action.
+        actions: `[B, *action shape]`; nested for Dict and Tuple spaces; a sequence of B actions for spaces
+            whose elements vary in size.
+
+    Returns:
+        The actions (a tree of arrays, or a list), and B.
 
     Raises:
-        InvalidBatchError: A wrong structure, shape or dtype, or an action outside the space.
+        InvalidBatchError: The structure, shape or dtype is wrong, or an action lies outside the space.
     """
     if type(space) in SIMPLE:
         array = _check_leaf(space, actions, "actions")
@@ -31,12 +39,14 @@ def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
     checked = _check_tree(space, actions, "actions")
     lengths = {len(leaf) for leaf in leaves(checked)}
     if len(lengths) > 1:
-        raise InvalidBatchError(f"actions: expected as many rows in every part, got {sorted(lengths)}")
+        raise InvalidBatchError(
+            f"actions: expected the same number of rows in every part, got {sorted(lengths)}"
+        )
     return checked, lengths.pop() if lengths else 0
 
 
 def one_action(space: Space[Any], action: Any) -> Any:
-    """A batch of one action."""
+    """Return a batch that holds one action."""
     if isinstance(space, spaces.Dict) and isinstance(action, dict) and is_fixed(space):
         return {
             key: one_action(space.spaces[key], part) if key in space.spaces else part
@@ -103,9 +113,9 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
     if array.dtype.kind not in kinds:
         raise InvalidBatchError(f"{name}: expected dtype {space.dtype}, got {array.dtype}")
     low, high = _bounds(space)
-    if space.dtype.kind == "f":  # compared as the environment will see it
+    if space.dtype.kind == "f":  # compare what the environment will receive
         array = array.astype(space.dtype, copy=False)
-    # Written so that NaN, which compares false with everything, is outside.
+    # NaN compares false with everything, so this test counts it as outside.
     inside = (array >= low) & (array <= high)
     if not inside.all():
         row = int(np.argmin(inside.reshape(len(inside), -1).all(axis=1)))
@@ -114,12 +124,15 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
 
 
 def _is_inside(space: Any, array: NDArray[Any]) -> bool:
-    """The usual case of the check, indices from 0, in one operation on them as unsigned numbers."""
+    """Return whether int64 indices that count from 0 are inside the space; False also for any other batch.
+
+    One operation suffices: as unsigned numbers, negative indices are large.
+    """
     if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64:
         return False
     if space.start:
         return False
-    if array.size <= _FEW:  # cheaper than the overhead of one operation on an array
+    if array.size <= _FEW:  # one NumPy operation would cost more
         return all(0 <= index < space.n for index in array.tolist())
     return bool(np.maximum.reduce(array.view(np.uint64)) < space.n)
 

@@ -1,4 +1,4 @@
-"""The checks of seeds, repeats and other numbers that users pass. Letters: B rows."""
+"""Checks the seeds, repeats and other numbers that users pass. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planvec.errors import InvalidBatchError
 __all__ = ["MAX_STEPS", "check_dt", "check_on_error", "check_seed", "check_seeds"]
 
 MAX_STEPS = 2**31 - 1
-"""The most steps that one row can be asked for in one call."""
+"""Largest number of steps of one row in one call."""
 _ONES = np.ones(256, np.int64)
 _ONES.flags.writeable = False
 
@@ -25,10 +25,10 @@ def _as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_on_error(on_error: Any) -> bool:
-    """Return whether rows that fail are to be flagged.
+    """Return whether failed rows are flagged instead of raised.
 
     Raises:
-        InvalidBatchError: Neither "raise" nor "mask".
+        InvalidBatchError: `on_error` is neither "raise" nor "mask".
     """
     if on_error not in ("raise", "mask"):
         raise InvalidBatchError(f"on_error: expected 'raise' or 'mask', got {on_error!r}")
@@ -39,7 +39,7 @@ def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
     """Return how often each row's action is repeated, `[num_rows]` int64.
 
     Raises:
-        InvalidBatchError: A wrong shape or dtype, or a number out of range.
+        InvalidBatchError: The shape or dtype is wrong, or a number is out of range.
     """
     if type(dt) is int:
         if not 1 <= dt <= MAX_STEPS:
@@ -63,7 +63,7 @@ def check_seed(seed: Any, name: str = "seed") -> int:
     """Return one seed in [0, 2**64) as an int.
 
     Raises:
-        InvalidBatchError: Anything else.
+        InvalidBatchError: It is anything else.
     """
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not is_integer or not 0 <= seed < 2**64:
@@ -72,10 +72,10 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 
 def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
-    """Seeds `[B]` as uint64, or None.
+    """Return the seeds as uint64 `[num_rows]`, or None if there are none.
 
     Raises:
-        InvalidBatchError: A wrong shape or dtype, or a negative seed.
+        InvalidBatchError: The shape or dtype is wrong, or a seed is negative.
     """
     if seeds is None:
         return None

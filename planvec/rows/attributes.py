@@ -1,4 +1,4 @@
-"""Values that were read from an environment at several states. Letters: B rows."""
+"""Reads dotted attributes, and stacks the values that several states have. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NUMERIC = (bool, int, float, list, tuple, np.ndarray, np.generic)
 
 
 def stack_values(values: Sequence[Any]) -> NDArray[Any]:
-    """Stack B values to an array.
+    """Stack B values in one array.
 
     Args:
         values: One value per row.
 
     Returns:
-        `[B, ...]` of their common dtype where all values are numbers, or arrays or lists of numbers of one
-        shape; else `[B]` of dtype object.
+        `[B, ...]` of the common dtype if all values are numbers, or arrays or lists of numbers of one shape;
+        otherwise `[B]` of dtype object.
     """
     try:
         arrays = [np.asarray(value) for value in values if isinstance(value, _NUMERIC)]
@@ -37,10 +37,14 @@ def stack_values(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def resolve(target: Any, names: Iterable[str]) -> Any:
-    """Return the attribute of an attribute of an object, and so on.
+    """Follow a chain of attribute names from an object and return the last value.
+
+    Args:
+        target: The object to start at.
+        names: The names, such as `["ale", "getRAM"]`.
 
     Raises:
-        AttributeError: One of them does not exist.
+        AttributeError: One of the attributes does not exist.
     """
     for name in names:
         target = getattr(target, name)

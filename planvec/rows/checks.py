@@ -1,7 +1,6 @@
-"""From the arguments of a batch call to a request: check, convert, broadcast.
+"""Turns the arguments of a batch call into a request: checks, converts and broadcasts them.
 
-Everything is checked before anything is sent, so that a wrong argument costs nothing. Letters: B rows, H
-horizon.
+All checks come before anything is sent, so that a wrong argument does no harm. Letters: B rows, H horizon.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ def check_step(
     """Check and broadcast the arguments of `step_batch`.
 
     Args:
-        about: Of the environment.
+        about: Describes the environment.
         actions: `[B, *action shape]`.
         states: `[B]`, or one state for all rows.
         dt: int or `[B]`, at least 1.
         seeds: `[B]` non-negative integers, or None.
-        return_state: Whether new states are wanted.
+        return_state: Whether the result contains new states.
         on_error: "raise" or "mask".
 
     Raises:
-        InvalidBatchError: Naming the argument, what was expected and what came.
+        InvalidBatchError: An argument is wrong. The message names it, what was expected and what came.
     """
     mask_errors = check_on_error(on_error)
     actions, num_rows = check_actions(about.action_space, actions)
@@ -64,14 +63,26 @@ def check_rollout(
     discount: float,
     on_error: Any,
 ) -> RolloutBatch:
-    """Check and broadcast the arguments of `rollout_batch`; see there.
+    """Check and broadcast the arguments of `rollout_batch`.
+
+    Args:
+        about: Describes the environment.
+        states: `[B]`, or one state for all rows.
+        horizon: H, at least 1; None takes the H of the actions.
+        actions: `[B, H, *action shape]`; None draws random actions.
+        action_seed: Seed of the random actions, in [0, 2**64); None draws one.
+        seeds: `[B]` non-negative integers, or None.
+        discount: Factor per step, in [0, 1].
+        on_error: "raise" or "mask".
 
     Raises:
-        InvalidBatchError: Naming the argument, what was expected and what came.
+        InvalidBatchError: An argument is wrong. The message names it, what was expected and what came.
     """
     mask_errors = check_on_error(on_error)
     if horizon is None and actions is None:
-        raise InvalidBatchError("horizon: expected an integer of at least 1, since no actions are given")
+        raise InvalidBatchError(
+            "horizon: expected an integer of at least 1 because no actions are given, got None"
+        )
     horizon = _length(actions) if horizon is None else horizon
     is_integer = isinstance(horizon, (int, np.integer)) and not isinstance(horizon, bool)
     if not is_integer or not 1 <= horizon <= MAX_STEPS:
@@ -88,7 +99,7 @@ def check_rollout(
 
 
 def _length(actions: Any) -> int:
-    """H of actions `[B, H, ...]`."""
+    """Return the H of actions `[B, H, ...]`."""
     while isinstance(actions, (dict, tuple)) and len(actions):
         actions = next(iter(actions.values())) if isinstance(actions, dict) else actions[0]
     try:
@@ -100,11 +111,11 @@ def _length(actions: Any) -> int:
 
 
 def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any, int]:
-    """Actions `[B, H, ...]` as `[B * H, ...]`, and B."""
+    """Check actions `[B, H, ...]`. Returns them as `[B * H, ...]`, and B."""
     if not space_arrays.is_fixed(space):
         lengths = {len(sequence) for sequence in actions}
         if lengths - {horizon}:
-            raise InvalidBatchError(f"actions: expected {horizon} per row, got {sorted(lengths)}")
+            raise InvalidBatchError(f"actions: expected {horizon} per row, got rows of {sorted(lengths)}")
         flat, _ = check_actions(space, [action for sequence in actions for action in sequence])
         return flat, len(actions)
     shapes = []
@@ -125,5 +136,7 @@ def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any
 
     flat, total = check_actions(space, space_arrays.map_leaves(flatten, actions))
     if len({shape[0] for shape in shapes}) > 1:
-        raise InvalidBatchError(f"actions: expected as many rows in every part, got {shapes}")
+        raise InvalidBatchError(
+            f"actions: expected the same number of rows in every part, got shapes {shapes}"
+        )
     return flat, total // horizon

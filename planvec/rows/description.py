@@ -1,4 +1,4 @@
-"""Everything that a process must know of an environment that lives in another one."""
+"""Describes an environment to processes that do not hold it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class EnvDescription:
         render_mode: As passed to `gymnasium.make`, or None.
         metadata: Gymnasium's metadata (render modes, frames per second).
         base_state: The state of `reset(seed=0)`.
-        fingerprint: Equal for environments that behave alike, as far as was verified.
-        is_stochastic: False only where a step is known to have one outcome, whatever its seed.
+        fingerprint: Equal for environments that behave alike, as far as planvec verified it.
+        is_stochastic: False only if every step is known to have one outcome, whatever its seed.
     """
 
     observation_space: gymnasium.Space[Any]

@@ -1,4 +1,4 @@
-"""Infos of numbers and arrays as bytes, which costs less than pickling them."""
+"""Encodes infos of numbers and arrays as bytes, which costs less than pickling them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PYTHON_TYPES = {"bool": bool, "int": int, "float": float}
 
 
 def encode_columns(columns: Columns) -> bytes | None:
-    """Columns as bytes without pickling; None where some hold more than numbers and arrays."""
+    """Return the columns as bytes without pickling; None if one holds anything but numbers and arrays."""
     header = _header(columns)
     if header is None:
         return None
@@ -26,7 +26,7 @@ def encode_columns(columns: Columns) -> bytes | None:
 
 
 def _header(columns: Columns) -> list[Any] | None:
-    """Per column its name, type, dtype and shape."""
+    """Return the name, type, dtype and shape of each column; None if one cannot be encoded."""
     header = []
     for name, column in columns.items():
         if not isinstance(name, str) or not isinstance(column.values, np.ndarray):
@@ -38,7 +38,7 @@ def _header(columns: Columns) -> list[Any] | None:
 
 
 def decode_columns(data: bytes) -> Columns:
-    """What `encode_columns` was given."""
+    """Return the columns that `encode_columns` encoded."""
     start = 4 + int.from_bytes(data[:4], "little")
     columns = {}
     for name, kind, is_array, code, shape in json.loads(data[4:start]):

@@ -1,10 +1,10 @@
-"""Infos in Gymnasium's vector form, stacked in parts so that the parts do not show.
+"""Stacks infos in Gymnasium's vector form, and merges the infos of the parts of a batch.
 
-`Column`s are stacked where the rows were stepped and merged where the batch came from. Merging
-the columns of the parts gives what stacking all rows at once gives: the result cannot depend on
-how a batch was cut. Where all values of a key are of one type, the arrays are those of
-`gymnasium.vector.VectorEnv._add_info`; where they differ, the dtype is the common one (Gymnasium
-takes the first value's and truncates the others).
+`Column`s are stacked in the process that stepped the rows, and merged in the process that asked for the
+batch. Merging the columns of the parts gives the same arrays as stacking all rows at once, so the result
+cannot depend on how a batch was cut. If all values of a key have one type, the arrays equal those of
+`gymnasium.vector.VectorEnv._add_info`. If the types differ, the arrays have the common dtype. (Gymnasium
+takes the dtype of the first value and truncates the others.) Letters: B rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "Column",
     "Columns",
     "check_info_keys",
-    "forget_row",
+    "clear_row",
     "merge_columns",
     "stack_columns",
     "unpicklable_rows",
@@ -35,14 +35,14 @@ Columns = dict[str, "Column"]
 
 @dataclass(slots=True)
 class Column:
-    """The values of one info key over B rows.
+    """Holds the values of one info key over B rows.
 
     Attributes:
-        kind: The Python type of every value, or `(dtype, shape)` for arrays; `dict` for nested
-            infos; None where the values are of several kinds.
-        values: An array `[B, ...]` (zeros where absent) for numbers and arrays, `Columns` for
-            nested infos, else a list of B values (None where absent).
-        present: `[B]` bool, which rows have the key.
+        kind: The Python type of every value; `(dtype, shape)` for arrays; `dict` for nested infos; None if
+            the values have several types.
+        values: An array `[B, ...]` for numbers and arrays, with zeros for rows without the key; `Columns` for
+            nested infos; otherwise a list of B values, with None for rows without the key.
+        present: `[B]` bool, True for the rows that have the key.
     """
 
     kind: Any
@@ -51,10 +51,10 @@ class Column:
 
 
 def check_info_keys(keys: Sequence[str] | None) -> None:
-    """Check which infos are asked for.
+    """Check the argument `info_keys`.
 
     Raises:
-        InvalidBatchError: Not a sequence of strings.
+        InvalidBatchError: It is neither None nor a sequence of strings.
     """
     if isinstance(keys, str) or not (keys is None or all(isinstance(key, str) for key in keys)):
         raise InvalidBatchError(
@@ -75,10 +75,10 @@ def _is_number(kind: Any) -> bool:
 
 
 def stack_columns(infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str] | None = None) -> Columns:
-    """Columns from one info per row.
+    """Stack one info per row into columns.
 
     Args:
-        infos: B infos; None or empty where a row has none.
+        infos: B infos; None or empty for a row without infos.
         keys: The keys to keep; None keeps all.
     """
     if not any(infos) or keys == ():
@@ -114,10 +114,10 @@ def _column(values: list[Any], present: NDArray[np.bool_]) -> Column:
 
 
 def merge_columns(parts: Sequence[tuple[Columns, int]]) -> Columns:
-    """The columns of a batch from those of its parts.
+    """Merge the columns of the parts of a batch into the columns of the batch.
 
     Args:
-        parts: Each part's columns and number of rows, in order.
+        parts: The columns and the number of rows of each part, in order.
     """
     if len(parts) == 1:
         return parts[0][0]
@@ -131,18 +131,18 @@ def _merge(parts: list[tuple[Column | None, int]]) -> Column:
     present = np.concatenate(
         [np.zeros(size, bool) if column is None else column.present for column, size in parts]
     )
-    found = [column for column, _ in parts if column is not None]
-    kind = found[0].kind
-    if any(column.kind != kind for column in found):
+    columns = [column for column, _ in parts if column is not None]
+    kind = columns[0].kind
+    if any(column.kind != kind for column in columns):
         rows = [value for column, size in parts for value in _row_values(column, size)]
         return Column(None, rows, present)
     if kind is dict:
         nested = [({} if column is None else column.values, size) for column, size in parts]
         return Column(dict, merge_columns(nested), present)
-    if isinstance(found[0].values, np.ndarray):
-        blank = found[0].values
+    if isinstance(columns[0].values, np.ndarray):
+        like = columns[0].values
         arrays = [
-            np.zeros((size, *blank.shape[1:]), blank.dtype) if column is None else column.values
+            np.zeros((size, *like.shape[1:]), like.dtype) if column is None else column.values
             for column, size in parts
         ]
         return Column(kind, np.concatenate(arrays), present)
@@ -151,7 +151,7 @@ def _merge(parts: list[tuple[Column | None, int]]) -> Column:
 
 
 def _row_values(column: Column | None, size: int) -> list[Any]:
-    """The values of a column as they were before they were stacked."""
+    """Return the values of a column as they were before they were stacked."""
     if column is None:
         return [None] * size
     if column.kind is dict:
@@ -167,22 +167,22 @@ def _row_values(column: Column | None, size: int) -> list[Any]:
     return list(column.values)
 
 
-def forget_row(columns: Columns, row: int) -> None:
-    """Take the infos of a row away."""
+def clear_row(columns: Columns, row: int) -> None:
+    """Remove the infos of a row from its columns."""
     for name, column in list(columns.items()):
         column.present[row] = False
         if not column.present.any():
             del columns[name]
         elif column.kind is dict:
-            forget_row(column.values, row)
+            clear_row(column.values, row)
         elif isinstance(column.values, list):
-            column.kind, column.values[row] = None, None  # nor is its type to be sent
+            column.kind, column.values[row] = None, None  # its type cannot always be pickled either
         else:
             column.values[row] = 0
 
 
 def vector_infos(columns: Columns) -> dict[str, Any]:
-    """Gymnasium's vector form: for each key an array `[B, ...]`, and its mask under `_key`."""
+    """Return infos in Gymnasium's vector form: per key an array `[B, ...]`, and its mask under `_key`."""
     infos: dict[str, Any] = {}
     for name, column in columns.items():
         values = column.values
@@ -195,12 +195,11 @@ def vector_infos(columns: Columns) -> dict[str, Any]:
 
 
 def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
-    """One array of values of several kinds: of the common dtype where all are numbers."""
-    found = [value for value, has in zip(values, present, strict=True) if has]
-    kinds = [_kind(value) for value in found]
-    if all(_is_number(kind) for kind in kinds):
-        array = np.zeros(len(values), np.result_type(*(np.asarray(value) for value in found)))
-        array[present] = found
+    """Return one array of values of several types: of their common dtype if all are numbers, else object."""
+    given = [value for value, has in zip(values, present, strict=True) if has]
+    if all(_is_number(_kind(value)) for value in given):
+        array = np.zeros(len(values), np.result_type(*(np.asarray(value) for value in given)))
+        array[present] = given
         return array
     objects = np.empty(len(values), object)
     for row, value in enumerate(values):
@@ -209,11 +208,19 @@ def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
-    """The rows with a value that cannot be sent to another process, and errors that name its key."""
-    found: dict[int, EnvError] = {}
+    """Return the rows whose infos cannot be sent to another process.
+
+    Args:
+        columns: The infos of all rows.
+        path: Keys on the way to nested columns, for messages.
+
+    Returns:
+        Row -> an error that names the key, in ascending order.
+    """
+    errors: dict[int, EnvError] = {}
     for name, column in columns.items():
         if column.kind is dict:
-            found = {**unpicklable_rows(column.values, f"{path}[{name!r}]"), **found}
+            errors = {**unpicklable_rows(column.values, f"{path}[{name!r}]"), **errors}
         elif isinstance(column.values, list):
             for row, value in enumerate(column.values):
                 try:
@@ -222,5 +229,5 @@ def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
                     text = f"info{path}[{name!r}]: {type(value).__name__} cannot be pickled ({error})"
                     named = EnvError(f"{text}; leave it out with info_keys=", row=row)
                     named.__cause__ = error
-                    found.setdefault(row, named)
-    return dict(sorted(found.items()))
+                    errors.setdefault(row, named)
+    return dict(sorted(errors.items()))

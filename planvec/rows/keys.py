@@ -15,17 +15,17 @@ __all__ = ["state_keys"]
 
 
 def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hashable]:
-    """Return a key for each state. States are equal if their keys are.
+    """Return a key for each state. Equal states have equal keys, and different states different ones.
 
     A search that samples chance reseeds the random generator before every step, so the generator in the state
-    has no influence. Its keys leave the generator out.
+    has no influence. Such a search leaves the generator out of the keys.
 
     Args:
         states: `[B]`.
         with_generator: Whether states that differ only in their random generator have different keys.
 
     Returns:
-        B keys.
+        B hashable keys.
     """
     names = states.dtype.names
     if names is None:

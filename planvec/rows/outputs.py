@@ -1,4 +1,4 @@
-"""Arrays that the rows of a batch are written into, and the answer to a request. Letters: B rows."""
+"""Holds the results of the rows of a batch, and the answer to a request. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from planvec.rows.space_arrays import copy_rows, copy_tree, empty_rows, raw, tak
 __all__ = ["Answer", "Errors", "Outputs"]
 
 Errors = dict[int, PlanvecError]
-"""Row -> the error that it failed with."""
+"""Row -> the error of that row."""
 
 
 @dataclass(slots=True)
 class Outputs:
-    """Holds what the rows of a batch give: arrays `[B, ...]`, perhaps in shared memory.
+    """Holds the results of the rows of a batch: arrays `[B, ...]`, perhaps in shared memory.
 
-    Every field may be None: it was not asked for, or its size varies and it travels elsewhere.
+    A field is None if the request does not ask for it, or if its size varies and it is sent by another way.
 
     Attributes:
-        new_states: Of the state dtype.
-        observations: What `empty_rows` gives for the observation space.
-        rewards: float64; the returns of rollouts.
-        terminated: bool.
-        truncated: bool.
-        num_steps: int64.
-        values: A list of B values of any kind: frames, attributes.
+        new_states: `[B]` of the state dtype.
+        observations: The tree of arrays, or the list, that `empty_rows` makes for the observation space.
+        rewards: `[B]` float64; for rollouts, their returns.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+        num_steps: `[B]` int64, environment steps taken.
+        values: A list of B values of any type, such as frames or attributes.
     """
 
     new_states: NDArray[Any] | None = None
@@ -51,7 +51,14 @@ class Outputs:
         observation_space: gymnasium.Space[Any] | None,
         return_state: bool = True,
     ) -> Outputs:
-        """Return uninitialised arrays for steps, or without an observation space for rollouts."""
+        """Return uninitialised arrays for the results of steps or rollouts.
+
+        Args:
+            num_rows: B.
+            state_dtype: The dtype of one state.
+            observation_space: The space of one observation; None for rollouts, which return none.
+            return_state: Whether there are new states.
+        """
         space = observation_space
         return cls(
             new_states=np.empty(num_rows, state_dtype) if return_state else None,
@@ -75,11 +82,11 @@ class Outputs:
         )
 
     def copy(self, with_states: bool, with_observations: bool) -> Outputs:
-        """Return the outputs of steps in arrays of their own.
+        """Return a copy of the outputs of steps or rollouts, in new arrays.
 
         Args:
-            with_states: Whether new states are wanted.
-            with_observations: Whether observations are.
+            with_states: Whether to copy the new states; they are None otherwise.
+            with_observations: Whether to copy the observations; they are None otherwise.
         """
         assert self.rewards is not None
         assert self.terminated is not None
@@ -104,11 +111,11 @@ class Outputs:
         )
 
     def put(self, rows: slice, part: Outputs) -> None:
-        """Copy the outputs of some rows into their place.
+        """Copy the outputs of some rows into these.
 
         Args:
-            rows: Where they belong here.
-            part: Their outputs, with at least the fields that this has.
+            rows: The rows to overwrite.
+            part: The outputs of these rows. Every field that is set here must be set there too.
         """
         if self.new_states is not None:
             assert part.new_states is not None
@@ -136,15 +143,15 @@ class Outputs:
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a request, or to a part of one.
+    """Holds the answer to a request, or to a part of one.
 
     Attributes:
-        outputs: Of its rows.
-        columns: Their infos.
-        errors: The rows that failed and are flagged, by their numbers in the request.
-        value: Of a request that has no rows.
-        seconds: How long it took.
-        is_borrowed: Whether the arrays will soon hold something else, and must be copied.
+        outputs: The results of its rows.
+        columns: The infos of its rows.
+        errors: The errors of the rows that failed and are flagged, by row of the request.
+        value: The result of a request without rows.
+        seconds: Time that the request took.
+        is_borrowed: Whether the arrays will be overwritten soon, so that the caller must copy them.
     """
 
     outputs: Outputs

@@ -1,4 +1,4 @@
-"""Promises: answers to calls that may still be under way."""
+"""Defines promises: the answers to calls that may not be complete yet."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Promise(ABC, Generic[T_co]):
-    """The answer to a call: ask with `done()`, take with `result()` or by calling it.
+    """Holds the answer to a call: `done()` says whether it has come, `result()` waits for it and returns it.
 
-    Several promises may be pending; they may be read in any order, more than once, or never.
+    Calling the promise is the same as `result()`. Several promises may be pending. They may be read in any
+    order, more than once, or never.
     """
 
     @abstractmethod
     def done(self) -> bool:
-        """Return whether `result()` would return (or raise) at once. Does not wait for an answer."""
+        """Return whether `result()` would return (or raise) at once. Does not wait."""
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> T_co:
         """Wait for the answer and return it.
 
         Args:
-            timeout: Seconds to wait; None waits as long as it takes.
+            timeout: Seconds to wait; None waits without a limit.
 
         Raises:
-            WorkerTimeoutError: Not ready in time; the promise stays valid and may be asked again.
-            PlanvecError: The error of the call itself.
+            WorkerTimeoutError: The answer did not come in time. The promise stays valid and can be read
+                later.
+            PlanvecError: The call failed with this error.
         """
 
     def abandon(self) -> None:
-        """Cancel the call: nobody will ask for the answer. Rows that were not begun are not stepped."""
+        """Cancel the call because its answer is not needed. Rows that have not begun are not stepped."""
         return
 
     def __call__(self) -> T_co:
@@ -44,7 +46,7 @@ class Promise(ABC, Generic[T_co]):
 
 
 class Completed(Promise[T_co]):
-    """A promise that has its value from the start: what stepping in this process returns."""
+    """Holds a value that is known from the start. Stepping in this process returns it."""
 
     def __init__(self, value: T_co) -> None:
         self._value = value
@@ -57,7 +59,7 @@ class Completed(Promise[T_co]):
 
 
 class Failed(Promise[NoReturn]):
-    """A promise of a call that has failed: `result()` raises its error."""
+    """Holds the error of a call that has failed: `result()` raises it."""
 
     def __init__(self, error: PlanvecError) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""Uniformly random actions, one stream per row, whichever process draws them.
+"""Draws uniformly random actions, one stream per row. They are the same in every process.
 
 Letters: B rows.
 """
@@ -16,34 +16,34 @@ from numpy.typing import NDArray
 __all__ = ["ActionStreams", "actions_of", "is_uniform", "uniform_actions"]
 
 _BLOCK = 64
-"""Actions of a row that are drawn at once. Part of what a seed means: another size, other actions."""
+"""Number of actions of a row that are drawn at once. Changing it changes the actions that a seed gives."""
 
 
 def is_uniform(space: Space[Any]) -> bool:
-    """Whether actions of the space can be made from uniform numbers: all that are one bounded array."""
+    """Return whether `actions_of` can make actions of the space: those that are one bounded array."""
     if isinstance(space, spaces.Box):
         return space.is_bounded("both")
     return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
 def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]:
-    """Actions from numbers in [0, 1).
+    """Convert uniformly random numbers into actions.
 
     Args:
-        space: One that `is_uniform`.
-        uniforms: `[..., *action shape]`.
+        space: A space for which `is_uniform` is True.
+        uniforms: `[..., *action shape]`, in [0, 1).
 
     Returns:
         `[..., *action shape]` of the space's dtype.
     """
-    # Typed as Any: the stubs know the bounds of a space as floats.
+    # Any, because the stubs declare the bounds of a space as floats.
     low: Any
     size: Any
     dtype: Any = space.dtype
     if isinstance(space, spaces.Box) and dtype.kind == "f":
         low, high = space.low.astype(np.float64), space.high
         drawn = (low + (high - low) * uniforms).astype(dtype)
-        # Rounding may lead out of the box by one unit in the last place.
+        # Rounding may leave the box by one unit in the last place.
         inside: NDArray[Any] = np.clip(drawn, space.low, high)
         return inside
     if isinstance(space, spaces.Box):
@@ -59,21 +59,21 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
 
 
 def uniform_actions(space: Space[Any], generator: np.random.Generator, num_rows: int) -> NDArray[Any]:
-    """Uniformly random actions `[num_rows, *action shape]` of a space that `is_uniform`."""
+    """Draw uniformly random actions `[num_rows, *action shape]`, for a space with `is_uniform`."""
     return actions_of(space, generator.random((num_rows, *(space.shape or ()))))
 
 
 class ActionStreams:
-    """Random actions for neighbouring rows of a batch.
+    """Draws the random actions of neighbouring rows of a batch.
 
-    The actions of all rows are one long sequence of random numbers, in which every row has its own
-    place, and any stretch of which can be drawn by itself: Philox is a counter-based generator
-    (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). What a row gets depends on
-    the seed and its index in the batch, and not on where the batch was cut.
+    Each row has a stream of its own, made of sections of the sequences of Philox (Salmon et al. 2011,
+    "Parallel random numbers: as easy as 1, 2, 3"). Philox is a counter-based generator, which can start at
+    any section. So the actions of a row depend on the seed and on its index in the batch, and not on how the
+    batch was cut.
 
     Args:
         space: The space of one action.
-        seed: In [0, 2**64).
+        seed: Seed of all streams, in [0, 2**64).
         first_row: Index of the first row in the whole batch.
         num_rows: B.
     """
@@ -86,7 +86,11 @@ class ActionStreams:
         self._blocks: list[Any] = []
 
     def row(self, row: int) -> Iterator[Any]:
-        """The actions of a row here (0 is `first_row`), without end, each as `env.step` takes it."""
+        """Yield the actions of a row without end, each in the form that `env.step` takes.
+
+        Args:
+            row: Number of the row, counted from `first_row`.
+        """
         number = 0
         while True:
             if number == len(self._blocks):
@@ -95,12 +99,12 @@ class ActionStreams:
             number += 1
 
     def _draw(self, number: int) -> list[Any]:
-        """Block `number` of every row: B lists of `_BLOCK` actions."""
+        """Draw block `number` of every row: B lists of `_BLOCK` actions."""
         if not is_uniform(self._space):
             return [self._sample(number, self._first_row + row) for row in range(self._num_rows)]
         shape = (self._num_rows, _BLOCK, *(self._space.shape or ()))
         philox = np.random.Philox(key=np.array([self._seed, number], np.uint64))
-        # One count gives four numbers, and _BLOCK is a multiple of four.
+        # One count of Philox gives four numbers, and _BLOCK is a multiple of four.
         philox.advance(self._first_row * int(np.prod(shape[1:])) // 4)
         actions = actions_of(self._space, np.random.Generator(philox).random(shape))
         if isinstance(self._space, spaces.Discrete):
@@ -108,7 +112,7 @@ class ActionStreams:
         return [list(row) for row in actions]
 
     def _sample(self, number: int, row: int) -> list[Any]:
-        """Block `number` of one row, for nested and unbounded spaces."""
+        """Draw block `number` of one row, for nested and unbounded spaces."""
         space = copy.deepcopy(self._space)
         words = np.random.SeedSequence([self._seed, number, row]).generate_state(1)
         space.seed(int(words[0]))

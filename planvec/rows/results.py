@@ -1,4 +1,4 @@
-"""What a batch call returns. Letters: B rows."""
+"""Defines the results of batch calls. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from planvec.rows.space_arrays import take_row
 __all__ = ["OnError", "Rollouts", "Start", "Transitions"]
 
 OnError = Literal["raise", "mask"]
-"""What becomes of a row that fails: it ends its batch, or comes back flagged."""
+"""How a batch treats a row that fails: the error is raised, or the row is flagged."""
 
 
 class Transitions(NamedTuple):
-    """The outcome of one batch of transitions; B rows in the order of the arguments.
+    """Holds the results of one batch of transitions: B rows, in the order of the arguments.
 
     Attributes:
         new_states: `[B]` states, one record per row; None with `return_state=False`.
-        observations: `[B, ...]` stacked by the observation space (nested for Dict and Tuple).
+        observations: `[B, ...]`, stacked as in `gymnasium.vector` (nested for Dict and Tuple).
         rewards: `[B]` float64, summed over the `dt` steps of a row.
         terminated: `[B]` bool.
         truncated: `[B]` bool.
-        infos: Gymnasium's vector form (arrays with `_key` masks), and `num_steps` `[B]` int64,
-            the number of environment steps that each row took. With `on_error="mask"` also `error`
-            `[B]`, the `PlanvecError` of a row that failed, None for the others, and its mask `_error`.
+        infos: The infos in Gymnasium's vector form (arrays with `_key` masks), and `num_steps` `[B]` int64,
+            the number of environment steps that each row took. With `on_error="mask"` also `error` `[B]`,
+            which holds the `PlanvecError` of each row that failed and None for the others, and its mask
+            `_error`.
     """
 
     new_states: NDArray[Any]
@@ -38,11 +39,11 @@ class Transitions(NamedTuple):
     infos: dict[str, Any]
 
     def row(self, space: gymnasium.Space[Any], number: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One row as `gymnasium.Env.step` would return it.
+        """Return one row in the form that `gymnasium.Env.step` returns.
 
         Args:
             space: The observation space.
-            number: From 0 to B - 1.
+            number: The row, from 0 to B - 1.
         """
         return (
             take_row(space, self.observations, number),
@@ -62,12 +63,12 @@ def _info_of(infos: dict[str, Any], row: int) -> dict[str, Any]:
 
 
 class Start(NamedTuple):
-    """The beginning of an episode.
+    """Holds the beginning of an episode.
 
     Attributes:
-        state: One state record (a scalar of the state dtype, or a `SavedState`).
+        state: One state: a scalar of the state dtype, or a `SavedState`.
         observation: The first observation.
-        info: The environment's info.
+        info: The info of the reset.
     """
 
     state: Any
@@ -76,15 +77,15 @@ class Start(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """The outcome of one batch of rollouts.
+    """Holds the results of one batch of rollouts.
 
     Attributes:
-        final_states: `[B]` states at the end of each rollout.
-        returns: `[B]` float64, discounted sum of rewards.
+        final_states: `[B]`, the state at the end of each rollout.
+        returns: `[B]` float64, discounted sum of rewards; NaN for a flagged row.
         num_steps: `[B]` int64, environment steps taken.
         terminated: `[B]` bool.
         truncated: `[B]` bool.
-        infos: With `on_error="mask"` `error` and `_error`, as in `Transitions`; else empty.
+        infos: With `on_error="mask"`, `error` and `_error` as in `Transitions`; otherwise empty.
     """
 
     final_states: NDArray[Any]

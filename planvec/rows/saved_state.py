@@ -1,26 +1,27 @@
-"""Holds one saved state of variable size."""
+"""Defines `SavedState`, the form of a state of variable size."""
 
 from __future__ import annotations
 
 __all__ = ["GENERATOR_FIELD", "SavedState"]
 
 GENERATOR_FIELD = "generator"
-"""Name of the field with the random generator, in records that have one."""
+"""Name of the field that holds the random generator, in records that have one."""
 
 
 class SavedState:
     """Holds one saved state of variable size: opaque, immutable and hashable.
 
-    Two states are equal if their bytes and origins are. Arrays of states whose size varies have dtype object
-    and hold these. (NumPy converts plain `bytes` to its own string type and strips their trailing zeros.)
+    Two states are equal if their bytes and their origins are equal. If the size of states varies, arrays of
+    states have dtype object and hold objects of this type. (NumPy would strip trailing zeros from plain
+    `bytes`.)
 
     Args:
-        data: The bytes of the state, those of the random generator at the end if it is saved separately.
-        origin: Name of the environment and codec that saved it. A state is only restored into the same.
-        generator_size: Number of bytes of the random generator.
+        data: The bytes of the state. If the random generator is saved separately, its bytes come last.
+        origin: Name of the environment and codec that saved the state. Others refuse to restore it.
+        generator_size: Number of bytes of the random generator; 0 if it is not saved separately.
 
     Attributes:
-        origin: Name of the environment and codec that saved it.
+        origin: Name of the environment and codec that saved the state.
     """
 
     __slots__ = ("_data", "_generator_size", "origin")
@@ -42,12 +43,12 @@ class SavedState:
 
     @property
     def without_generator(self) -> bytes:
-        """The bytes without those of the random generator: equal for states that differ in nothing else."""
+        """The bytes without those of the random generator: equal for states that differ only in it."""
         return self._data[: len(self._data) - self._generator_size]
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes."""
+        """The size of the state in bytes."""
         return len(self._data)
 
     def __eq__(self, other: object) -> bool:

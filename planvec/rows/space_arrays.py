@@ -1,9 +1,9 @@
-"""Batches of space elements as (nested) arrays: allocate, check, stack, slice, copy.
+"""Allocates, checks, stacks, slices and copies batches of space elements. Letters: B rows.
 
-A batch of elements of a *fixed-size* space (Box, Discrete, MultiDiscrete, MultiBinary, and Dict or
-Tuple of those) is a tree of arrays `[B, ...]`, in the layout of `gymnasium.vector`. Elements of
-any other space (Text, Sequence, Graph, OneOf, a custom space) are kept as a list of B elements
-until Gymnasium's own `concatenate` makes its form of them.
+A batch of elements of a *fixed-size* space (Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of
+those) is a tree of arrays `[B, ...]`, in the layout of `gymnasium.vector`. A batch of elements of any other
+space (Text, Sequence, Graph, OneOf, a custom space) is a list of B elements, until Gymnasium's `concatenate`
+converts it for the user.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
 
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _LARGE = 4096
-"""Bytes of an element above which elements are copied one by one: another copy of all of them costs more."""
+"""Bytes of an element above which elements are copied one by one, to save a second copy of all of them."""
 SIMPLE = frozenset(_LEAVES)
-"""The types of space whose elements are one array: asked in every call, before anything slower."""
+"""The types of space whose elements are one array. Testing the type first makes the usual case fast."""
 
 
 def is_fixed(space: Space[Any]) -> bool:
-    """Whether every element of the space takes the same number of bytes."""
+    """Return whether every element of the space has the same number of bytes."""
     if type(space) in SIMPLE:
         return space.dtype is not None and not space.dtype.hasobject
     if isinstance(space, spaces.Dict):
@@ -57,12 +57,12 @@ def is_fixed(space: Space[Any]) -> bool:
 
 
 def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty) -> Any:
-    """A tree of uninitialised arrays `[num_rows, ...]`, or a list where the size is not fixed.
+    """Return a tree of uninitialised arrays `[num_rows, ...]`, or a list if the size is not fixed.
 
     Args:
         space: The space of one element.
         num_rows: B.
-        allocate: `allocate(shape, dtype=...)`, called once per leaf.
+        allocate: Makes one array, called as `allocate(shape, dtype=...)` once per leaf.
     """
     if type(space) in SIMPLE:
         assert space.shape is not None
@@ -73,13 +73,23 @@ def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = 
 
 
 def blank(space: Space[Any]) -> Any:
-    """An element of zeros, or the empty one (a text, a sequence), as Gymnasium makes it."""
+    """Return an element of zeros, or the empty element (text, sequence), as Gymnasium makes it.
+
+    It is None for a custom space.
+    """
     rows: Any = create_empty_array(space, n=1, fn=np.zeros)
-    return None if rows is None else take_row(space, rows, 0)  # None: a space that only the user knows
+    return None if rows is None else take_row(space, rows, 0)  # Gymnasium returns None for custom spaces
 
 
 def put_row(space: Space[Any], element: Any, rows: Any, row: int) -> None:
-    """Write one element into what `empty_rows` gave."""
+    """Write one element into a batch.
+
+    Args:
+        space: The space of the element.
+        element: The element.
+        rows: The batch, as made by `empty_rows`.
+        row: The row to overwrite.
+    """
     if isinstance(rows, list):
         rows[row] = element
     else:
@@ -87,7 +97,7 @@ def put_row(space: Space[Any], element: Any, rows: Any, row: int) -> None:
 
 
 def leaves(tree: Any) -> Iterator[NDArray[Any]]:
-    """The arrays of a tree, in order."""
+    """Yield the arrays of a tree, in order."""
     if isinstance(tree, dict):
         for child in tree.values():
             yield from leaves(child)
@@ -99,7 +109,7 @@ def leaves(tree: Any) -> Iterator[NDArray[Any]]:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with `function` applied to each leaf."""
+    """Return the same tree with `function` applied to each leaf."""
     if isinstance(tree, dict):
         return {key: map_leaves(function, child) for key, child in tree.items()}
     if isinstance(tree, tuple):
@@ -113,7 +123,7 @@ def copy_tree(tree: Any) -> Any:
 
 
 def take_rows(tree: Any, rows: Any) -> Any:
-    """Rows of a batch: views for a slice, copies for an index array."""
+    """Return rows of a batch: views for a slice, copies for an index array."""
     return tree[rows] if isinstance(tree, np.ndarray) else map_leaves(lambda leaf: leaf[rows], tree)
 
 
@@ -121,7 +131,7 @@ _IMMUTABLE = frozenset((int, float, bool, str, bytes, complex, type(None)))
 
 
 def own_copy(value: Any) -> Any:
-    """A copy that shares no memory with the original: `copy.deepcopy`, quick for the usual types."""
+    """Return a copy that shares no memory with the original: `copy.deepcopy`, faster for common types."""
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         return value.copy()
@@ -135,12 +145,12 @@ def own_copy(value: Any) -> Any:
 
 
 def raw(records: NDArray[Any]) -> NDArray[Any]:
-    """Records as blocks of bytes: NumPy copies those at once, but records field by field."""
+    """Return records viewed as blocks of bytes. NumPy copies blocks at once, but records field by field."""
     return records.view(f"V{records.dtype.itemsize}")
 
 
 def take_row(space: Space[Any], tree: Any, row: int) -> Any:
-    """One element of a finished batch, as the environment itself would return it."""
+    """Return one element of a batch, in the form that the environment returns."""
     if isinstance(space, spaces.Dict):
         return {key: take_row(child, tree[key], row) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -161,10 +171,10 @@ def copy_rows(source: Any, target: Any) -> None:
 
 
 def list_rows(space: Space[Any], tree: Any) -> list[Any]:
-    """The elements of a batch, each in the form that `env.step` takes.
+    """Return the elements of a batch, each in the form that `env.step` takes.
 
-    Discrete actions become Python ints. Arrays are rows of one private copy: an environment may
-    keep its action, and the memory that the batch came in is used again.
+    Discrete actions become Python ints. Arrays are rows of a new copy, because an environment may keep its
+    action, and the memory of the batch is overwritten by the next one.
     """
     if isinstance(tree, list):
         return tree
@@ -180,7 +190,7 @@ def list_rows(space: Space[Any], tree: Any) -> list[Any]:
 
 
 def finish_rows(space: Space[Any], rows: Any) -> Any:
-    """The user's form of a batch: a tree of arrays as it is, a list through Gymnasium."""
+    """Return a batch in the form for users: a tree of arrays unchanged, a list converted by Gymnasium."""
     if isinstance(rows, list):
         empty: Any = create_empty_array(space, n=len(rows))
         return concatenate(space, rows, empty)
@@ -188,16 +198,15 @@ def finish_rows(space: Space[Any], rows: Any) -> Any:
 
 
 def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
-    """Stack the elements that an environment returned into `out`, checking each.
+    """Check the elements that an environment returned and stack them in `out`.
 
     Args:
-        space: The space that they should be in.
+        space: The space to which they should belong.
         rows: B elements.
-        out: What `empty_rows(space, B)` gave.
+        out: The batch to fill, as made by `empty_rows(space, B)`.
 
     Raises:
-        EnvError: An element has another shape, kind of dtype or structure than the space says;
-            `row` is its index.
+        EnvError: The shape, dtype or structure of an element differs from the space; `row` is its index.
     """
     if type(space) in SIMPLE:
         _stack_leaf(space, rows, out)
@@ -235,7 +244,7 @@ def _fits(space: Space[Any], stacked: NDArray[Any]) -> bool:
 
 
 def _all_of(dtype: Any, rows: Sequence[Any]) -> bool:
-    """Whether all rows are arrays (or NumPy scalars) of this dtype."""
+    """Return whether all rows are arrays (or NumPy scalars) of this dtype."""
     try:
         return [row.dtype for row in rows].count(dtype) == len(rows)
     except AttributeError:
@@ -246,9 +255,9 @@ def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> No
     if not len(rows):
         return
     first = rows[0]
-    is_alone = len(rows) == 1 and isinstance(first, np.ndarray)
-    if is_alone and first.shape == out.shape[1:] and first.dtype == out.dtype:
-        out[0] = first  # cheaper than through an array of one row
+    is_single = len(rows) == 1 and isinstance(first, np.ndarray)
+    if is_single and first.shape == out.shape[1:] and first.dtype == out.dtype:
+        out[0] = first  # faster than by np.array(rows)
         return
     stacked = None
     if out[0].nbytes <= _LARGE:
@@ -256,8 +265,9 @@ def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> No
             stacked = np.array(rows)
         except ValueError:  # rows of different shapes
             stacked = None
-    # Compared before it is assigned: NumPy would broadcast a (1,) observation into (3,). And each dtype
-    # by itself: rows of several are promoted to one, which would depend on how the batch was cut.
+    # Shapes are compared first, because NumPy would broadcast a (1,) observation to (3,). The dtype of each
+    # row is compared, because NumPy promotes mixed dtypes, and the result would depend on how the batch was
+    # cut.
     is_alike = not isinstance(space, spaces.Box) or _all_of(space.dtype, rows)
     if stacked is not None and is_alike and stacked.shape == out.shape and _fits(space, stacked):
         out[...] = stacked
@@ -267,8 +277,8 @@ def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> No
         if got.shape != out.shape[1:] or not _fits(space, got):
             raise EnvError(
                 f"observation: expected shape {out.shape[1:]} and dtype {out.dtype} as in {space}, "
-                f"got shape {got.shape} and dtype {got.dtype}; return it as the space says, or "
-                "declare the space that you return",
+                f"got shape {got.shape} and dtype {got.dtype}; return what the space declares, or declare "
+                "the space of what you return",
                 row=index,
             )
         out[index] = got

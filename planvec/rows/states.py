@@ -1,4 +1,4 @@
-"""The form of the states of one environment, and the checks of states that users pass.
+"""Describes the states of one environment, and checks the states that users pass.
 
 Letters: B rows.
 """
@@ -19,11 +19,11 @@ __all__ = ["StateFormat", "check_state", "check_states"]
 
 
 class StateFormat(NamedTuple):
-    """What the states of one environment look like.
+    """Describes the states of one environment.
 
     Attributes:
         dtype: A structured dtype, or object for states of variable size.
-        origin: Which environment and codec made them; every `SavedState` carries it.
+        origin: Name of the environment and codec that save the states. Every `SavedState` has it too.
     """
 
     dtype: np.dtype[Any]
@@ -31,10 +31,18 @@ class StateFormat(NamedTuple):
 
 
 def check_states(state_format: StateFormat, states: Any, num_rows: int | None = None) -> NDArray[Any]:
-    """States `[B]` of the right kind; one state is repeated for `num_rows` rows.
+    """Check states and return them as an array.
+
+    Args:
+        state_format: The form of the states of the environment.
+        states: `[B]`, or one state, which is repeated.
+        num_rows: B; None takes any number.
+
+    Returns:
+        States `[B]`.
 
     Raises:
-        InvalidBatchError: A wrong length, shape or dtype, or a state of another environment.
+        InvalidBatchError: The length, shape or dtype is wrong, or a state belongs to another environment.
     """
     dtype, origin = state_format
     states = states if type(states) is np.ndarray else _as_states(dtype, states)
@@ -60,10 +68,10 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
 
 
 def check_state(state_format: StateFormat, state: Any) -> Any:
-    """One state record, as a copy of the caller's.
+    """Check one state and return a copy of it.
 
     Raises:
-        InvalidBatchError: Not one state of this environment.
+        InvalidBatchError: It is not one state of this environment.
     """
     states = check_states(state_format, state)
     if len(states) != 1:
@@ -71,16 +79,16 @@ def check_state(state_format: StateFormat, state: Any) -> Any:
     return states.copy()[0]
 
 
-_PARTS = {Start: "state", Transitions: "new_states", Rollouts: "final_states"}
-"""What to pass on of a result that was given where its states are meant."""
+_STATE_FIELDS = {Start: "state", Transitions: "new_states", Rollouts: "final_states"}
+"""Type of a result -> its field with states, for messages to users who pass the result itself."""
 
 
 def _as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
-    """An array from one record, or from a sequence of records."""
-    part = _PARTS.get(type(states))
-    if part is not None:
+    """Return an array of one state, or of a sequence of states."""
+    field = _STATE_FIELDS.get(type(states))
+    if field is not None:
         raise InvalidBatchError(
-            f"states: expected an array of states, got {type(states).__name__}; pass its .{part}"
+            f"states: expected an array of states, got {type(states).__name__}; pass its .{field}"
         )
     if isinstance(states, Promise):
         raise InvalidBatchError("states: expected an array of states, got a promise; call its result()")
@@ -93,7 +101,7 @@ def _as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
             array[:] = states
         except (ValueError, TypeError) as error:
             raise InvalidBatchError(
-                f"states: expected states of one environment, got a list of others ({error})"
+                f"states: expected states of one environment, got a list of something else ({error})"
             ) from error
         return array
     array = np.empty((), states.dtype if isinstance(states, np.void) else object)

@@ -1,4 +1,4 @@
-"""`BatchStepper`: all that a planner sees of an environment."""
+"""Defines `BatchStepper`, the interface through which a planner uses an environment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ __all__ = ["BatchStepper"]
 
 @runtime_checkable
 class BatchStepper(Protocol):
-    """Steps batches of states: `PlanEnv` and `BatchEnv` are both of this kind.
+    """Steps batches of states. `PlanEnv` and `BatchEnv` are batch steppers.
 
-    Shapes: B rows, horizon H; `actions` `[B, *action shape]`, `states` `[B]` of `state_dtype`, `dt` int or
-    `[B]` integers, `seeds` `[B]` integers. See `PlanEnv` for all arguments. A planner always says whether it
-    waits: with `blocking=True` a call returns the named tuple, with False a `Promise` of it.
+    Shapes, for B rows: `actions` `[B, *action shape]`, `states` `[B]` of `state_dtype`, `dt` an int or `[B]`
+    integers, `seeds` `[B]` integers. `PlanEnv.step_batch` and `PlanEnv.rollout_batch` describe all arguments.
+    A planner always passes `blocking`: with True a call returns the named tuple, with False a `Promise` of
+    it.
     """
 
     @property
@@ -39,15 +40,15 @@ class BatchStepper(Protocol):
 
     @property
     def is_stochastic(self) -> bool:
-        """False only where a step is known to have one outcome, whatever its seed."""
+        """False only if every step is known to have one outcome, whatever its seed."""
         ...
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
-        """Start an episode; its state becomes the base state."""
+        """Start an episode and make its state the base state."""
         ...
 
     def get_state(self) -> Any:
-        """Return the base state: one record."""
+        """Return the base state: one state."""
         ...
 
     @overload
@@ -109,7 +110,7 @@ class BatchStepper(Protocol):
     ) -> Promise[Rollouts]: ...
 
     def rollout_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Roll out B rows."""
+        """Roll out B rows, each from its own state."""
         ...
 
     def observe(self, states: Any) -> Any:

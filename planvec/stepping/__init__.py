@@ -1,4 +1,4 @@
-"""Steps B rows through one environment."""
+"""Steps batches of rows with one environment."""
 
 from __future__ import annotations
 

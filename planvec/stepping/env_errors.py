@@ -1,4 +1,4 @@
-"""What is raised for an exception of the user's environment."""
+"""Converts the exceptions of environments into planvec's errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["as_env_error"]
 def as_env_error(
     error: BaseException, row: int | None = None, action: Any = None, where: str = ""
 ) -> BaseException:
-    """Return what to raise for an exception that came out of an environment.
+    """Return the error to raise for an exception that an environment raised.
 
     Args:
         error: The exception.
-        row: The row at work, or None.
-        action: Its action, or None.
-        where: Begins the message.
+        row: The row that was stepped, or None.
+        action: The action of the row, or None.
+        where: Prefix of the message.
 
     Returns:
-        An `EnvError`; the exception itself if it is the user's Ctrl-C or an `UnsupportedEnvError`.
+        An `EnvError`, or the exception itself if it is an `UnsupportedEnvError` or a Ctrl-C of the user.
     """
     if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
         return error
@@ -38,9 +38,9 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as another:
-        return f"(its text cannot be had: {type(another).__name__})"
+        return f"(its text cannot be read: {type(another).__name__})"
 
 
 def _ignores_interrupts() -> bool:
-    """Return whether Ctrl-C cannot reach this process, as in workers: then the environment raised it."""
+    """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -1,4 +1,4 @@
-"""`EnvStepper`: answers requests with one environment. Letters: B rows."""
+"""Defines `EnvStepper`, which answers requests with one environment. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class HasStepper(Protocol):
-    """An object, hosted by a worker, whose rows can be stepped: `PlanEnv` is one."""
+    """Has an `EnvStepper`. A worker that hosts such an object (a `PlanEnv`) can perform requests."""
 
     @property
     def stepper(self) -> EnvStepper:
@@ -51,17 +51,17 @@ class HasStepper(Protocol):
 
 
 class EnvStepper:
-    """Answers requests with one environment, in whichever process that lives.
+    """Answers requests with one environment, in the process of the user or in a worker.
 
     Args:
         env: The environment, with its wrappers. It is reset with seed 0.
-        codec: Saves and restores it.
+        codec: Saves and restores the environment.
         info_keys: The info keys to keep; None keeps all.
 
     Attributes:
         loop: Steps and rolls out rows.
-        base_state: The state that rows start from where none are given.
-        description: Of the environment.
+        base_state: The state from which rows start when the user gives no states.
+        description: Describes the environment.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class EnvStepper:
         self.codec = codec
         self._is_closed = False
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
-        self._lock = threading.RLock()  # there is one environment, and perhaps several threads
+        self._lock = threading.RLock()  # several threads may share the one environment
         self._methods: dict[type[Request[Any]], Callable[[Any, Answer], None]] = {
             StepBatch: self._step,
             RolloutBatch: self._rollout,
@@ -96,15 +96,15 @@ class EnvStepper:
         )
 
     def perform(self, request: Request[Any], outputs: Outputs | None = None) -> Answer:
-        """Do what a request asks for.
+        """Perform a request.
 
         Args:
-            request: Its arguments were checked.
-            outputs: Filled; None makes new ones.
+            request: The request. Its arguments have been checked.
+            outputs: The arrays to fill; None makes new ones.
 
         Raises:
-            EnvError: The environment raised; `row` says where, by its number in the request.
-            UnsupportedEnvError: It turned out that a state cannot be saved or restored.
+            EnvError: The environment raised; `row` is the row of the request.
+            UnsupportedEnvError: A state cannot be saved or restored.
         """
         started = time.perf_counter()
         if outputs is None:
@@ -116,7 +116,11 @@ class EnvStepper:
         return answer
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
-        """Start an episode; its state becomes the base state.
+        """Start an episode and make its state the base state.
+
+        Args:
+            seed: Seed of the reset.
+            options: The argument `options` of the reset.
 
         Raises:
             EnvError: The environment raised.
@@ -171,7 +175,7 @@ class EnvStepper:
             if request.arguments is not None:
                 positional, named = copy.deepcopy(request.arguments)
                 value = value(*positional, **named)
-            return own_copy(value)  # the next row changes what the environment holds
+            return own_copy(value)  # the next row changes the objects of the environment
 
         answer.outputs.values = self._at_each(request.states, read, f"{request.name}: ")
 
@@ -182,14 +186,14 @@ class EnvStepper:
         self.base_state = request.state
 
     def _at_each(self, states: NDArray[Any], look: Callable[[], T], where: str = "") -> list[T]:
-        """Put the environment into each state, and collect what `look` gives there."""
-        found: list[T] = []
+        """Restore each state, call `look` there, and return its results."""
+        results: list[T] = []
         try:
             values, all_elapsed, *_ = self.codec.load(states)
             for value, elapsed in zip(values, all_elapsed, strict=True):
                 self.codec.set(value)
                 self.codec.set_elapsed(elapsed)
-                found.append(look())
+                results.append(look())
         except BaseException as error:
-            raise as_env_error(error, len(found), where=where) from error
-        return found
+            raise as_env_error(error, len(results), where=where) from error
+        return results

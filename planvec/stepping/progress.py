@@ -1,4 +1,4 @@
-"""Cells that tell which row a stepping loop is at, while it runs."""
+"""Reports which row a stepping loop is working on, while it runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import numpy as np
 __all__ = ["ROW", "STEP", "TICKET", "new_progress"]
 
 TICKET, ROW, STEP = range(3)
-"""Cells: the number of the request, the row at work (-1 before the first and after the last), the step of
-its rollout. A worker's lie in shared memory, and tell the parent where the worker was when it died."""
+"""Indices of the progress: the number of the request, the row that is stepped (-1 before the first and after
+the last), and the step of its rollout. The progress of a worker lies in shared memory. If the worker crashes,
+the parent reads there on which row."""
 
 
 def new_progress() -> memoryview:
-    """Return cells of this process.
+    """Return a progress in the memory of this process: 3 integers, indexed by `TICKET`, `ROW` and `STEP`.
 
-    They are a memoryview: writing to one costs 20 ns, to an element of an array 30.
+    A memoryview, because writing an element costs 20 ns, and 30 ns in a NumPy array.
     """
     return memoryview(np.full(3, -1, np.int64))  # type: ignore[arg-type]

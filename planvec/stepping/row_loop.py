@@ -1,4 +1,4 @@
-"""The stepping loop: checked rows in, rows out, one after another. It is written once, here.
+"""Steps rows one after another. Every backend uses this loop.
 
 Letters: B rows, H horizon.
 """
@@ -40,13 +40,13 @@ class RowLoop:
     """Steps and rolls out rows with one environment.
 
     Args:
-        codec: Of the environment.
+        codec: Saves and restores the environment.
         action_space: The space of one action.
         observation_space: The space of one observation.
         info_keys: The info keys to keep; None keeps all.
 
     Attributes:
-        progress: See `progress`. A worker's lies in shared memory.
+        progress: The row at work, see `planvec.stepping.progress`. A worker replaces it by shared memory.
     """
 
     def __init__(
@@ -66,15 +66,16 @@ class RowLoop:
         """Step rows and write their results.
 
         Args:
-            batch: The rows.
-            out: Filled.
-            errors: Takes the errors of rows that fail and are flagged in `out`, where the batch asks for it.
+            batch: The rows, actions, repeats and seeds.
+            out: The outputs to fill.
+            errors: Filled with the errors of rows that fail, if the batch masks errors. They are flagged in
+                `out`.
 
         Returns:
             The infos, as columns.
 
         Raises:
-            EnvError: The environment raised, or returned what its observation space does not allow.
+            EnvError: The environment raised, or an observation or a reward is invalid.
         """
         if not len(batch.states):
             return {}
@@ -108,7 +109,17 @@ class RowLoop:
         return infos
 
     def rollout(self, batch: RolloutBatch, out: Outputs, errors: Errors) -> None:
-        """Roll out rows and write their results. Args and Raises: as of `step`."""
+        """Roll out rows and write their results.
+
+        Args:
+            batch: The rows, actions and seeds.
+            out: The outputs to fill.
+            errors: Filled with the errors of rows that fail, if the batch masks errors. They are flagged in
+                `out`.
+
+        Raises:
+            EnvError: The environment raised.
+        """
         if not len(batch.states):
             return
         self.progress[ROW] = -1
@@ -126,11 +137,11 @@ class RowLoop:
             self.flag(batch.states, out, list(errors))
 
     def flag(self, states: NDArray[Any], out: Outputs, rows: Sequence[int]) -> None:
-        """Flag rows as failed: they stay in their state, but terminated, with NaN for a reward.
+        """Flag rows as failed: each keeps the state that it started from, terminated, and its reward is NaN.
 
         Args:
-            states: `[B]`, where the rows began.
-            out: Of all B rows.
+            states: `[B]`, the states from which the rows started.
+            out: The outputs of all B rows.
             rows: The rows to flag.
         """
         assert out.rewards is not None
@@ -153,7 +164,7 @@ class RowLoop:
     def _run(
         self, results: RowResults, run_from: Callable[[int], None], mask_errors: bool, errors: Errors
     ) -> None:
-        """Run a loop over all rows; where errors are masked, go on behind each row that raised."""
+        """Run a loop over all rows. If errors are masked, continue after each row that raised."""
         start = 0
         while True:
             try:
@@ -167,7 +178,7 @@ class RowLoop:
                 start = error.row + 1
 
     def _write(self, results: RowResults, out: Outputs, mask_errors: bool, errors: Errors) -> None:
-        """Write the results; where errors are masked, leave out rows that cannot be written."""
+        """Write the results. If errors are masked, leave out rows whose results are invalid."""
         try:
             results.write(self._codec, self._observation_space, out)
         except EnvError:
@@ -189,7 +200,7 @@ class RowLoop:
         repeats: list[int],
         seeds: list[int] | None,
     ) -> None:
-        """Step the rows from `start` on. Columns of Python lists go in and come out: see `RowResults`."""
+        """Step the rows from `start` on. Arguments and results are lists; `RowResults` says why."""
         codec, fresh, keys, progress = self._codec, self._codec.fresh_results, self._info_keys, self.progress
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else codec.step_without_info
@@ -231,7 +242,7 @@ class RowLoop:
         batch: RolloutBatch,
         sequences: Callable[[int], Iterable[Any]],
     ) -> None:
-        """Roll out the rows from `start` on: as `_step_each`, but only the last state is saved."""
+        """Roll out the rows from `start` on. Only the last state of each row is saved."""
         codec, fresh, progress = self._codec, self._codec.fresh_results, self.progress
         set_state, step, discount = codec.set, codec.step_without_info, batch.discount
         limit = codec.time_limit or _UNLIMITED

@@ -1,4 +1,4 @@
-"""Results of the row loops, column by column, until they are written into the outputs of the batch."""
+"""Collects the results of the row loop as columns, and writes them into the outputs of the batch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["RowResults"]
 class RowResults:
     """Collects the results of a batch while its rows are stepped one after another.
 
-    Columns of Python objects are turned into arrays once per batch: reading and writing array elements one by
-    one would cost as much as a step of a small environment.
+    The columns are Python lists, which become arrays once per batch. Reading and writing single elements of
+    arrays would cost as much as a step of a small environment.
 
     Args:
-        before: The states that the rows start from.
-        want_values: Whether the states that they reach are wanted.
+        before: The states from which the rows start.
+        want_values: Whether to save the states that the rows reach.
     """
 
     def __init__(self, before: Rows, want_values: bool) -> None:
@@ -39,7 +39,12 @@ class RowResults:
         self.infos: list[dict[str, Any] | None] = []
 
     def add_unchanged(self, row: int, observation: Any) -> None:
-        """Add a row whose episode has ended: its state stays as it is, with reward 0."""
+        """Add a row whose episode has ended: its state does not change, and its reward is 0.
+
+        Args:
+            row: The row.
+            observation: The observation of its state; None for rollouts.
+        """
         self.values.append(self.before.values[row])
         self.observations.append(own_copy(observation))
         self.rewards.append(0.0)
@@ -49,10 +54,10 @@ class RowResults:
         self.infos.append(None)
 
     def replace_failed(self, row: int, blank: Any) -> None:
-        """Replace whatever a row that raised has left in the columns by an unchanged row.
+        """Remove the incomplete results of a row that raised, and add it as an unchanged row.
 
         Args:
-            row: The row, the last one that was begun.
+            row: The row. No later row has begun.
             blank: An observation of zeros.
         """
         columns: tuple[list[Any], ...] = (
@@ -69,7 +74,7 @@ class RowResults:
         self.add_unchanged(row, blank)
 
     def invalid_rows(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
-        """Yield the rows whose observation or reward cannot be written, and why."""
+        """Yield each row whose observation or reward is invalid, with the error that says why."""
         scratch = empty_rows(space, 1)
         for row, (observation, reward) in enumerate(zip(self.observations, self.rewards, strict=True)):
             try:
@@ -79,7 +84,7 @@ class RowResults:
                 yield row, EnvError(error.detail, row=row)
 
     def after(self) -> Rows:
-        """Return the states that were reached."""
+        """Return the states that the rows have reached."""
         elapsed = list(map(add, self.before.elapsed, self.num_steps))
         return Rows(self.values, elapsed, self.terminated, self.truncated)
 
@@ -87,7 +92,7 @@ class RowResults:
         """Write the columns into the outputs of the batch.
 
         Raises:
-            EnvError: An observation or a reward is not what the spaces allow.
+            EnvError: An observation differs from its space, or a reward is not a number.
         """
         assert out.rewards is not None
         assert out.terminated is not None

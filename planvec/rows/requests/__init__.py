@@ -1,7 +1,8 @@
-"""Requests: what a backend is asked to do, with arguments that are checked.
+"""Defines the requests that a backend performs. Their arguments have been checked.
 
-A request over rows can be answered in parts, in any cut and in any place: rows do not depend on each other.
-A new kind of request is a class here and an entry in `stepping.EnvStepper`; backends pass it on unseen.
+Rows do not depend on each other, so a request over rows can be split anywhere, and its parts can be performed
+by different workers. To add a type of request, write a class here and an entry in `stepping.EnvStepper`.
+Backends need no change.
 """
 
 from __future__ import annotations

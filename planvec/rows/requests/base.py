@@ -1,4 +1,4 @@
-"""What every request is: something that a backend is asked to do. Letters: B rows."""
+"""Defines the base classes of requests. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class Request(ABC, Generic[T]):
-    """Something that a backend is asked to do; the type argument is what it returns to the user.
+    """Describes work for a backend. The type argument is the type of the result for the user.
 
     A request without rows is answered in one piece: its part is the request itself.
 
     Attributes:
-        verb: One word for messages.
+        verb: The kind of work in one word, for messages.
         has_rows: Whether it is a `RowRequest`.
-        is_counted: Whether its rows count in `Stats`: they are stepped.
-        mask_errors: Whether a row that fails is flagged, rather than the end of the request.
+        is_counted: Whether its rows count in `Stats`: True for requests that step the environment.
+        mask_errors: Whether rows that fail are flagged; otherwise the first one fails the request.
     """
 
     verb: ClassVar[str]
@@ -58,7 +58,7 @@ class Request(ABC, Generic[T]):
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
-        """The most environment steps that a row takes, one number or `[B]`: its share of the work."""
+        """Largest number of environment steps that a row takes: one number, or `[B]`. Estimates its cost."""
         return 1
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
@@ -72,13 +72,13 @@ class Request(ABC, Generic[T]):
         return own
 
     def result(self, about: EnvDescription, answer: Answer) -> T:
-        """Return the user's form of an answer: the value of one that has no rows."""
+        """Return the result for the user. By default it is the value of an answer without rows."""
         value: T = answer.value
         return value
 
 
 class RowRequest(Request[T]):
-    """A request over rows, each of which starts at a state.
+    """Describes work over B rows, each of which starts at a state.
 
     Attributes:
         states: `[B]`.
@@ -104,13 +104,13 @@ class RowRequest(Request[T]):
 
 @dataclass(slots=True)
 class FlagBatch(RowRequest[None]):
-    """Flag rows as failed, without stepping them: their workers crashed or ran out of time.
+    """Flags rows as failed without stepping them, after their workers crashed or exceeded the timeout.
 
     Attributes:
         states: `[B]`.
-        has_observations: Whether observations are wanted (of zeros), as for steps.
-        return_state: Whether states are wanted.
-        mask_errors: True.
+        has_observations: Whether the outputs have observations (zeros), as for steps.
+        return_state: Whether the outputs have states.
+        mask_errors: Always True.
     """
 
     verb = "flag"

@@ -1,4 +1,4 @@
-"""Roll out B rows. Letters: B rows, H horizon."""
+"""Defines the request for rollouts. Letters: B rows, H horizon."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ __all__ = ["RolloutBatch"]
 
 @dataclass(slots=True)
 class RolloutBatch(RowRequest[Rollouts]):
-    """Roll out B rows, each for H steps or to the end of its episode.
+    """Asks for rollouts of B rows, each for H steps or to the end of its episode.
 
     Attributes:
         states: `[B]`.
         horizon: H.
-        actions: The actions of all rows one after another, `[B * H, ...]`; None draws them.
-        action_seed: Of the random actions.
-        first_row: Index in the whole batch of the first row here, which decides its random actions.
-        seeds: `[B]` uint64, or None.
+        actions: The actions of all rows one after another, `[B * H, ...]`; None draws random actions.
+        action_seed: Seed of the random actions.
+        first_row: Index of the first row in the whole batch. The random actions of a row depend on its index
+            there.
+        seeds: `[B]` uint64, reseed the rows; or None.
         discount: Factor per step.
         mask_errors: Whether rows that fail are flagged.
     """
@@ -72,7 +73,7 @@ class RolloutBatch(RowRequest[Rollouts]):
         )
 
     def sequences(self, space: Space[Any]) -> Callable[[int], Iterable[Any]]:
-        """Return a function from a row to its actions, each in the form that `env.step` takes."""
+        """Return a function that gives the actions of a row, each in the form that `env.step` takes."""
         if self.actions is not None:
             listed = list_rows(space, self.actions)
             return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]

@@ -1,4 +1,4 @@
-"""Requests without rows: start an episode, set the base state."""
+"""Defines the requests without rows: start an episode, set the base state."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["ResetRequest", "SetBaseStateRequest"]
 
 @dataclass(slots=True)
 class ResetRequest(Request[Start]):
-    """Start an episode.
+    """Asks for the start of an episode.
 
     Attributes:
-        seed: Of the reset. It is always given, so that every worker makes the same start.
-        options: For the environment's own reset.
+        seed: Seed of the reset. It is never None, so that every worker makes the same start.
+        options: The argument `options` of the reset.
     """
 
     verb = "reset"
@@ -28,7 +28,11 @@ class ResetRequest(Request[Start]):
 
 @dataclass(slots=True)
 class SetBaseStateRequest(Request[None]):
-    """Make a state the base state of the environment that gets this request."""
+    """Asks an environment to make a state its base state.
+
+    Attributes:
+        state: One state.
+    """
 
     verb = "set_state"
 

@@ -1,4 +1,4 @@
-"""Step B rows."""
+"""Defines the request for steps. Letters: B rows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["StepBatch", "error_infos"]
 
 @dataclass(slots=True)
 class StepBatch(RowRequest[Transitions]):
-    """Step B rows.
+    """Asks for steps of B rows.
 
     Attributes:
         states: `[B]`.
-        actions: A tree of arrays `[B, ...]`, or a list of B elements where the size is not fixed.
-        dt: `[B]` int64.
-        seeds: `[B]` uint64, or None.
-        return_state: Whether new states are wanted.
+        actions: A tree of arrays `[B, ...]`, or a list of B elements if their size is not fixed.
+        dt: `[B]` int64, how often each action is repeated.
+        seeds: `[B]` uint64, reseed the rows; or None.
+        return_state: Whether the result contains new states.
         mask_errors: Whether rows that fail are flagged.
-        same_dt: The `dt` of every row, where it is known to be the same.
+        same_dt: The `dt` of every row if it is known to be the same; otherwise None.
     """
 
     verb = "step"
@@ -88,12 +88,12 @@ class StepBatch(RowRequest[Transitions]):
         assert outputs.terminated is not None
         assert outputs.truncated is not None
         infos = vector_infos(answer.columns)
-        infos.pop("_num_steps", None)  # an environment's own "num_steps" gives way to planvec's
+        infos.pop("_num_steps", None)  # planvec's "num_steps" replaces one of the environment
         infos["num_steps"] = outputs.num_steps
         if self.mask_errors:
             infos |= error_infos(self.num_rows, answer.errors)
         return Transitions(
-            outputs.new_states,  # type: ignore[arg-type] # None where nobody wants them
+            outputs.new_states,  # type: ignore[arg-type] # None if return_state is False
             finish_rows(about.observation_space, outputs.observations),
             outputs.rewards,
             outputs.terminated,
@@ -103,8 +103,8 @@ class StepBatch(RowRequest[Transitions]):
 
 
 def error_infos(num_rows: int, errors: Errors) -> dict[str, Any]:
-    """Return Gymnasium's vector form of an info that only the rows that failed have."""
+    """Return the infos `error` and `_error`, each `[num_rows]`, from the errors of the rows that failed."""
     error, failed = np.full(num_rows, None, object), np.zeros(num_rows, bool)
-    for row, what in errors.items():
-        error[row], failed[row] = what, True
+    for row, row_error in errors.items():
+        error[row], failed[row] = row_error, True
     return {"error": error, "_error": failed}

@@ -1,4 +1,4 @@
-"""Look at B states without stepping them: observations, frames, attributes."""
+"""Defines requests that look at B states without stepping them: observations, frames, attributes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ObserveBatch(RowRequest[Any]):
-    """Return the observations of B states.
+    """Asks for the observations of B states.
 
     Attributes:
         states: `[B]`.
-        mask_errors: False.
+        mask_errors: Always False.
     """
 
     verb = "observe"
@@ -43,7 +43,7 @@ class ObserveBatch(RowRequest[Any]):
 
 
 class _ListedRequest(RowRequest[T]):
-    """A request whose answer is a list of B values of any kind."""
+    """Asks for a list of B values of any type. The base class of such requests."""
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs(values=[None] * len(self.states))
@@ -51,11 +51,11 @@ class _ListedRequest(RowRequest[T]):
 
 @dataclass(slots=True)
 class RenderBatch(_ListedRequest[list[Any]]):
-    """Return the frames of B states.
+    """Asks for the frames of B states.
 
     Attributes:
         states: `[B]`.
-        mask_errors: False.
+        mask_errors: Always False.
     """
 
     verb = "render"
@@ -73,13 +73,13 @@ class RenderBatch(_ListedRequest[list[Any]]):
 
 @dataclass(slots=True)
 class ReadBatch(_ListedRequest[NDArray[Any]]):
-    """Read an attribute of the environment at B states, or call a method there.
+    """Asks for an attribute of the environment, or for the result of a method, at B states.
 
     Attributes:
         states: `[B]`.
-        name: A dotted name, as of `env.get_wrapper_attr` and from there on.
-        arguments: Positional and keyword arguments of a call; None reads an attribute.
-        mask_errors: False.
+        name: A dotted name. `env.get_wrapper_attr` looks up its first part, `getattr` the others.
+        arguments: Positional and keyword arguments of the method; None reads an attribute.
+        mask_errors: Always False.
     """
 
     verb = "read"

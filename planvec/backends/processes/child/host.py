@@ -17,7 +17,7 @@ from planvec.backends.processes.wire.requests import form_named
 from planvec.backends.processes.wire.slab import Slab, Slot
 from planvec.backends.processes.wire.verbs import DONE, FAILED, HOSTED, READY
 from planvec.errors import EnvError
-from planvec.rows import Answer, Outputs, RowRequest, forget_row, unpicklable_rows
+from planvec.rows import Answer, Outputs, RowRequest, clear_row, unpicklable_rows
 from planvec.stepping import ROW, TICKET, EnvStepper, HasStepper, new_progress
 
 __all__ = ["Host", "open_host"]
@@ -131,6 +131,6 @@ class Host:
         """Flag the rows whose infos cannot be pickled."""
         unsent = unpicklable_rows(answer.columns)
         for row in unsent:
-            forget_row(answer.columns, row)
+            clear_row(answer.columns, row)
         stepper.loop.flag(request.states, answer.outputs, list(unsent))
         answer.errors |= unsent
