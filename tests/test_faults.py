@@ -27,7 +27,7 @@ from processes import is_zombie_or_gone, wait_until_dead
 import planvec
 from planvec import ExternalProcess, PlanEnv
 from planvec.backends.processes import watchdog
-from planvec.backends.processes.os import launch
+from planvec.backends.processes.starting import launch
 from planvec.backends.sharded.call import Call
 from planvec.backends.sharded.pace import Pace
 from planvec.backends.stats import Stats

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.exits import exit_of
 from planvec.backends.processes.messenger import Messenger
-from planvec.backends.processes.os.launch import Child
 from planvec.backends.processes.os.signals import undisturbed
+from planvec.backends.processes.starting.launch import Child
 from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
 
