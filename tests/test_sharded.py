@@ -287,6 +287,44 @@ def test_a_worker_that_becomes_ready_takes_its_share_of_what_is_left() -> None:
         assert len(one.done) >= 2
 
 
+# -- promises that are not ready ---------------------------------------------------------------------
+
+
+def test_a_promise_that_is_not_ready_in_time_says_so_and_stays_valid() -> None:
+    both = workers(2)
+    with over(both) as env:
+        promise = ask(env)
+        for timeout in (0, 0.001):
+            with pytest.raises(planvec.WorkerTimeoutError, match="the promise stays valid"):
+                promise.result(timeout=timeout)
+        assert not promise.done()
+        assert_complete(finish(promise, both))
+        assert_complete(promise.result(timeout=0))
+
+
+def test_promises_are_done_in_the_order_of_their_answers_and_read_in_any() -> None:
+    (alone,) = workers(1)
+    with over([alone]) as env:
+        promises = [ask(env) for _ in range(3)]
+        for number in range(3):
+            assert [promise.done() for promise in promises] == [index < number for index in range(3)]
+            alone.work()
+        for promise in reversed(promises):
+            assert_complete(promise.result())
+
+
+def test_an_error_of_a_worker_that_is_none_of_the_environment_raises_too() -> None:
+    (alone,) = workers(1)
+    with over([alone]) as env:
+        promise = ask(env)
+        (_, future), *_ = alone.pending
+        alone.pending.clear()
+        future.set_exception(RuntimeError("out of rockets"))
+        with pytest.raises(planvec.EnvError, match="RuntimeError: out of rockets"):
+            promise.result()
+        assert_complete(finish(ask(env), [alone]))
+
+
 # -- what nobody wants any more ----------------------------------------------------------------------
 
 
