@@ -114,6 +114,7 @@ class ScriptedWorker:
         error: Any = None,
         reason: ExitReason = ExitReason.CRASH,
         is_cause: bool | None = None,
+        was_killed: bool = False,
     ) -> None:
         """Be gone.
 
@@ -122,6 +123,7 @@ class ScriptedWorker:
             error: Why it cannot be started again, or None.
             reason: How.
             is_cause: Whether the oldest request was the cause; None if it was where `row` is given.
+            was_killed: Whether somebody else has ended it.
         """
         exit = WorkerExit(
             reason,
@@ -129,6 +131,7 @@ class ScriptedWorker:
             is_cause=row is not None if is_cause is None else is_cause,
             row=row,
             was_starting=not self.is_ready,
+            was_killed=was_killed,
             error=error,
         )
         with self._lock:

@@ -301,6 +301,31 @@ def test_a_result_belongs_to_the_caller(env: Any) -> None:
     assert env.step_batch(actions, states).rewards.tolist() == [1.0] * NUM_ROWS
 
 
+def test_calls_from_several_threads_are_not_mixed_up(env: Any) -> None:
+    state = np.repeat(states_of(env)[:1], NUM_ROWS)  # which has counted to 1
+    counts: dict[int, list[float]] = {}
+
+    def step(dt: int) -> None:
+        outs = [env.step_batch(np.zeros(dt, int), state[:dt], dt) for _ in range(10)]
+        counts[dt] = [float(count) for out in outs for count in out.observations[:, 0]]
+
+    threads = [threading.Thread(target=step, args=(dt,)) for dt in range(2, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == {dt: [dt + 1.0] * dt * 10 for dt in range(2, 6)}
+
+
+def test_a_promise_of_one_thread_is_read_by_another(env: Any) -> None:
+    promise = env.step_batch(np.zeros(NUM_ROWS, int), states_of(env), blocking=False)
+    rewards: list[Any] = []
+    thread = threading.Thread(target=lambda: rewards.extend(promise.result().rewards))
+    thread.start()
+    thread.join()
+    assert rewards == [1.0] * NUM_ROWS
+
+
 # -- everything else that can be asked ---------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from concurrent.futures import CancelledError
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from compare import assert_same, same_states
 from faulty import ARMED, Faulty, actions_with
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scripted_worker import DEADLY, ScriptedWorker, finish, over
 
 import planvec
@@ -23,7 +26,10 @@ DTS = np.arange(NUM_ROWS)
 
 
 def workers(number: int, **options: Any) -> list[ScriptedWorker]:
-    return [ScriptedWorker(lambda: PlanEnv(Faulty), f"worker-{index}", **options) for index in range(number)]
+    def make() -> PlanEnv:
+        return PlanEnv(Faulty, trust=True)
+
+    return [ScriptedWorker(make, f"worker-{index}", **options) for index in range(number)]
 
 
 def actions_of(*deadly: int) -> Any:
@@ -37,9 +43,15 @@ def ask(env: planvec.BatchEnv, *deadly: int, **options: Any) -> Any:
     return env.step_batch(actions_of(*deadly), dt=DTS + 1, blocking=False, **options)
 
 
-def assert_complete(out: planvec.Transitions) -> None:
+@functools.cache
+def complete() -> planvec.Transitions:
+    """Return what `ask` gives in this process."""
     with PlanEnv(Faulty) as env:
-        expected = env.step_batch(np.zeros(NUM_ROWS, int), dt=DTS + 1)
+        return env.step_batch(np.zeros(NUM_ROWS, int), dt=DTS + 1)
+
+
+def assert_complete(out: planvec.Transitions) -> None:
+    expected = complete()
     assert same_states(out.new_states, expected.new_states)
     for one, other in zip(out[1:], expected[1:], strict=True):
         assert_same(one, other)
@@ -287,6 +299,44 @@ def test_a_worker_that_becomes_ready_takes_its_share_of_what_is_left() -> None:
         assert len(one.done) >= 2
 
 
+# -- promises that are not ready ---------------------------------------------------------------------
+
+
+def test_a_promise_that_is_not_ready_in_time_says_so_and_stays_valid() -> None:
+    both = workers(2)
+    with over(both) as env:
+        promise = ask(env)
+        for timeout in (0, 0.001):
+            with pytest.raises(planvec.WorkerTimeoutError, match="the promise stays valid"):
+                promise.result(timeout=timeout)
+        assert not promise.done()
+        assert_complete(finish(promise, both))
+        assert_complete(promise.result(timeout=0))
+
+
+def test_promises_are_done_in_the_order_of_their_answers_and_read_in_any() -> None:
+    (alone,) = workers(1)
+    with over([alone]) as env:
+        promises = [ask(env) for _ in range(3)]
+        for number in range(3):
+            assert [promise.done() for promise in promises] == [index < number for index in range(3)]
+            alone.work()
+        for promise in reversed(promises):
+            assert_complete(promise.result())
+
+
+def test_an_error_of_a_worker_that_is_none_of_the_environment_raises_too() -> None:
+    (alone,) = workers(1)
+    with over([alone]) as env:
+        promise = ask(env)
+        (_, future), *_ = alone.pending
+        alone.pending.clear()
+        future.set_exception(RuntimeError("out of rockets"))
+        with pytest.raises(planvec.EnvError, match="RuntimeError: out of rockets"):
+            promise.result()
+        assert_complete(finish(ask(env), [alone]))
+
+
 # -- what nobody wants any more ----------------------------------------------------------------------
 
 
@@ -366,3 +416,52 @@ def test_promises_that_nobody_reads_are_done_in_the_background_and_keep_nothing_
 def armed(worker: ScriptedWorker) -> Any:
     """Return a state at which actions are faults."""
     return np.repeat(worker.stepper.reset(0, ARMED).state, NUM_ROWS)
+
+
+# -- anything at any time ----------------------------------------------------------------------------
+
+WORKER = st.integers(0, 2)
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("work"), WORKER),
+        st.tuples(st.just("die over nothing"), WORKER),
+        st.tuples(st.just("die over the first row"), WORKER),
+        st.tuples(st.just("die over an unknown row"), WORKER),
+        st.tuples(st.just("be killed"), WORKER),
+        st.tuples(st.just("ask"), WORKER),
+    ),
+    max_size=30,
+)
+
+
+def happen(event: str, worker: ScriptedWorker) -> None:
+    """Let something happen to a worker, where it can."""
+    if event == "work":
+        worker.work()
+    elif event == "be killed":
+        worker.die(was_killed=True)
+    elif event == "die over nothing":
+        worker.die()
+    elif worker.pending and worker.is_ready:
+        worker.die(row=0 if event == "die over the first row" else None, is_cause=True)
+
+
+@given(events=EVENTS, capacity=st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_no_row_is_lost_or_changed_whatever_happens_to_workers(
+    events: list[tuple[str, int]], capacity: int
+) -> None:
+    group = workers(3)
+    with over(group, max_restarts=100) as env:
+        for worker in group:
+            worker.capacity = capacity
+        promises = [ask(env)]
+        for event, index in events:
+            if event == "ask":
+                promises.append(ask(env))
+            else:
+                happen(event, group[index])
+        for promise in promises:
+            assert_complete(finish(promise, group))
+        assert env.stats.num_rows == NUM_ROWS * len(promises)
+        assert env.stats.restarts == sum(len(worker.pauses) for worker in group)

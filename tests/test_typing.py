@@ -90,7 +90,8 @@ def test_a_misspelt_argument_is_a_type_error_that_names_it_at_the_call(opens: An
 
 def editor(code: str) -> jedi.Script:
     """Return what jedi makes of some code, in this process."""
-    return jedi.Script(f"import planvec\n{code}", environment=jedi.InterpreterEnvironment())
+    project, here = jedi.Project(ROOT), jedi.InterpreterEnvironment()
+    return jedi.Script(f"import planvec\n{code}", environment=here, project=project)
 
 
 def completions(code: str) -> list[str]:
