@@ -31,7 +31,8 @@ class Figures:
         """Print a figure.
 
         Args:
-            name: Ends with the unit: us, ms, s, per_s, share, ratio. Blanks become underscores.
+            name: Parts with slashes in between. The last one is the unit, perhaps after a word: "us",
+                "of_limit_share", "per_s". Blanks become underscores.
             value: The number.
         """
         if self._plain:
