@@ -69,7 +69,7 @@ def test_the_usual_preprocessing_is_exact(skip: int) -> None:
 
 
 def test_sound_is_replayed() -> None:
-    with PlanEnv("ALE/Pong-v5", sound_obs=True, trust=True) as env:
+    with PlanEnv("ALE/Pong-v5", env_kwargs={"sound_obs": True}, trust=True) as env:
         assert isinstance(env.codec, ReplayCodec)
 
 
