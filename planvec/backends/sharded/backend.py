@@ -162,8 +162,6 @@ class Sharded:
     def _dispatch(self) -> None:
         """Give out what waits as far as workers have room: a first chunk to each, then a second."""
         queue = self._queue
-        if queue.is_empty():
-            return
         ready = [record for record in self._records if record.worker.is_ready]
         for depth in range(MAX_PENDING):
             for record in ready:
