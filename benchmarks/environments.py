@@ -27,7 +27,7 @@ from gymnasium import wrappers
 
 from planvec import CheckReport, check_env
 from planvec.codecs import FAMILIES, Family, markdown_table
-from planvec.envs.sources import make_env
+from planvec.envs import make_env
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = "<!-- planvec envs -->\n", "<!-- end -->\n"
@@ -53,12 +53,12 @@ WRAPPED = {
 
 def wrapped(env_id: str, name: str) -> Any:
     """Make an environment in a wrapper."""
-    return WRAPPERS[name](make_env(env_id, **WRAPPED[env_id]))
+    return WRAPPERS[name](make_env(env_id, env_kwargs=WRAPPED[env_id]))
 
 
 def atari(name: str) -> Any:
     """Make a game in the usual stack of wrappers."""
-    env = make_env(name, frameskip=1)
+    env = make_env(name, env_kwargs={"frameskip": 1})
     return wrappers.FrameStackObservation(wrappers.AtariPreprocessing(env), 4)
 
 
@@ -89,7 +89,7 @@ def jobs_of_wrappers() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 def check(job: tuple[str, Any, dict[str, Any]], steps: int) -> CheckReport:
     """Run one check and print its result."""
     name, source, kwargs = job
-    report = check_env(source, num_steps=steps, replay_seconds=1.0, **kwargs)
+    report = check_env(source, num_steps=steps, replay_seconds=1.0, env_kwargs=kwargs)
     state = "exact" if report.exact else f"NOT EXACT\n{report}"
     times = " ".join(f"{key} {value:.0f}" for key, value in report.microseconds.items())
     print(f"{name:<50} {state}  {report.state_bytes:.0f} bytes  us: {times}", flush=True)

@@ -1,4 +1,4 @@
-"""How near planvec's steps come to the fastest known way to step the same simulator.
+"""Measure how near planvec's steps come to the fastest known way to step the same simulator.
 
     python benchmarks/fast_path.py                      # every contest, about 15 seconds each
     python benchmarks/fast_path.py --env Ant-v5 --seconds 30
@@ -29,16 +29,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-
-import planvec
+from figures import Figures, add_plain
+from names import open_env, open_plan_env
 
 NUM_ROWS = 256
 NUM_CORES = 2
 SECONDS_PER_TURN = 0.25
+RAM = {"obs_type": "ram"}
 
 
 class Contender(NamedTuple):
-    """One way to step the rows.
+    """Steps the rows in one way.
 
     Attributes:
         run: One call, which steps all rows.
@@ -52,11 +53,11 @@ class Contender(NamedTuple):
 
 
 Contenders = dict[str, Contender]
-"""Planvec comes first; each other one is a rival."""
+"""planvec comes first; each other one is a rival."""
 
 
 class Contest(NamedTuple):
-    """Contenders for the same work.
+    """Names the work, and opens its contenders.
 
     Attributes:
         env_id: The environment.
@@ -69,9 +70,9 @@ class Contest(NamedTuple):
     num_rows: int = NUM_ROWS
 
 
-def random_walk(env_id: str, num_rows: int, **kwargs: Any) -> tuple[Any, Any]:
-    """States of a random walk and the actions taken there, in random order, as a planner's batches are."""
-    with planvec.PlanEnv(env_id, **kwargs) as env:
+def random_walk(env_id: str, num_rows: int, env_kwargs: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    """Return the states of a random walk and the actions taken there, in random order as in a search."""
+    with open_plan_env(env_id, env_kwargs) as env:
         env.action_space.seed(0)
         states = np.empty(num_rows, env.state_dtype)
         actions = np.stack([env.action_space.sample() for _ in range(num_rows)])
@@ -87,7 +88,7 @@ def random_walk(env_id: str, num_rows: int, **kwargs: Any) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def mujoco_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
-    """Two workers of planvec against two threads of `mujoco.rollout`."""
+    """Open two workers of planvec and two threads of `mujoco.rollout`."""
     import gymnasium
     import mujoco
     from mujoco import rollout
@@ -106,7 +107,7 @@ def mujoco_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
     controls = np.repeat(actions.astype(float)[:, None], base.frame_skip, axis=1)
     models = [model] * num_rows
     with (
-        planvec.make(env_id, num_workers=NUM_CORES, info_keys=()) as env,
+        open_env(env_id, num_workers=NUM_CORES, info_keys=()) as env,
         rollout.Rollout(nthread=NUM_CORES) as threads,
     ):
         yield {
@@ -120,11 +121,11 @@ def mujoco_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
 
 @contextlib.contextmanager
 def atari_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
-    """Two workers against clone, restore and act by hand, and against plangym. Four frames a row, RAM."""
+    """Open two workers, a loop that clones, restores and acts by hand, and plangym: 4 frames, RAM."""
     import gymnasium
 
-    states, actions = random_walk(env_id, num_rows, obs_type="ram")
-    base: Any = gymnasium.make(env_id, obs_type="ram").unwrapped
+    states, actions = random_walk(env_id, num_rows, RAM)
+    base: Any = gymnasium.make(env_id, **RAM).unwrapped
     base.reset(seed=0)
     saved = []
     for action in np.random.default_rng(0).integers(base.action_space.n, size=num_rows):
@@ -141,7 +142,7 @@ def atari_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
         return news, observations
 
     with contextlib.ExitStack() as stack:
-        env = stack.enter_context(planvec.make(env_id, num_workers=NUM_CORES, info_keys=(), obs_type="ram"))
+        env = stack.enter_context(open_env(env_id, env_kwargs=RAM, num_workers=NUM_CORES, info_keys=()))
         contenders = {
             f"planvec, {NUM_CORES} workers": Contender(lambda: env.step_batch(actions, states)),
             f"naive loop, times {NUM_CORES}": Contender(naive, 0.94, NUM_CORES),
@@ -149,7 +150,7 @@ def atari_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
         if importlib.util.find_spec("plangym") is not None:
             import plangym
 
-            options = {"obs_type": "ram", "frameskip": 2, "repeat_action_probability": 0.25}
+            options = {**RAM, "frameskip": 2, "repeat_action_probability": 0.25}
             rival = plangym.make(env_id, n_workers=NUM_CORES, **options)
             stack.callback(rival.close)
             walker = plangym.make(env_id, **options)
@@ -164,14 +165,12 @@ def atari_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
 
 @contextlib.contextmanager
 def python_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
-    """Two workers against a pickle of the attributes, less what never changes, by hand."""
+    """Open two workers, and a loop that pickles the attributes by hand, except those that never change."""
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
 
-    from planvec.envs.sources import find_spec
-
-    states, actions = random_walk(env_id, num_rows)
-    base: Any = gymnasium.make(find_spec(env_id)).unwrapped
+    states, actions = random_walk(env_id, num_rows)  # which also registers the id
+    base: Any = gymnasium.make(env_id).unwrapped
     base.reset(seed=0)
     attributes = vars(base)
     kinds = (gymnasium.Space, EnvSpec, type)
@@ -187,13 +186,13 @@ def python_contenders(env_id: str, num_rows: int) -> Iterator[Contenders]:
             base.reset()
 
     def naive() -> Any:
-        found = []
+        outcomes = []
         for state, action in zip(saved, actions, strict=True):
             attributes.update(pickle.loads(state))
-            found.append((base.step(action), save()))
-        return found
+            outcomes.append((base.step(action), save()))
+        return outcomes
 
-    with planvec.make(env_id, num_workers=NUM_CORES, info_keys=()) as env:
+    with open_env(env_id, num_workers=NUM_CORES, info_keys=()) as env:
         yield {
             f"planvec, {NUM_CORES} workers": Contender(lambda: env.step_batch(actions, states)),
             f"naive loop, times {NUM_CORES}": Contender(naive, 0.94, NUM_CORES),
@@ -212,7 +211,7 @@ CONTESTS = (
 
 
 def run_for(run: Callable[[], Any], seconds: float) -> float:
-    """Seconds per call, after one that is not counted: what has slept is placed on cores anew."""
+    """Return the seconds per call, after one that is not counted: processes that have slept change cores."""
     run()
     started = time.perf_counter()
     calls = 0
@@ -223,7 +222,7 @@ def run_for(run: Callable[[], Any], seconds: float) -> float:
 
 
 def compete(contenders: Contenders, seconds: float) -> dict[str, list[float]]:
-    """Seconds per call of each contender, one entry per round."""
+    """Return the seconds per call of each contender, one entry per round."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for contender in contenders.values():
         run_for(contender.run, SECONDS_PER_TURN)
@@ -239,22 +238,23 @@ def compete(contenders: Contenders, seconds: float) -> dict[str, list[float]]:
     return times
 
 
-def report(contest: Contest, contenders: Contenders, times: dict[str, list[float]]) -> None:
-    """One line per contender, and one per rival."""
+def report(contest: Contest, contenders: Contenders, times: dict[str, list[float]], figures: Figures) -> None:
+    """Print one line per contender, and one per rival."""
     ours, *rivals = times
     for name, seconds in times.items():
         median = statistics.median(seconds) / contest.num_rows / contenders[name].times
-        print(f"{contest.env_id:24s} {name:28s} {1 / median:10.0f} rows/s {median * 1e6:9.2f} us/row")
+        figures.text(f"{contest.env_id:24s} {name:28s} {1 / median:10.0f} rows/s {median * 1e6:9.2f} us/row")
+        figures.figure(f"{contest.env_id}/{name}/us", median * 1e6)
     for rival in rivals:
         scale = contenders[rival].times
         pairs = zip(times[ours], times[rival], strict=True)
         ratios = sorted(other / scale / own for own, other in pairs)
         low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
-        print(
+        figures.text(
             f"{contest.env_id:24s} {statistics.median(ratios):.1%} of {rival} "
-            f"(rounds {low:.0%} to {high:.0%}; wanted {contenders[rival].wanted:.0%})",
-            flush=True,
+            f"(rounds {low:.0%} to {high:.0%}; wanted {contenders[rival].wanted:.0%})"
         )
+        figures.figure(f"{contest.env_id}/of {rival}/share", statistics.median(ratios))
 
 
 def main() -> None:
@@ -263,12 +263,14 @@ def main() -> None:
     known = [contest.env_id for contest in CONTESTS]
     parser.add_argument("--env", action="append", choices=known, help="only this one; may be repeated")
     parser.add_argument("--seconds", type=float, default=15.0, help="per contest (default: %(default)s)")
+    add_plain(parser)
     arguments = parser.parse_args()
-    print(f"{len(os.sched_getaffinity(0))} cores")
+    figures = Figures(arguments.plain)
+    figures.text(f"{len(os.sched_getaffinity(0))} cores")
     for contest in CONTESTS:
         if contest.env_id in (arguments.env or known):
             with contest.enter(contest.env_id, contest.num_rows) as contenders:
-                report(contest, contenders, compete(contenders, arguments.seconds))
+                report(contest, contenders, compete(contenders, arguments.seconds), figures)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from numba import njit
 import planvec
 from planvec.planners.mcts import backup, expansion, selection
 from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, Rules, empty_arrays, empty_paths
-from planvec.rows.promises import Completed
+from planvec.rows import Completed
 
 NUM_ACTIONS = 7
 ROUNDS = 7
@@ -282,7 +282,7 @@ def show_openspiel() -> None:
 
 def show_atari() -> None:
     options = {"frameskip": 4, "repeat_action_probability": 0.0}
-    with planvec.make("ALE/MsPacman-v5", num_workers=2, info_keys=(), **options) as env:
+    with planvec.make("ALE/MsPacman-v5", num_workers=2, info_keys=(), env_kwargs=options) as env:
         state = env.reset(seed=0).state
         planner = planvec.MCTS(num_simulations=1_000, batch_size=64, rollout_horizon=0)
         rng = np.random.default_rng(0)
@@ -309,18 +309,17 @@ def show_atari() -> None:
 
 
 class Timed:
-    """A stepper that counts the seconds spent in it.
+    """Steps with another stepper, and counts the seconds spent in it: as much of one as the swarm needs.
 
     Args:
         env: The stepper.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: planvec.BatchEnv) -> None:
         self._env = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.state_dtype, self.is_stochastic = env.state_dtype, env.is_stochastic
         self.seconds = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
 
     def step_batch(self, *args: Any, **options: Any) -> Any:
         started = time.perf_counter()
@@ -333,7 +332,7 @@ def show_swarm() -> None:
     print("\nThe swarm's own arithmetic, share of a plan (two workers)")
     atari = {"frameskip": 15, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
     for env_id, options in (("CartPole-v1", {}), ("ALE/MsPacman-v5", atari)):
-        with planvec.make(env_id, num_workers=2, info_keys=(), **options) as env:
+        with planvec.make(env_id, num_workers=2, info_keys=(), env_kwargs=options) as env:
             state = env.reset(seed=0).state
             timed = Timed(env)
 

@@ -43,7 +43,7 @@ def measure(name: str, discount: float, num_simulations: int, num_starts: int) -
     env_id, options = TABULAR[name]
     regrets, errors, num_env_steps = [], [], 0
     started = time.perf_counter()
-    with planvec.PlanEnv(env_id, max_episode_steps=10**6, **options) as env:
+    with planvec.PlanEnv(env_id, env_kwargs={"max_episode_steps": 10**6, **options}) as env:
         states = np.repeat(env.reset(seed=0).state, 1)
         cells = optimum.starts(num_starts)
         for seed, cell in enumerate(cells):

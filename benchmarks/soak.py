@@ -186,7 +186,8 @@ class Client(threading.Thread):
         seeds = rng.integers(2**63, size=size) if rng.random() < 0.5 else None
         if rng.random() < 0.2:
             horizon = int(rng.integers(1, 12))
-            given = {"states": states[: size // 4 + 1], "horizon": horizon, "seed": int(rng.integers(2**63))}
+            given = {"states": states[: size // 4 + 1], "horizon": horizon}
+            given["action_seed"] = int(rng.integers(2**63))
             return "rollout_batch", {**given, "seeds": None if seeds is None else seeds[: size // 4 + 1]}
         few = np.array([self.space.sample() for _ in range(min(size, 50))])
         actions = few[rng.integers(len(few), size=size)]

@@ -22,10 +22,10 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+from planvec.backends.processes.row_jobs import Sink, StepJob
 
 import planvec
-from planvec.backends.processes.os.launch import Child
-from planvec.backends.processes.row_jobs import Sink, StepJob
+from planvec.backends.processes.starting.launch import Child
 from planvec.backends.processes.wire.channel import SPIN_SECONDS, Frame, yield_core
 from planvec.backends.processes.wire.slab import Slab
 from planvec.rows.checks import check_batch, split

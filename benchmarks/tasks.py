@@ -35,7 +35,7 @@ class Task(NamedTuple):
         planner: The planner.
         target: The score to reach.
         max_steps: Largest number of steps of an episode.
-        options: Arguments of `planvec.make`.
+        options: The `env_kwargs` of `planvec.make`.
     """
 
     env_id: str
@@ -76,7 +76,7 @@ PUBLISHED = {"Boxing": 79, "MsPacman": 15_000, "Breakout": 61, "Seaquest": 1_958
 
 def play(task: Task, seed: int) -> planvec.Episode:
     """Play one episode."""
-    with planvec.make(task.env_id, num_workers=2, info_keys=(), **task.options) as env:
+    with planvec.make(task.env_id, num_workers=2, info_keys=(), env_kwargs=task.options) as env:
         return planvec.run_episode(env, task.planner, seed=seed, max_steps=task.max_steps)
 
 

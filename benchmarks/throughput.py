@@ -1,29 +1,28 @@
-"""What a batch of transitions costs, beside a naive loop and beside plangym.
+"""Measure what a batch of transitions costs, beside a naive loop and beside plangym.
 
     python benchmarks/throughput.py            # everything, about three minutes
     python benchmarks/throughput.py --quick    # fewer repetitions
 
-Everything runs in one process tree and in turn (A, B, C, A, B, C, ...), and medians are compared, so that a
-machine whose speed drifts treats all alike. The limit is `num_workers / naive time per row`: what workers
-could reach if crossing a process boundary cost nothing. `plangym` (0.1.32) is measured where it is
-installed: `pip install plangym`.
+Everything runs in one process tree and in turn, and medians are compared (see `timing`). The limit is
+`num_workers / naive time per row`: what workers could reach if crossing a process boundary cost nothing.
+`plangym` (0.1.32) is measured where it is installed: `pip install plangym`.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
 import json
 import math
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
+from figures import Figures, add_plain
 from gymnasium.envs.classic_control import CartPoleEnv
+from names import action_seed
+from timing import measure
 
 import planvec
 
@@ -46,22 +45,22 @@ class SlowCartPole(CartPoleEnv):
 
 
 class SlowCodec(planvec.Codec):
-    """As for CartPole itself."""
+    """Saves a `SlowCartPole`, in the way of CartPole itself."""
 
     dtype = np.dtype([("physics", "f8", 4)])
     draws = False
 
     def get(self, env: Any) -> Any:
-        """The state."""
+        """Return the state."""
         return (env.state,)
 
     def set(self, env: Any, value: Any) -> None:
-        """Put it back."""
+        """Restore a state."""
         (env.state,) = value
         env.steps_beyond_terminated = None
 
     def observe(self, env: Any) -> Any:
-        """The state in single precision."""
+        """Return the state in single precision."""
         return np.array(env.state, np.float32)
 
 
@@ -74,7 +73,7 @@ def make_slow() -> gymnasium.Env[Any, Any]:
 
 
 def naive_loop(env: Any) -> Callable[[Any, Any], Any]:
-    """Set, step and get by hand on the unwrapped environment, results in arrays: one core."""
+    """Return a loop that sets, steps and gets states by hand, with results in arrays: one core."""
     step = env.step
 
     def run(states: Any, actions: Any) -> Any:
@@ -92,33 +91,8 @@ def naive_loop(env: Any) -> Callable[[Any, Any], Any]:
     return run
 
 
-def measure(contenders: dict[str, Callable[[], Any]], repeats: int, seconds: float) -> dict[str, float]:
-    """Median seconds per call of each, run in turn."""
-    calls = {}
-    for name, run in contenders.items():
-        run()
-        started = time.perf_counter()
-        run()
-        once = max(time.perf_counter() - started, 1e-7)
-        calls[name] = max(1, min(2000, int(seconds / once)))
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(repeats):
-            for name, run in contenders.items():
-                run()  # not counted: processes that have slept are placed on cores anew
-                started = time.perf_counter()
-                for _ in range(calls[name]):
-                    run()
-                times[name].append((time.perf_counter() - started) / calls[name])
-    finally:
-        gc.enable()
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def open_plangym(slow: bool) -> Any:
-    """plangym's ParallelEnv with two workers, or None where it is not installed."""
+    """Open plangym's ParallelEnv with two workers; returns None where it is not installed."""
     if importlib.util.find_spec("plangym") is None or slow:
         return None
     from plangym.registry import make
@@ -128,7 +102,9 @@ def open_plangym(slow: bool) -> Any:
     return peer
 
 
-def compare(name: str, factory: Callable[[], Any], repeats: int, seconds: float) -> list[dict[str, Any]]:
+def compare(
+    name: str, factory: Callable[[], Any], repeats: int, seconds: float, figures: Figures
+) -> list[dict[str, Any]]:
     """Measure one environment at every batch size; prints a line per contender."""
     slow = factory is make_slow
     envs = {f"{n} workers": planvec.make(factory, num_workers=n) for n in (0, 1, 2)}
@@ -150,7 +126,7 @@ def compare(name: str, factory: Callable[[], Any], repeats: int, seconds: float)
                 actions=a, states=s, return_state=True
             )
         times = measure(contenders, repeats, seconds)
-        results += report(name, num_rows, times)
+        results += report(name, num_rows, times, figures)
     for env in envs.values():
         env.close()
     if peer is not None:
@@ -158,8 +134,8 @@ def compare(name: str, factory: Callable[[], Any], repeats: int, seconds: float)
     return results
 
 
-def report(name: str, num_rows: int, times: dict[str, float]) -> list[dict[str, Any]]:
-    """One line per contender."""
+def report(name: str, num_rows: int, times: dict[str, float], figures: Figures) -> list[dict[str, Any]]:
+    """Print a line per contender, and return the figures."""
     rows = []
     for label, seconds in times.items():
         num_workers = int(label.split()[0]) if label.endswith("workers") else 1
@@ -176,16 +152,18 @@ def report(name: str, num_rows: int, times: dict[str, float]) -> list[dict[str, 
         }
         rows.append(row)
         peer = "" if row["times_plangym"] is None else f"{row['times_plangym']:8.2f} x plangym"
-        print(
+        figures.text(
             f"{name:14s} {num_rows:5d} rows  {label:11s} {row['us_per_call']:11.1f} us/call "
-            f"{row['rows_per_second']:11.0f} rows/s {row['of_limit']:7.1%} of limit {peer}",
-            flush=True,
+            f"{row['rows_per_second']:11.0f} rows/s {row['of_limit']:7.1%} of limit {peer}"
         )
+        figures.figure(f"{name}/{num_rows} rows/{label}/us", row["us_per_call"])
+        if label.endswith("workers"):
+            figures.figure(f"{name}/{num_rows} rows/{label}/of_limit_share", row["of_limit"])
     return rows
 
 
-def compare_rollouts(repeats: int) -> list[dict[str, Any]]:
-    """256 rollouts of 50 CartPole steps that do not fall, against the naive loop's time per step."""
+def compare_rollouts(repeats: int, figures: Figures) -> list[dict[str, Any]]:
+    """Measure 256 rollouts of 50 CartPole steps that do not fall, against the naive loop's time per step."""
     naive = naive_loop(make_fast().unwrapped)
     with planvec.make(make_fast, num_workers=2) as env:
         state = env.reset(seed=0).state
@@ -193,12 +171,13 @@ def compare_rollouts(repeats: int) -> list[dict[str, Any]]:
         physics = np.repeat(state["physics"][None], 4096, axis=0)
         batch = np.zeros(4096, int)
         taken = int(env.rollout_batch(states, 50, actions=actions).num_steps.sum())
-        random_steps = int(env.rollout_batch(states, 50, action_seed=0).num_steps.sum())
+        seeded = action_seed(0)
+        random_steps = int(env.rollout_batch(states, 50, **seeded).num_steps.sum())
         times = measure(
             {
                 "naive": lambda: naive(physics, batch),
                 "given": lambda: env.rollout_batch(states, 50, actions=actions),
-                "random": lambda: env.rollout_batch(states, 50, action_seed=0),
+                "random": lambda: env.rollout_batch(states, 50, **seeded),
             },
             repeats,
             0.1,
@@ -208,15 +187,17 @@ def compare_rollouts(repeats: int) -> list[dict[str, Any]]:
     for label, steps in (("given", taken), ("random", random_steps)):
         rate = steps / times[label]
         rows.append({"env": "CartPole-v1", "rollouts": label, "steps": steps, "of_limit": rate / limit})
-        print(
+        figures.text(
             f"rollout_batch 256 x 50, {label} actions: {steps} steps, {rate:.0f} steps/s, "
             f"{rate / limit:.1%} of limit"
         )
+        figures.figure(f"rollout_batch/256 x 50/{label} actions/us", times[label] * 1e6)
+        figures.figure(f"rollout_batch/256 x 50/{label} actions/of_limit_share", rate / limit)
     return rows
 
 
 def balancing_actions(env: Any, state: Any, num_rows: int, horizon: int) -> tuple[Any, Any]:
-    """Actions `[B, H]` under which CartPole stands: push towards where the pole falls."""
+    """Return actions `[B, H]` that keep the pole up (they push to where it falls), and the starts."""
     states = start = np.repeat(state, num_rows)
     columns = []
     for _ in range(horizon):
@@ -227,16 +208,18 @@ def balancing_actions(env: Any, state: Any, num_rows: int, horizon: int) -> tupl
 
 
 def main() -> None:
-    """Run everything."""
+    """Measure everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    add_plain(parser)
     arguments = parser.parse_args()
     planvec.register_codec(SlowCartPole, SlowCodec)
     repeats, seconds = (7, 0.05) if arguments.quick else (25, 0.1)
-    results = compare("CartPole-v1", make_fast, repeats, seconds)
-    results += compare("slow CartPole", make_slow, max(5, repeats // 3), seconds)
-    results += compare_rollouts(repeats)
+    figures = Figures(arguments.plain)
+    results = compare("CartPole-v1", make_fast, repeats, seconds, figures)
+    results += compare("slow CartPole", make_slow, max(5, repeats // 3), seconds, figures)
+    results += compare_rollouts(repeats, figures)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(results, file, indent=1)

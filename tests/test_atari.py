@@ -53,7 +53,7 @@ def test_a_game_is_exact(game: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_way_to_make_a_game_is_exact(name: str) -> None:
     game, kwargs = VARIANTS[name]
-    report = check(f"ALE/{game}-v5", num_steps=24, **kwargs)
+    report = check(f"ALE/{game}-v5", num_steps=24, env_kwargs=kwargs)
     assert report.exact, report
 
 
@@ -69,7 +69,7 @@ def test_the_usual_preprocessing_is_exact(skip: int) -> None:
 
 
 def test_sound_is_replayed() -> None:
-    with PlanEnv("ALE/Pong-v5", sound_obs=True, trust=True) as env:
+    with PlanEnv("ALE/Pong-v5", env_kwargs={"sound_obs": True}, trust=True) as env:
         assert isinstance(env.codec, ReplayCodec)
 
 
@@ -111,7 +111,7 @@ def sticky_twin(env: Any, action: int, held: Any, probability: float) -> tuple[A
 
 
 def test_actions_stick_frame_by_frame_as_in_the_emulator() -> None:
-    with PlanEnv("ALE/MsPacman-v5", obs_type="ram") as env:
+    with PlanEnv("ALE/MsPacman-v5", env_kwargs={"obs_type": "ram"}) as env:
         twin: Any = gymnasium.make("ALE/MsPacman-v5", obs_type="ram", **PLAIN).unwrapped
         env.reset(seed=3)
         twin.reset(seed=3)
@@ -125,7 +125,7 @@ def test_actions_stick_frame_by_frame_as_in_the_emulator() -> None:
 
 
 def test_seeds_resample_stickiness_and_without_them_it_is_in_the_state() -> None:
-    with PlanEnv("ALE/Breakout-v5", obs_type="ram") as env:
+    with PlanEnv("ALE/Breakout-v5", env_kwargs={"obs_type": "ram"}) as env:
         env.reset(seed=0)
         for action in (1, 2, 3) * 4:
             env.step(action)
@@ -152,7 +152,7 @@ def test_an_environment_opened_again_is_as_sticky_as_before() -> None:
 
 def test_a_picture_is_that_of_the_state_whatever_the_emulator_drew_last() -> None:
     alone = gymnasium.make("ALE/Breakout-v5", render_mode="rgb_array", **PLAIN)
-    with PlanEnv("ALE/Breakout-v5", obs_type="ram", render_mode="rgb_array", **PLAIN) as env:
+    with PlanEnv("ALE/Breakout-v5", render_mode="rgb_array", env_kwargs={"obs_type": "ram", **PLAIN}) as env:
         alone.reset(seed=0)
         states, pictures = [env.reset(seed=0).state], [alone.render()]
         for action in (1, 2, 2, 0, 3, 3, 3, 1, 2, 0):
@@ -183,7 +183,7 @@ def walk(env: PlanEnv, num_steps: int, seed: int = 0) -> Iterator[tuple[Any, int
 
 
 def test_a_state_within_a_frame_comes_back_thousands_of_times() -> None:
-    with PlanEnv("ALE/Qbert-v5", obs_type="ram", frameskip=1, **PLAIN) as env:
+    with PlanEnv("ALE/Qbert-v5", env_kwargs={"obs_type": "ram", "frameskip": 1, **PLAIN}) as env:
         steps = [(state, action, out) for state, action, out in walk(env, 1500)]
         broken = [step for step in steps if step[0]["within_frame"]]
         assert broken
@@ -216,7 +216,10 @@ def test_miniature_golf_counts_strokes_after_a_restore() -> None:
     alone.close()
     (hole,) = np.flatnonzero(rewards)
     assert rewards[hole] == -28
-    with PlanEnv("ALE/MiniatureGolf-v5", **kwargs) as env, PlanEnv("ALE/MiniatureGolf-v5", **kwargs) as other:
+    with (
+        PlanEnv("ALE/MiniatureGolf-v5", env_kwargs=kwargs) as env,
+        PlanEnv("ALE/MiniatureGolf-v5", env_kwargs=kwargs) as other,
+    ):
         start = env.reset(seed=0).state
         before = env.rollout_batch(start, actions=np.array([actions[: hole - 1]])).final_states
         other.reset(seed=0)
@@ -235,7 +238,7 @@ def test_states_are_compact_records() -> None:
 
 
 def test_a_long_rollout_leaves_a_state_of_the_same_size_and_worth() -> None:
-    with PlanEnv("ALE/Pong-v5", **PLAIN) as env, PlanEnv("ALE/Pong-v5", **PLAIN) as other:
+    with PlanEnv("ALE/Pong-v5", env_kwargs=PLAIN) as env, PlanEnv("ALE/Pong-v5", env_kwargs=PLAIN) as other:
         start = env.reset(seed=0).state
         actions: NDArray[Any] = np.random.default_rng(0).integers(6, size=(1, 60))
         final = env.rollout_batch(start, actions=actions).final_states
@@ -249,7 +252,10 @@ def test_a_long_rollout_leaves_a_state_of_the_same_size_and_worth() -> None:
 
 
 def test_a_state_of_another_game_is_refused() -> None:
-    with PlanEnv("ALE/MsPacman-v5", **PLAIN) as pacman, PlanEnv("ALE/Hero-v5", **PLAIN) as hero:
+    with (
+        PlanEnv("ALE/MsPacman-v5", env_kwargs=PLAIN) as pacman,
+        PlanEnv("ALE/Hero-v5", env_kwargs=PLAIN) as hero,
+    ):
         state = pacman.reset(seed=0).state
         if pacman.state_dtype == hero.state_dtype:
             with pytest.raises(planvec.EnvError, match="expected states of hero, got one of another game"):

@@ -56,7 +56,7 @@ class Walk(NamedTuple):
 def walk(request: pytest.FixtureRequest) -> Iterator[Walk]:
     env_id, kwargs, num_steps = VARIANTS[request.param]
     alone = gymnasium.make(env_id, **kwargs)
-    one, other = PlanEnv(env_id, **kwargs), PlanEnv(env_id, **kwargs)
+    one, other = PlanEnv(env_id, env_kwargs=kwargs), PlanEnv(env_id, env_kwargs=kwargs)
     actions, outcomes, observations = [], [], [alone.reset(seed=6)[0]]
     space = alone.action_space
     space.seed(1)
@@ -154,8 +154,8 @@ def test_the_picture_of_a_state_is_the_environments_own(walk: Walk) -> None:
 def test_states_come_back_in_another_process() -> None:
     for env_id, kwargs, _ in (VARIANTS["lander"], VARIANTS["hardcore walker"]):
         with (
-            PlanEnv(env_id, **kwargs) as here,
-            planvec.make(env_id, num_workers=2, **kwargs) as there,
+            PlanEnv(env_id, env_kwargs=kwargs) as here,
+            planvec.make(env_id, num_workers=2, env_kwargs=kwargs) as there,
         ):
             states = np.repeat(np.array([here.reset(seed=4).state], object), 12)
             space = here.action_space
@@ -194,7 +194,10 @@ def test_a_landing_comes_back_from_its_last_hundred_steps() -> None:
 
 def test_a_world_that_has_grown_comes_back_in_one_that_has_not() -> None:
     kwargs = {"render_mode": "rgb_array"}
-    with PlanEnv("LunarLander-v3", **kwargs) as one, PlanEnv("LunarLander-v3", **kwargs) as other:
+    with (
+        PlanEnv("LunarLander-v3", env_kwargs=kwargs) as one,
+        PlanEnv("LunarLander-v3", env_kwargs=kwargs) as other,
+    ):
         start = one.reset(seed=2).state
         alone = gymnasium.make("LunarLander-v3", **kwargs)
         alone.reset(seed=2)
@@ -258,7 +261,10 @@ def test_more_episodes_than_are_kept_can_be_mixed() -> None:
 
 def test_colours_of_a_car_are_part_of_its_episode() -> None:
     kwargs = {"domain_randomize": True, "continuous": False}
-    with PlanEnv("CarRacing-v3", **kwargs) as one, PlanEnv("CarRacing-v3", **kwargs) as other:
+    with (
+        PlanEnv("CarRacing-v3", env_kwargs=kwargs) as one,
+        PlanEnv("CarRacing-v3", env_kwargs=kwargs) as other,
+    ):
         for options in (None, {"randomize": False}):
             start = one.reset(seed=3, options=options)
             other.reset(seed=1)

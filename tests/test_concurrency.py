@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from compare import same_states
 from faulty import ARMED, Faulty, fault
+from methods import METHODS
 
 import planvec
 from planvec.backends.processes import watchdog
 
-METHODS = ["template", "spawn", "forkserver", "fork"]
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.
 SWALLOWED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -161,6 +161,30 @@ def test_a_call_that_was_interrupted_is_not_finished_by_the_next_one(
         signal.signal(signal.SIGALRM, previous)
 
 
+@pytest.mark.fault(36)
+def test_a_worker_whose_first_message_was_interrupted_is_replaced_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
+            worker = env.workers[0]._worker
+            greet = worker._greet
+            monkeypatch.setattr(watchdog, "START_SECONDS", 5.0)
+            monkeypatch.setattr(worker, "_greet", lambda frame: signal.raise_signal(signal.SIGALRM))
+            worker.kill()
+            with pytest.raises(Interrupted):
+                env.step_batch([0, 1])
+            monkeypatch.setattr(worker, "_greet", greet)
+            assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
+            assert (env.stats.crashes, env.stats.stopped) == (1, 1)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
 @SWALLOWED
 @pytest.mark.fault(36)
 @pytest.mark.parametrize("signum", [signal.SIGALRM, signal.SIGINT])
@@ -274,7 +298,7 @@ def test_states_of_more_than_2_gib_travel_in_waves_through_a_bounded_memory(meth
         states = np.zeros(520, env.state_dtype)  # zero pages: they take no memory until they are written
         assert states.nbytes > 2 << 30
         actions = np.arange(520) % 256
-        out = env.step_batch(actions, states, return_state=method == "spawn")
+        out = env.step_batch(actions, states, return_state=method == "template")
         assert out.observations.tolist() == actions.tolist()
         if out.new_states is not None:
             assert out.new_states["data"][:, -1].tolist() == actions.tolist()

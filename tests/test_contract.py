@@ -1,38 +1,26 @@
-"""The contract suite: every environment and wrapper, every start method, any number of workers.
+"""The contract suite: every environment and wrapper, every backend, any number of workers.
 
-What planvec returns is held against Gymnasium's own stepping from `reset(seed)`.
+What planvec returns is compared with Gymnasium's own stepping from `reset(seed)`. Every case runs in this
+process, over processes of one start method in turn, and over toy workers of one kind in turn. The rest of the
+product is marked as slow.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+from backends import BACKENDS, HERE, PROCESSES, TOYS, Backend, quick_or_slow
 from compare import assert_same, same_states, without_clock
-from environments import CASES, OTHER, PLAIN, WRAPPED, Case
+from environments import CASES, Case
 from gymnasium.vector.utils import concatenate, create_empty_array
 from walks import Step, gymnasium_walk
 
 import planvec
-
-
-class Backend(NamedTuple):
-    num_workers: int
-    start_method: str | None
-
-
-# A spawned worker takes longest to come up: it does so while the others are tested.
-BACKENDS = [
-    Backend(0, None),
-    Backend(2, "forkserver"),
-    Backend(3, "fork"),
-    Backend(1, "spawn"),
-]
-
 
 Walked = list[tuple[Any, Step, Any]]
 """States, Gymnasium's steps from there, and ours."""
@@ -51,29 +39,20 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
     return concatenate(space, elements, empty)
 
 
-def backends_of(index: int) -> list[Backend]:
-    """In this process, and in workers: copies and replays under every start method, the rest in turn.
-
-    Simulators always in a process that knows nothing of this one, too.
-    """
-    here, *others, spawn = BACKENDS
-    if index < len(PLAIN) + len(WRAPPED):
-        return [here, BACKENDS[1:][index % 3]]
-    if index < len(PLAIN) + len(WRAPPED) + len(OTHER):
-        return BACKENDS
-    return [here, others[index % 2], spawn]
+def backends_in_turn(index: int) -> list[Backend]:
+    """Return one backend of each kind, others for each case."""
+    return [HERE[index % 2], PROCESSES[index % 4], TOYS[index // 2 % 2]]
 
 
-# In this order: of two fixtures pytest would make one of its own.
-GIVEN = [(index, backend) for index in range(len(CASES)) for backend in backends_of(index)]
+GIVEN = [
+    pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)
+    for index, case in enumerate(CASES)
+    for param in quick_or_slow(BACKENDS, backends_in_turn(index))
+]
+"""Cases and backends in this order: of two fixtures pytest would make one of its own."""
 
 
-def name_of(given: tuple[int, Backend]) -> str:
-    index, backend = given
-    return f"{CASES[index].name}-{backend.num_workers}-{backend.start_method}"
-
-
-@pytest.fixture(params=GIVEN, ids=name_of, scope="module")
+@pytest.fixture(params=GIVEN, scope="module")
 def given(request: pytest.FixtureRequest) -> tuple[int, Backend]:
     index, backend = request.param
     return index, backend
@@ -85,40 +64,15 @@ def index(given: tuple[int, Backend]) -> int:
 
 
 @pytest.fixture(scope="module")
-def early() -> Iterator[dict[int, list[planvec.ExternalProcess]]]:
-    """Of each case the spawned workers, once they are started."""
-    started: dict[int, list[planvec.ExternalProcess]] = {}
-    yield started
-    for worker in chain(*started.values()):
-        worker.close()
-
-
-@pytest.fixture(scope="module")
-def env(
-    given: tuple[int, Backend], early: dict[int, list[planvec.ExternalProcess]]
-) -> Iterator[planvec.BatchEnv]:
+def env(given: tuple[int, Backend]) -> Iterator[Any]:
     index, backend = given
     case: Case = CASES[index]
-    if index not in early and BACKENDS[-1] in backends_of(index):
-        early[index] = [
-            planvec.ExternalProcess(lambda: planvec.PlanEnv(case.make, codec=case.codec))
-            for _ in range(BACKENDS[-1].num_workers)
-        ]
-    if backend.start_method == "spawn":
-        with planvec.BatchEnv(early[index]) as env:
-            yield env
-        return
-    with planvec.make(
-        case.make,
-        num_workers=backend.num_workers,
-        start_method=backend.start_method,
-        codec=case.codec,
-    ) as env:
+    with backend.open(case.make, num_workers=1 + index % 3, codec=case.codec) as env:
         yield env
 
 
 @pytest.fixture(scope="module")
-def walked(env: planvec.BatchEnv, index: int) -> Walked:
+def walked(env: planvec.PlanEnv | planvec.BatchEnv, index: int) -> Walked:
     """Gymnasium's walk, taken with planvec."""
     _, action_space, walk = walk_of(index)
     found = []
@@ -134,7 +88,9 @@ def walked(env: planvec.BatchEnv, index: int) -> Walked:
     return found
 
 
-def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, walked: Walked) -> None:
+def test_stepping_equals_gymnasium_bit_for_bit(
+    env: planvec.PlanEnv | planvec.BatchEnv, walked: Walked
+) -> None:
     for number, (_, step, out) in enumerate(walked):
         observation, reward, terminated, truncated, info = out.row(env.observation_space, 0)
         assert_same(observation, step.observation, f"observation of step {number}")
@@ -144,7 +100,7 @@ def test_stepping_equals_gymnasium_bit_for_bit(env: planvec.BatchEnv, walked: Wa
 
 
 def test_restored_rows_equal_gymnasium_in_any_order_and_cut(
-    env: planvec.BatchEnv, index: int, walked: Walked
+    env: planvec.PlanEnv | planvec.BatchEnv, index: int, walked: Walked
 ) -> None:
     observation_space, action_space, walk = walk_of(index)
     states = np.empty(len(walk), env.state_dtype)
@@ -173,7 +129,9 @@ def _cut(tree: Any, start: int, stop: int) -> Any:
     return tree[start:stop]
 
 
-def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int, walked: Walked) -> None:
+def test_ended_states_stay_where_they_are(
+    env: planvec.PlanEnv | planvec.BatchEnv, index: int, walked: Walked
+) -> None:
     _, action_space, _ = walk_of(index)
     ended = [(out.new_states[0], step) for _, step, out in walked if step.terminated or step.truncated]
     if not ended:
@@ -193,7 +151,7 @@ def test_ended_states_stay_where_they_are(env: planvec.BatchEnv, index: int, wal
     assert_same(out.observations, env.observe(states))
 
 
-def test_rollouts_equal_gymnasium(env: planvec.BatchEnv, index: int) -> None:
+def test_rollouts_equal_gymnasium(env: planvec.PlanEnv | planvec.BatchEnv, index: int) -> None:
     _, action_space, walk = walk_of(index)
     starts = [row for row, step in enumerate(walk) if step.seed is not None][:3]
     for start in starts:

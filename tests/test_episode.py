@@ -77,7 +77,7 @@ def test_the_pole_stays_up() -> None:
 
 
 def test_an_episode_ends_with_its_time_limit() -> None:
-    with planvec.PlanEnv("Pendulum-v1", max_episode_steps=6) as env:
+    with planvec.PlanEnv("Pendulum-v1", env_kwargs={"max_episode_steps": 6}) as env:
         played = planvec.run_episode(env, QUICK, seed=0)
     assert (played.num_steps, played.terminated, played.truncated) == (6, False, True)
     assert played.actions.shape == (6, 1)
@@ -87,7 +87,7 @@ def test_an_episode_ends_with_its_time_limit() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_dry_lake_is_crossed(seed: int) -> None:
-    with planvec.PlanEnv("FrozenLake-v1", is_slippery=False) as env:
+    with planvec.PlanEnv("FrozenLake-v1", env_kwargs={"is_slippery": False}) as env:
         assert planvec.run_episode(env, planvec.Swarm(), seed=seed).total_return == 1
 
 

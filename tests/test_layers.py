@@ -114,6 +114,24 @@ def test_imports_run_in_no_circle() -> None:
     assert not circles(graph), " -> ".join(circles(graph))
 
 
+def packages() -> list[str]:
+    return sorted({name.rpartition(".")[0] for name in modules() if "." in name})
+
+
+@pytest.mark.parametrize("package", packages())
+def test_the_folders_of_a_package_import_each_other_in_no_circle(package: str) -> None:
+    depth = package.count(".") + 2
+    graph: dict[str, set[str]] = {}
+    for name, targets in imports().items():
+        if name.startswith(f"{package}."):
+            unit = ".".join(name.split(".")[:depth])
+            inside = {target for target in targets if target.startswith(f"{package}.")}
+            graph.setdefault(unit, set()).update(
+                {".".join(target.split(".")[:depth]) for target in inside} - {unit}
+            )
+    assert not circles(graph), " -> ".join(circles(graph))
+
+
 def test_another_folder_is_entered_by_its_entrance() -> None:
     for name, targets in imports().items():
         if name:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faulty import ARMED, Faulty, fault
+from methods import METHODS
 from processes import (
     is_gone,
     is_zombie_or_gone,
@@ -31,7 +32,6 @@ import planvec
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.worker import ProcessWorker
 
-METHODS = ["template", "spawn", "forkserver", "fork"]
 ROOT = Path(planvec.__file__).parent
 
 
@@ -322,19 +322,19 @@ class Multiplying(gymnasium.Env):
         return np.array([self.x]), 0.0, False, False, {{}}
 
 assert warm() == 402.0
-for method in {methods!r}:
-    with planvec.make(Multiplying, num_workers=2, start_method=method) as env:
-        assert env.step_batch([0] * 8, dt=3).observations[:, 0].tolist() == [300.0] * 8
-        assert warm() == 402.0
-        env.workers[0].kill()
-        assert env.step_batch([0] * 8, dt=3).observations[:, 0].tolist() == [300.0] * 8
+with planvec.make(Multiplying, num_workers=2, start_method={method!r}) as env:
+    assert env.step_batch([0] * 8, dt=3).observations[:, 0].tolist() == [300.0] * 8
+    assert warm() == 402.0
+    env.workers[0].kill()
+    assert env.step_batch([0] * 8, dt=3).observations[:, 0].tolist() == [300.0] * 8
 print("fine")
 """
 
 
 @pytest.mark.fault(32)
-def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up() -> None:
-    code = THREADS.format(tests=str(Path(__file__).parent), methods=METHODS)
+@pytest.mark.parametrize("method", METHODS)
+def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up(method: str) -> None:
+    code = THREADS.format(tests=str(Path(__file__).parent), method=method)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=False
     )

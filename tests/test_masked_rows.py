@@ -11,11 +11,11 @@ import pytest
 from compare import assert_same, same_states
 from environments import Warehouse
 from faulty import ARMED, Faulty, fault
+from methods import METHODS
 
 import planvec
 from planvec import PlanEnv
 
-METHODS = ["template", "spawn", "forkserver", "fork"]
 NUM_ROWS = 12
 RAISING = {2: "exception", 3: "wrong_shape", 4: "unpicklable_info", 7: "wrong_reward"}
 KILLING = {0: "segfault", 5: "os_exit", 9: "hang_in_c", 10: "torn"}

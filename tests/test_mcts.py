@@ -30,7 +30,7 @@ def cell_value(observations: Any) -> Any:
 
 
 def plan(planner: planvec.Planner, env_id: str, seed: int = 0, **kwargs: Any) -> planvec.Plan:
-    with planvec.PlanEnv(env_id, **kwargs) as env:
+    with planvec.PlanEnv(env_id, env_kwargs=kwargs) as env:
         return planner.plan(env, env.reset(seed=1).state, seed=seed)
 
 
@@ -377,7 +377,7 @@ def test_priors_draw_the_visits() -> None:
 
 def test_a_root_that_was_a_node_before_gets_its_own_noise() -> None:
     config = MCTS(num_simulations=50, selection="puct", root_noise=(0.3, 0.5), rollout_horizon=0)
-    with planvec.PlanEnv("FrozenLake-v1", **LAKE) as env:
+    with planvec.PlanEnv("FrozenLake-v1", env_kwargs=LAKE) as env:
         state = env.reset(seed=0).state
         first = config.plan(env, state, seed=0)
         after = env.step_batch([first.action], np.array([state])).new_states
@@ -490,7 +490,7 @@ def test_standard_errors_are_those_of_the_returns() -> None:
     with planvec.PlanEnv("CartPole-v1") as env:
         out = env.step_batch([0, 1], np.repeat(env.reset(seed=1).state, 2))
         for action in (0, 1):
-            returns = env.rollout_batch(np.repeat(out.new_states[[action]], 2000), 20, seed=1).returns
+            returns = env.rollout_batch(np.repeat(out.new_states[[action]], 2000), 20, action_seed=1).returns
             expected = returns.std() / np.sqrt(decision.visit_counts[action])
             assert decision.standard_errors[action] == pytest.approx(expected, rel=0.3)
 
@@ -568,7 +568,7 @@ def test_a_function_that_returns_the_wrong_shape_is_named() -> None:
 
 
 def test_an_ended_state_is_refused() -> None:
-    with planvec.PlanEnv("FrozenLake-v1", **LAKE) as env:
+    with planvec.PlanEnv("FrozenLake-v1", env_kwargs=LAKE) as env:
         state = env.reset(seed=0).state
         for action in (2, 1):
             state = env.step_batch([action], np.array([state])).new_states[0]

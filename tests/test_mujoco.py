@@ -276,7 +276,7 @@ def test_workers_with_different_models_are_refused(tmp_path: Path) -> None:
 def test_environments_of_different_options_have_different_fingerprints(one: Any, other: Any) -> None:
     found = []
     for env_id, kwargs in (one, one, other):
-        with PlanEnv(env_id, **kwargs) as env:
+        with PlanEnv(env_id, env_kwargs=kwargs) as env:
             found.append(env.describe().fingerprint)
     assert found[0] == found[1] != found[2]
 

@@ -36,7 +36,7 @@ def regrets(name: str, planner: MCTS, num_starts: int) -> tuple[list[float], lis
     optimum = Optimum(name, planner.discount)
     env_id, options = TABULAR[name]
     lost, off = [], []
-    with planvec.PlanEnv(env_id, max_episode_steps=10**6, **options) as env:
+    with planvec.PlanEnv(env_id, env_kwargs={"max_episode_steps": 10**6, **options}) as env:
         states = np.repeat(env.reset(seed=0).state, 1)
         for seed, cell in enumerate(optimum.starts(num_starts)):
             states["cell"] = cell

@@ -200,7 +200,7 @@ def test_arguments_of_several_roots_have_to_agree() -> None:
 def test_it_is_known_whether_a_step_has_one_outcome(
     env_id: str, options: dict[str, Any], is_stochastic: bool
 ) -> None:
-    with planvec.PlanEnv(env_id, **options) as env:
+    with planvec.PlanEnv(env_id, env_kwargs=options) as env:
         assert env.is_stochastic is is_stochastic
         start = np.repeat(env.reset(seed=0).state, 30)
         actions = np.full(30, int(env.action_space.n) - 1)

@@ -345,7 +345,7 @@ def test_counts_add_up_to_the_trajectories(env_id: str) -> None:
 
 
 def test_a_best_sequence_that_ends_is_cut_there() -> None:
-    with planvec.PlanEnv("CartPole-v1", max_episode_steps=7) as env:
+    with planvec.PlanEnv("CartPole-v1", env_kwargs={"max_episode_steps": 7}) as env:
         decision = dataclasses.replace(RANDOM, dt=2).plan(env, env.reset(seed=0).state, seed=0)
     assert decision.best_num_steps.tolist() == [2, 2, 2, 1]
     assert len(decision.best_actions) == 4
@@ -501,7 +501,7 @@ def test_actions_that_a_planner_cannot_draw_are_refused_with_a_way_out() -> None
 
 
 def test_an_ended_state_is_refused() -> None:
-    with planvec.PlanEnv("CartPole-v1", max_episode_steps=3) as env:
+    with planvec.PlanEnv("CartPole-v1", env_kwargs={"max_episode_steps": 3}) as env:
         ended = env.step_batch([0], np.repeat(env.reset(seed=0).state, 1), 3).new_states
         with pytest.raises(planvec.InvalidBatchError, match="got one that has ended"):
             CEM.plan(env, ended[0])
@@ -527,7 +527,7 @@ def test_cem_finds_better_sequences_than_random_shooting_of_as_many() -> None:
     ids=["CEM", "RandomShooting"],
 )
 def test_discrete_actions_balance_a_pole(planner: Any) -> None:
-    with planvec.PlanEnv("CartPole-v1", max_episode_steps=60) as env:
+    with planvec.PlanEnv("CartPole-v1", env_kwargs={"max_episode_steps": 60}) as env:
         assert planvec.run_episode(env, planner, seed=0).total_return == 60
 
 
@@ -542,7 +542,7 @@ def test_actions_of_several_numbers_are_planned(planner: Any) -> None:
 
 
 def test_the_pendulum_swings_up() -> None:
-    with planvec.PlanEnv("Pendulum-v1", max_episode_steps=70) as env:
+    with planvec.PlanEnv("Pendulum-v1", env_kwargs={"max_episode_steps": 70}) as env:
         for planner in (planvec.ICEM(20, num_elites=5, num_iterations=2), planvec.MPPI(32)):
             episode = planvec.run_episode(env, planner, seed=1)
             assert episode.rewards[-20:].sum() > -5, planner

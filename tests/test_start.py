@@ -21,8 +21,9 @@ from processes import is_gone, is_zombie_or_gone, run_parent, wait_until_dead
 
 import planvec
 from planvec import ExternalProcess
-from planvec.backends.processes.os import procfs, template
-from planvec.backends.processes.os.start_methods import DEFAULT_START_METHOD
+from planvec.backends.processes.os import procfs
+from planvec.backends.processes.starting import template
+from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
 
 
 class Probe:

@@ -29,7 +29,7 @@ WAVE = planvec.SwarmWave(num_walkers=16, num_iterations=40, dt=(1, 4))
 
 
 def plan(env_id: str, planner: SwarmConfig = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
-    with planvec.PlanEnv(env_id, **kwargs) as env:
+    with planvec.PlanEnv(env_id, env_kwargs=kwargs) as env:
         return planner.plan(env, env.reset(seed=0).state, seed=seed)
 
 
@@ -478,7 +478,7 @@ def test_a_spent_budget_stops_the_search(planner: SwarmConfig) -> None:
 
 @pytest.mark.parametrize("planner", [SMALL, WAVE], ids=lambda planner: type(planner).__name__)
 def test_an_ended_state_and_more_than_one_state_are_refused(planner: SwarmConfig) -> None:
-    with planvec.PlanEnv("CartPole-v1", max_episode_steps=3) as env:
+    with planvec.PlanEnv("CartPole-v1", env_kwargs={"max_episode_steps": 3}) as env:
         states = np.repeat(env.reset(seed=0).state, 2)
         with pytest.raises(planvec.InvalidBatchError, match="expected one state, got shape"):
             planner.plan(env, states)

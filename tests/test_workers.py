@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 from compare import same_states
 from environments import Warehouse
+from methods import METHODS
 from nbclient import NotebookClient
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.wire import slab
-
-METHODS = ["template", "spawn", "forkserver", "fork"]
 
 
 class Counter:
@@ -145,13 +144,11 @@ def test_rows_of_varying_size_travel_in_large_messages() -> None:
         assert out.observations["note"] == expected.observations["note"]
 
 
-def test_rows_are_split_evenly() -> None:
+@pytest.mark.parametrize(("num_rows", "num_chunks"), [(2, 2), (10, 3)])
+def test_rows_are_split_evenly_before_their_cost_is_known(num_rows: int, num_chunks: int) -> None:
     with planvec.make("CartPole-v1", num_workers=3, start_method="fork") as env:
-        env.step_batch(np.zeros(2, int))
-        assert env.stats.num_chunks == 2
-        env.step_batch(np.zeros(10, int))
-        assert env.stats.num_chunks == 5
-        assert env.stats.num_rows == 12
+        env.step_batch(np.zeros(num_rows, int))
+        assert (env.stats.num_rows, env.stats.num_chunks) == (num_rows, num_chunks)
 
 
 def test_an_idle_pool_uses_no_cpu() -> None:

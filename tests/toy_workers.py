@@ -8,7 +8,7 @@ from typing import Any
 
 from planvec import BatchEnv, PlanEnv
 from planvec.backends import Sharded, WorkerExit
-from planvec.rows import Answer, Request, RowRequest
+from planvec.rows import Answer, Request
 
 
 class ThreadWorker:
@@ -28,9 +28,8 @@ class ThreadWorker:
         """It is always ready, and never ends by itself."""
 
     def submit(self, request: Request[Any]) -> Future[Answer]:
-        if isinstance(request, RowRequest):
-            request = request.copy()  # the caller may change its arrays
-        return self._thread.submit(self._env.stepper.perform, request)
+        # A copy, since the caller may change its arrays.
+        return self._thread.submit(self._env.stepper.perform, request.copy())
 
     def restart(self, pause: float = 0.0) -> None:
         raise AssertionError("it never ends")

@@ -280,6 +280,10 @@ class StateCodec(ABC):
     def observe(self) -> Any:
         """Return the observation of the current state."""
 
+    def set_elapsed(self, elapsed: int) -> None:
+        """Set the steps since the reset where `step` does not count them, for whoever reads them."""
+        return
+
     @abstractmethod
     def reseed(self, seed: int) -> None:
         """Make the randomness of the next steps come from this seed."""

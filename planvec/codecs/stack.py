@@ -66,7 +66,8 @@ class StackCodec(StateCodec):
         self.how = codec.how or type(codec).__name__
         self.note = codec.note
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
-        self.time_limit, self._wrappers = _leave_out_outer_wrappers(pairs)
+        self._outer_limit, self._wrappers = _leave_out_outer_wrappers(pairs)
+        self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
         stepped = _outermost(env, len(self._wrappers))
         super().__init__(stepped.step, codec.step_without_info if stepped is self._base else None)
         layers = (codec, *wrapper_codecs)
@@ -162,6 +163,10 @@ class StackCodec(StateCodec):
     def observe(self) -> Any:
         return self._saved_observation if self._saves_observation else self._compute_observation()
 
+    def set_elapsed(self, elapsed: int) -> None:
+        if self._outer_limit is not None:
+            self._outer_limit._elapsed_steps = elapsed
+
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         self._codec.before_reset(self._base)
         for wrapper, wrapper_codec in self._wrappers:
@@ -239,19 +244,19 @@ class StackCodec(StateCodec):
 
 def _leave_out_outer_wrappers(
     pairs: list[tuple[Any, WrapperCodec]],
-) -> tuple[int | None, list[tuple[Any, WrapperCodec]]]:
+) -> tuple[Any, list[tuple[Any, WrapperCodec]]]:
     """Leave out the outer wrappers that only check or count.
 
     Args:
         pairs: The wrappers and their codecs, innermost first.
 
     Returns:
-        The limit of the one `TimeLimit` that was left out, or None; and the remaining pairs.
+        The one `TimeLimit` that was left out, or None; and the remaining pairs.
     """
     limit, num_kept = None, len(pairs)
     for wrapper, codec in reversed(pairs):
         if isinstance(codec, TimeLimitCodec) and limit is None:
-            limit = wrapper._max_episode_steps
+            limit = wrapper
         elif not isinstance(codec, TransparentCodec):
             break
         num_kept -= 1

@@ -20,14 +20,15 @@ def stack_values(values: Sequence[Any]) -> NDArray[Any]:
         values: One value per row.
 
     Returns:
-        `[B, ...]` of the common dtype if all values are numbers or arrays of one shape; otherwise `[B]` of
-        dtype object.
+        `[B, ...]` of the common dtype if all values are numbers, or arrays or lists of numbers of one shape;
+        otherwise `[B]` of dtype object.
     """
-    arrays = [
-        np.asarray(value) for value in values if isinstance(value, (bool, int, float, np.ndarray, np.generic))
-    ]
+    try:
+        arrays = [np.asarray(value) for value in values if isinstance(value, _NUMERIC)]
+    except ValueError:  # lists of different lengths in a list
+        arrays = []
     is_alike = len(arrays) == len(values) > 0 and len({array.shape for array in arrays}) == 1
-    if is_alike and not any(array.dtype.hasobject for array in arrays):
+    if is_alike and all(array.dtype.kind in "biufc" for array in arrays):
         return np.stack(arrays)
     objects = np.empty(len(values), object)
     for row, value in enumerate(values):

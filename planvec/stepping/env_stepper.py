@@ -189,8 +189,10 @@ class EnvStepper:
         """Restore each state, call `look` there, and return its results."""
         results: list[T] = []
         try:
-            for value in self.codec.load(states).values:
+            values, all_elapsed, *_ = self.codec.load(states)
+            for value, elapsed in zip(values, all_elapsed, strict=True):
                 self.codec.set(value)
+                self.codec.set_elapsed(elapsed)
                 results.append(look())
         except BaseException as error:
             raise as_env_error(error, len(results), where=where) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add
 from typing import Any
 
 import gymnasium
@@ -84,7 +85,7 @@ class RowResults:
 
     def after(self) -> Rows:
         """Return the states that the rows have reached."""
-        elapsed = [before + steps for before, steps in zip(self.before.elapsed, self.num_steps, strict=True)]
+        elapsed = list(map(add, self.before.elapsed, self.num_steps))
         return Rows(self.values, elapsed, self.terminated, self.truncated)
 
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:

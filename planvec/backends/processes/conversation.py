@@ -31,7 +31,6 @@ from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.slab import NUM_SLOTS, Slab, Slot
 from planvec.backends.processes.wire.verbs import FAILED
 from planvec.errors import EnvError, InvalidBatchError
-from planvec.rows import RowRequest
 
 __all__ = ["Conversation", "Sent", "WrongTicketError"]
 
@@ -115,7 +114,7 @@ class Conversation:
         """
         self.waiting.append(pending)
         self.send_waiting()
-        if not pending.is_sent and not pending.done() and isinstance(pending.request, RowRequest):
+        if not (pending.is_sent or pending.done()):
             pending.request = pending.request.copy()  # the caller may change its arrays
 
     def send_waiting(self) -> None:

@@ -12,7 +12,7 @@ import cloudpickle
 
 from planvec.backends.processes.group import ProcessGroup, close_all
 from planvec.backends.processes.hosted_promise import HostedPromise, raise_exit
-from planvec.backends.processes.os.start_methods import DEFAULT_START_METHOD, START_METHODS
+from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD, START_METHODS
 from planvec.backends.processes.watchdog import START_SECONDS
 from planvec.backends.processes.wire.hosted import (
     CallMethod,

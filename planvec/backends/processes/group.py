@@ -6,8 +6,8 @@ import select
 import time
 from collections.abc import Sequence
 
-from planvec.backends.processes.os.ending import GRACE_SECONDS
 from planvec.backends.processes.os.signals import undisturbed
+from planvec.backends.processes.starting.ending import GRACE_SECONDS
 from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
 from planvec.backends.processes.worker import ProcessWorker
 

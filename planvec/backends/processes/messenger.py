@@ -14,8 +14,8 @@ from typing import Any
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.conversation import Conversation, WrongTicketError
 from planvec.backends.processes.greeting import read_greeting
-from planvec.backends.processes.os.launch import Child
 from planvec.backends.processes.pending import Pending
+from planvec.backends.processes.starting.launch import Child
 from planvec.backends.processes.watchdog import Watchdog
 from planvec.backends.processes.wire.channel import ChannelError, Frame
 from planvec.backends.processes.wire.slab import Slab

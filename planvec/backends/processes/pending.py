@@ -51,7 +51,7 @@ class Pending:
         """Call `fn(self)` when it is done; at once if it is. There is one such function."""
         self._callback = fn
         if self._is_done:
-            self._tell()
+            self._tell(fn)
 
     def cancel(self) -> bool:
         """Nobody wants the answer: it is not sent any more, or not read."""
@@ -88,7 +88,8 @@ class Pending:
         """
         if not self._is_told:
             self._answer, self._error, self._is_done = answer, error, True
-            self._tell()
+            if self._callback is not None:
+                self._tell(self._callback)
 
     def lose(self, exit: WorkerExit, is_at_work: bool) -> None:
         """Fail, since the process is gone.
@@ -109,8 +110,7 @@ class Pending:
         rows = f" of {count} row{'s' * (count != 1)}" if count else ""
         return f"{self.request.verb}{rows}"
 
-    def _tell(self) -> None:
-        if self._callback is not None:
-            self._callback(self)
-            self._is_told = True
-            self._answer = None  # views of shared memory, which would keep it alive
+    def _tell(self, callback: Callable[[Pending], object]) -> None:
+        callback(self)
+        self._is_told = True
+        self._answer = None  # views of shared memory, which would keep it alive

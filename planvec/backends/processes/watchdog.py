@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from planvec.backends.processes.conversation import Conversation
-from planvec.backends.processes.os.launch import Child
+from planvec.backends.processes.starting.launch import Child
 from planvec.backends.stats import ExitReason
 
 __all__ = ["START_SECONDS", "Verdict", "Watchdog"]

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.exits import exit_of
 from planvec.backends.processes.messenger import Messenger
-from planvec.backends.processes.os.launch import Child
 from planvec.backends.processes.os.signals import undisturbed
+from planvec.backends.processes.starting.launch import Child
 from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
 
@@ -129,7 +129,7 @@ class ProcessWorker(Messenger):
 
     def seconds_left(self, now: float) -> float:
         """Return in how many seconds `check_clock` should be called; infinite if only events matter."""
-        if self._leaving is not None:
+        if self._leaving is not None or self._conversation.is_interrupted:
             return 0.0
         if self._is_gone:
             return self._starts_at - now
@@ -137,7 +137,7 @@ class ProcessWorker(Messenger):
 
     def check_clock(self, now: float) -> None:
         """Do what is due. Args: now: `time.monotonic()`."""
-        if self._leaving is not None or self._starts_at <= now:
+        if self._leaving is not None or self._conversation.is_interrupted or self._starts_at <= now:
             with self.lock:
                 self._repair()
                 self._start_if_due()

@@ -35,6 +35,10 @@ DIFFERENT = (
 """Why a difference between the environments of two workers is refused."""
 
 
+_TELLING_SECONDS = 1e-3
+"""A single row that takes less says little about what many rows would take: most of it is overhead."""
+
+
 class WorkerGroup(Events, Protocol):
     """Serves several workers at once: one poll for all, one deadline to close them."""
 
@@ -98,25 +102,28 @@ class Sharded:
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
         """Do what a request asks for. See `Backend.run`."""
-        self._check_usable()
+        if self._closed or os.getpid() != self._pid:
+            self._check_usable()
         for seat in self._seats:
             if not seat.worker.is_ready:
                 self._waiter.poll()  # perhaps it has become ready meanwhile
                 break
         pace = self._paces[type(request)]
         with self._lock:
-            error = self._recovery.restart_failed()
-            if error is not None:
-                return Failed(error)
+            if self._recovery.num_failed:
+                error = self._recovery.restart_failed()
+                if error is not None:
+                    return Failed(error)
             call = Call(request, self.description, pace, self._waiter, self._lock, self.stats, keep)
-            if request.is_counted:
-                self.stats.num_rows += request.num_rows
             if not call.is_done:
                 self._calls.add(call)
                 self._queue.add(call)
                 self._dispatch()
                 if keep:
                     call.keep()
+                call.prepare()
+            if request.is_counted:
+                self.stats.num_rows += request.num_rows
         return call
 
     def sync_base_state(self) -> Promise[None]:
@@ -191,13 +198,14 @@ class Sharded:
                 self._take(seat, chunk, future)
             if chunk.call.is_done:
                 self._calls.discard(chunk.call)
-            if chunk.is_given or chunk.is_done:  # else it is just being given, by `_dispatch`
+            # A chunk that is neither given nor done is just being given, by `_dispatch`.
+            if self._calls and (chunk.is_given or chunk.is_done):
                 self._dispatch()
         self._waiter.notify()
 
     def _take(self, seat: Seat, chunk: Chunk, future: Future[Answer]) -> None:
         error = future.exception()
-        if isinstance(error, WorkerExit):
+        if error is not None and isinstance(error, WorkerExit):
             self._recovery.chunk_lost(seat, chunk, error)
             return
         seat.num_deaths = 0
@@ -206,7 +214,8 @@ class Sharded:
             return
         if error is None:
             answer = future.result()
-            if not chunk.is_flagging:
+            is_telling = chunk.num_rows > 1 or answer.seconds > _TELLING_SECONDS
+            if is_telling and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
             chunk.call.deliver(chunk, answer)
         else:
@@ -219,8 +228,7 @@ class Sharded:
             if worker.exit is not None and not self._closed:
                 self._recovery.worker_exited(seat, worker.exit)
             elif worker.is_ready:
-                seat.failure = None
-                self._recovery.num_failed_starts = 0
+                self._recovery.worker_ready(seat)
             self._dispatch()
         self._waiter.notify()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from planvec.backends.base import Future
@@ -14,7 +13,7 @@ from planvec.backends.sharded.pace import Pace
 from planvec.backends.stats import Stats
 from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
-from planvec.rows import Answer, EnvDescription, Promise, Request, RowRequest
+from planvec.rows import Answer, EnvDescription, Promise, Request
 
 __all__ = ["Call", "Chunk"]
 
@@ -30,6 +29,8 @@ class Chunk:
 
     Attributes:
         rows: As given.
+        first_row: The number of its first row in the batch.
+        num_rows: How many rows it has.
         num_deaths: Workers that have died over it.
         is_flagging: Whether its rows are only to be flagged as failed.
         is_given: Whether a worker has it.
@@ -37,30 +38,30 @@ class Chunk:
         future: Of its answer, once it was given to a worker.
     """
 
-    __slots__ = ("call", "future", "is_done", "is_flagging", "is_given", "num_deaths", "rows")
+    __slots__ = (
+        "call",
+        "first_row",
+        "future",
+        "is_done",
+        "is_flagging",
+        "is_given",
+        "num_deaths",
+        "num_rows",
+        "rows",
+    )
 
     def __init__(self, call: Call[Any], rows: slice) -> None:
         self.call = call
         self.rows = rows
+        self.first_row: int = rows.start
+        self.num_rows: int = rows.stop - rows.start
         self.num_deaths = 0
         self.is_flagging = self.is_given = self.is_done = False
         self.future: Future[Answer] | None = None
 
-    @property
-    def first_row(self) -> int:
-        """The number of its first row in the batch."""
-        return int(self.rows.start)
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows it has."""
-        return int(self.rows.stop - self.rows.start)
-
     def request(self) -> Request[Any]:
         """Return what to ask a worker."""
         request = self.call.request
-        if not isinstance(request, RowRequest):
-            return request
         if self.num_rows < request.num_rows:
             request = request.part(self.rows)
         return request.flagged() if self.is_flagging else request
@@ -105,19 +106,20 @@ class Call(Promise[T]):
         stats: Stats,
         is_unattended: bool,
     ) -> None:
-        is_rows = isinstance(request, RowRequest)
+        num_rows = request.num_rows
         self.request = request
-        self.cutter = Cutter(request.num_rows, request.steps, pace, is_unattended)
-        self.is_done = is_rows and not request.num_rows
+        self.cutter = Cutter(num_rows, request.steps, pace, is_unattended)
+        self.is_done = request.has_rows and not num_rows
         self._waiter = waiter
         self._lock = lock
         self._stats = stats
-        self._merger = Merger(request, about)
-        self._num_rows = self._limit = request.num_rows  # the rows from the limit on do not matter
+        self._about = about
+        self._merger: Merger[T] | None = None
+        self._limit = num_rows  # the rows from here on do not matter
         self._cut: Chunk | None = None  # cut, but perhaps not given to a worker yet
         self._open: dict[int, Chunk] = {}  # by their first rows
         self._error: PlanvecError | None = None
-        self._finish: Callable[[], T] | None = self._merger.result
+        self._is_merged = False
         self._value: Any = None
 
     # -- the promise ----------------------------------------------------------------------------
@@ -132,10 +134,9 @@ class Call(Promise[T]):
             self._waiter.wait_for(self._has_finished, timeout)
         if self._error is not None:
             raise self._error
-        finish = self._finish
-        if finish is not None:  # two threads may both merge, and get the same
-            self._value = finish()
-            self._finish = None
+        if not self._is_merged:  # two threads may both merge, and get the same
+            self._value = self.prepare().result()
+            self._is_merged = True
         value: T = self._value
         return value
 
@@ -204,23 +205,32 @@ class Call(Promise[T]):
 
     def keep(self) -> None:
         """Copy the arrays of the request, which the caller may change from now on."""
-        if isinstance(self.request, RowRequest) and not self.is_done:
+        if not self.is_done:
             self.request = self.request.copy()
 
     # -- answers --------------------------------------------------------------------------------
 
+    def prepare(self) -> Merger[T]:
+        """Return what merges the answers. It is made once chunks were sent, while workers are at work."""
+        merger = self._merger
+        if merger is None:
+            merger = self._merger = Merger(self.request, self._about)
+        return merger
+
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
         """Merge the answer to a chunk."""
-        self._merger.add(chunk.rows, answer, chunk.is_flagging)
-        for row, error in answer.errors.items():
-            self._merger.flag(row + chunk.first_row, _in_batch(error, chunk))
+        merger = self.prepare()
+        merger.add(chunk.rows, answer, chunk.is_flagging)
+        if answer.errors:
+            for row, error in answer.errors.items():
+                merger.flag(row + chunk.first_row, _in_batch(error, chunk))
         self._close(chunk)
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
         """Note why the rows of a chunk are flagged, which is all that is done with it from now on."""
         chunk.is_flagging, chunk.num_deaths = True, 0
         for row in range(chunk.rows.start, chunk.rows.stop):
-            self._merger.flag(row, error)
+            self.prepare().flag(row, error)
 
     def fail_chunk(self, chunk: Chunk, error: PlanvecError) -> None:
         """End the call at a row of a chunk. The rows before still matter: the first that fails is raised."""
@@ -261,7 +271,7 @@ class Call(Promise[T]):
     def _settle(self) -> None:
         """Be done if nothing is left to wait for."""
         if not self.is_done and not self._open and self._has_cut_all():
-            self._stats.masked_rows += self._merger.num_flagged
+            self._stats.masked_rows += self.prepare().num_flagged
             self.is_done = True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from planvec.errors import PlanvecError
-from planvec.rows import Answer, Columns, EnvDescription, Outputs, Request, RowRequest, merge_columns
+from planvec.rows import Answer, Columns, EnvDescription, Outputs, Request, merge_columns
 
 __all__ = ["Merger"]
 
@@ -46,7 +46,6 @@ class Merger(Generic[T]):
             return
         request = self._request
         if self._outputs is None and not is_flagging and num_rows == request.num_rows:
-            assert isinstance(request, RowRequest)
             is_own = not answer.is_borrowed
             outputs = answer.outputs
             self._outputs = outputs if is_own else request.own_outputs(self._about, outputs)
@@ -63,7 +62,9 @@ class Merger(Generic[T]):
         """Return the user's form of the answer, once all rows are there."""
         answer = self._answer
         answer.outputs = self._all_outputs()
-        if self._columns:
+        if len(self._columns) == 1:
+            ((_, answer.columns),) = self._columns.values()
+        elif self._columns:
             answer.columns = merge_columns(
                 [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
             )

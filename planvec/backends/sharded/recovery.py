@@ -21,7 +21,6 @@ from planvec.backends.sharded.call import Chunk
 from planvec.backends.sharded.seats import Queue, Seat
 from planvec.backends.stats import Stats
 from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
-from planvec.rows import RowRequest
 
 __all__ = ["Recovery"]
 
@@ -47,6 +46,7 @@ class Recovery:
         action_space: Of one action, to name the one that a worker died over; None until all have started.
         num_idle_deaths: Deaths over nothing since any chunk was last finished.
         num_failed_starts: Deaths of workers that were not ready since any last became ready.
+        num_failed: Workers that were given up, and are started again by the next call but one.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Recovery:
         self.action_space: gymnasium.Space[Any] | None = None
         self.num_idle_deaths = 0.0
         self.num_failed_starts = 0.0
+        self.num_failed = 0
 
     # -- the workers --------------------------------------------------------------------------------
 
@@ -82,10 +83,19 @@ class Recovery:
             if seat in self._unreported:
                 self._unreported.remove(seat)
                 return seat.failure
-            seat.failure = None
+            self._set_failure(seat, None)
             seat.worker.restart()
             self._welcome(seat)
         return None
+
+    def _set_failure(self, seat: Seat, failure: PlanvecError | None) -> None:
+        seat.failure = failure
+        self.num_failed = sum(seat.failure is not None for seat in self._seats)
+
+    def worker_ready(self, seat: Seat) -> None:
+        """Note that a worker has become ready."""
+        self._set_failure(seat, None)
+        self.num_failed_starts = 0
 
     def worker_exited(self, seat: Seat, exit: WorkerExit) -> None:
         """Replace a worker that is gone, or give it up. Its chunks were told before: see `chunk_lost`."""
@@ -116,13 +126,13 @@ class Recovery:
             f"{story}; so did {self._max_deaths} or more before it, with nothing done in between"
         )
         _log.error("%s; the calls that wait are given up", error)
-        seat.failure = error
+        self._set_failure(seat, error)
         self.num_failed_starts = self.num_idle_deaths = 0
         self._queue.fail_waiting(error)
 
     def _give_up(self, seat: Seat, error: PlanvecError) -> None:
         """A worker cannot be started: others do its rows, if there are others; the next call raises why."""
-        seat.failure = error
+        self._set_failure(seat, error)
         if self.action_space is None:
             return  # whoever opens the backend is told
         has_others = any(other.failure is None for other in self._seats)
@@ -162,8 +172,7 @@ class Recovery:
             self._try_whole(seat, chunk, exit)
 
     def _masks(self, chunk: Chunk) -> bool:
-        request = chunk.call.request
-        return isinstance(request, RowRequest) and request.mask_errors
+        return chunk.call.request.mask_errors
 
     def _try_again(self, *chunks: Chunk) -> None:
         self._stats.retries += 1
@@ -214,7 +223,7 @@ class Recovery:
         make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
         what, row, action = seat.story, None, None
         request = chunk.call.request
-        if exit.row is not None and isinstance(request, RowRequest):
+        if exit.row is not None and chunk.num_rows:
             assert self.action_space is not None
             at = 0 if chunk.num_rows == 1 else exit.row  # the exit counts from the first row that was given
             row = chunk.first_row + at

@@ -88,13 +88,15 @@ class Queue:
             seat: Of the worker.
             num_workers: Workers that are there.
         """
-        chunk = _first(self._bound[seat]) if seat in self._bound else None
-        if chunk is not None:
-            return chunk
-        self._bound.pop(seat, None)
-        chunk = _first(self._retries)
-        if chunk is not None:
-            return chunk
+        if seat in self._bound:
+            chunk = _first(self._bound[seat])
+            if chunk is not None:
+                return chunk
+            del self._bound[seat]
+        if self._retries:
+            chunk = _first(self._retries)
+            if chunk is not None:
+                return chunk
         while self._calls:
             chunk = self._calls[0].next_chunk(num_workers, seat.worker.capacity)
             if chunk is not None:

@@ -21,19 +21,40 @@ T = TypeVar("T")
 class Request(ABC, Generic[T]):
     """Describes work for a backend. The type argument is the type of the result for the user.
 
+    A request without rows is answered in one piece: its part is the request itself.
+
     Attributes:
         verb: The kind of work in one word, for messages.
+        has_rows: Whether it is a `RowRequest`.
+        is_counted: Whether its rows count in `Stats`: True for requests that step the environment.
+        mask_errors: Whether rows that fail are flagged; otherwise the first one fails the request.
     """
 
     verb: ClassVar[str]
-
+    has_rows: ClassVar[bool] = False
     is_counted: ClassVar[bool] = False
-    """Whether its rows count in `Stats`: True for requests that step the environment."""
+    mask_errors: bool = False
 
     @property
     def num_rows(self) -> int:
         """B; 0 for a request without rows."""
         return 0
+
+    def part(self, rows: slice) -> Self:
+        """Return the request for some of the rows, with views of the arrays."""
+        return self
+
+    def copy(self) -> Self:
+        """Return the same request in arrays of its own, which the caller cannot change."""
+        return self
+
+    def flagged(self) -> Request[Any]:
+        """Return the request that flags all rows of this one as failed."""
+        return self
+
+    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+        """Return the action that a row takes at a step, for error messages; None where there is none."""
+        return None
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
@@ -43,6 +64,12 @@ class Request(ABC, Generic[T]):
     def new_outputs(self, about: EnvDescription) -> Outputs:
         """Return uninitialised outputs for all rows."""
         return Outputs()
+
+    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
+        """Return a copy of the outputs of all rows, with the fields that this request asks for."""
+        own = self.new_outputs(about)
+        own.put(slice(0, self.num_rows), borrowed)
+        return own
 
     def result(self, about: EnvDescription, answer: Answer) -> T:
         """Return the result for the user. By default it is the value of an answer without rows."""
@@ -55,36 +82,23 @@ class RowRequest(Request[T]):
 
     Attributes:
         states: `[B]`.
-        mask_errors: Whether rows that fail are flagged; otherwise the first one fails the request.
     """
 
+    has_rows = True
+
     states: NDArray[Any]
-    mask_errors: bool
 
     @property
     def num_rows(self) -> int:
         return len(self.states)
 
     @abstractmethod
-    def part(self, rows: slice) -> Self:
-        """Return a request for some of the rows. Its arrays are views."""
+    def part(self, rows: slice) -> Self: ...
 
     def copy(self) -> Self:
-        """Return the same request with copies of its arrays, which the caller cannot change."""
         return replace(self, states=self.states.copy())  # type: ignore[type-var]
 
-    def action(self, row: int, step: int, space: Space[Any]) -> Any:
-        """Return the action of a row at a step, for error messages; None if the request has no actions."""
-        return None
-
-    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
-        """Return a copy of the outputs of all rows, with only the fields that this request asks for."""
-        own = self.new_outputs(about)
-        own.put(slice(0, self.num_rows), borrowed)
-        return own
-
     def flagged(self) -> FlagBatch:
-        """Return a request that flags all rows of this one as failed."""
         return FlagBatch(self.states, has_observations=False, return_state=True)
 
 

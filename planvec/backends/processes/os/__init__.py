@@ -1,4 +1,4 @@
-"""Starts, watches and ends processes, by the means of the operating system."""
+"""Signals, `/proc`, and the kernel's way to end a worker with its parent."""
 
 from __future__ import annotations
 

@@ -42,11 +42,12 @@ def command(pid: int) -> str:
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
-    pids: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # that thread has just ended
-            pids += map(int, task.read_text().split())
-    return pids
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # the process has just ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # that thread has just ended
+                found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def descendants(pid: int) -> list[int]:

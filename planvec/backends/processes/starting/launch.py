@@ -9,12 +9,12 @@ import socket
 import weakref
 
 from planvec.backends.processes.os import procfs
-from planvec.backends.processes.os.ending import GRACE_SECONDS, end, has_ended, kill
-from planvec.backends.processes.os.hidden_main import forget_hidden_main
-from planvec.backends.processes.os.process import NewWorker, StartLostError
 from planvec.backends.processes.os.signals import is_from_handler, undisturbed
-from planvec.backends.processes.os.start_methods import START_METHODS
-from planvec.backends.processes.os.template import forget_templates
+from planvec.backends.processes.starting.ending import GRACE_SECONDS, end, has_ended, kill
+from planvec.backends.processes.starting.hidden_main import forget_hidden_main
+from planvec.backends.processes.starting.process import NewWorker, StartLostError
+from planvec.backends.processes.starting.start_methods import START_METHODS
+from planvec.backends.processes.starting.template import forget_templates
 from planvec.backends.processes.wire.channel import Channel, close_parent_channels
 from planvec.backends.processes.wire.slab import open_memory
 from planvec.errors import WorkerStartError

@@ -9,7 +9,7 @@ import signal
 import socket
 
 from planvec.backends.processes.os import procfs
-from planvec.backends.processes.os.process import Process
+from planvec.backends.processes.starting.process import Process
 from planvec.backends.processes.wire.channel import Channel
 
 __all__ = ["GRACE_SECONDS", "end", "has_ended", "kill"]

@@ -22,10 +22,11 @@ import weakref
 from multiprocessing import util
 from typing import Any
 
-from planvec.backends.processes.os import procfs, template_process
-from planvec.backends.processes.os.hidden_main import hidden_main
-from planvec.backends.processes.os.messages import WorkerOrder, receive_number, send_with_fds
-from planvec.backends.processes.os.process import NewWorker, StartLostError
+from planvec.backends.processes.os import procfs
+from planvec.backends.processes.starting import template_process
+from planvec.backends.processes.starting.hidden_main import hidden_main
+from planvec.backends.processes.starting.messages import WorkerOrder, receive_number, send_with_fds
+from planvec.backends.processes.starting.process import NewWorker, StartLostError
 
 __all__ = ["ForkedWorker", "forget_templates", "fork_by_template"]
 

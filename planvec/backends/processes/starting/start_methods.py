@@ -8,9 +8,9 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from planvec.backends.processes.os.by_multiprocessing import start_by_multiprocessing
-from planvec.backends.processes.os.process import NewWorker, Process
-from planvec.backends.processes.os.template import fork_by_template
+from planvec.backends.processes.starting.by_multiprocessing import start_by_multiprocessing
+from planvec.backends.processes.starting.process import NewWorker, Process
+from planvec.backends.processes.starting.template import fork_by_template
 
 __all__ = ["DEFAULT_START_METHOD", "START_METHODS"]
 

@@ -1,0 +1,162 @@
+"""A worker that answers, dies and becomes ready when a test tells it to. See `planvec.backends.Worker`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from planvec import BatchEnv, PlanEnv, Promise
+from planvec.backends import ExitReason, Sharded, WorkerExit
+from planvec.errors import ClosedError
+from planvec.rows import Answer, Request, RowRequest, StepBatch
+
+DEADLY = 1
+"""The action that a worker dies over."""
+
+
+class ScriptedWorker:
+    """Keeps what it is asked, and steps its environment when a test says so.
+
+    Args:
+        make: Makes its environment.
+        name: For messages.
+        is_ready: Whether it is ready from the start.
+
+    Attributes:
+        pending: What it was asked and has not answered, the oldest first.
+        done: What it has worked on, in this order: the `dt` of the rows of a step, or another verb.
+        listens: Set when somebody listens to it.
+        pauses: Of its restarts.
+        num_lives: How often it dies over `DEADLY`; from then on it steps it like any other.
+        stepper: Of its environment.
+        is_closed: Whether it was closed.
+    """
+
+    capacity = 100
+
+    def __init__(self, make: Callable[[], PlanEnv], name: str = "worker", *, is_ready: bool = True) -> None:
+        self.name = name
+        self.exit: WorkerExit | None = None
+        self.is_ready = is_ready
+        self.pending: list[tuple[Request[Any], Future[Answer]]] = []
+        self.done: list[Any] = []
+        self.listens = threading.Event()
+        self.pauses: list[float] = []
+        self.num_lives = 0
+        self.is_closed = False
+        self._env = make()
+        self.stepper = self._env.stepper
+        self.description = self.stepper.description
+        self._changed: Any = lambda worker: None
+        self._lock = threading.RLock()
+
+    def listen(self, changed: Any, lock: threading.RLock) -> None:
+        self._changed, self._lock = changed, lock
+        self.listens.set()
+
+    def submit(self, request: Request[Any]) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        if self.exit is not None:
+            future.set_exception(self.exit.of_another())
+        else:
+            self.pending.append((request.copy() if isinstance(request, RowRequest) else request, future))
+        return future
+
+    def restart(self, pause: float = 0.0) -> None:
+        self.exit = None
+        self.pauses.append(pause)
+
+    def close(self) -> None:
+        self.is_closed = True
+        for _, future in self.pending:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(ClosedError("it was closed"))
+        self._env.close()
+
+    # -- what a test tells it -----------------------------------------------------------------------
+
+    def become_ready(self) -> None:
+        """Have made the environment."""
+        self.is_ready = True
+        self._changed(self)
+
+    def work(self) -> None:
+        """Become ready, or take the oldest request: answer it, or die over it."""
+        if not self.is_ready:
+            self.become_ready()
+            return
+        if not self.pending:
+            return
+        request, future = self.pending[0]
+        self.done.append(_note(request))
+        deadly = np.flatnonzero(request.actions == DEADLY) if isinstance(request, StepBatch) else []
+        if len(deadly) and self.num_lives:
+            self.num_lives -= 1
+            self.die(row=int(deadly[0]))
+            return
+        del self.pending[0]
+        if not future.set_running_or_notify_cancel():
+            self.done.pop()
+            return
+        try:
+            future.set_result(self.stepper.perform(request))
+        except Exception as error:
+            future.set_exception(error)
+
+    def die(
+        self,
+        *,
+        row: int | None = None,
+        error: Any = None,
+        reason: ExitReason = ExitReason.CRASH,
+        is_cause: bool | None = None,
+        was_killed: bool = False,
+    ) -> None:
+        """Be gone.
+
+        Args:
+            row: The row of the oldest request that was the cause, where it is known.
+            error: Why it cannot be started again, or None.
+            reason: How.
+            is_cause: Whether the oldest request was the cause; None if it was where `row` is given.
+            was_killed: Whether somebody else has ended it.
+        """
+        exit = WorkerExit(
+            reason,
+            f"{self.name} fell over",
+            is_cause=row is not None if is_cause is None else is_cause,
+            row=row,
+            was_starting=not self.is_ready,
+            was_killed=was_killed,
+            error=error,
+        )
+        with self._lock:
+            self.is_ready, self.exit = False, exit
+            lost, self.pending = self.pending, []
+            # The oldest last, so that it is the first that is done again.
+            for number, (_, future) in reversed(list(enumerate(lost))):
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(exit.of_another() if number else exit)
+            self._changed(self)
+
+
+def _note(request: Request[Any]) -> Any:
+    """Return what a worker notes of a request: the rows of a step, which differ in `dt`, or the verb."""
+    return request.dt.tolist() if isinstance(request, StepBatch) else request.verb
+
+
+def over(workers: Sequence[ScriptedWorker], *, max_restarts: int = 3) -> BatchEnv:
+    """Open a `BatchEnv` over scripted workers."""
+    return BatchEnv(Sharded(workers, max_restarts=max_restarts))
+
+
+def finish(promise: Promise[Any], workers: Sequence[ScriptedWorker]) -> Any:
+    """Let workers work in turn until a promise is kept; returns its result."""
+    while not promise.done():
+        for worker in workers:
+            worker.work()
+    return promise.result()
