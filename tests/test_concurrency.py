@@ -172,13 +172,15 @@ def test_a_worker_whose_first_message_was_interrupted_is_replaced_at_once(
     try:
         with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
             worker = env.workers[0]._worker
-            greet = worker._greet
+            greet = worker._on_ready_message
             monkeypatch.setattr(watchdog, "START_SECONDS", 5.0)
-            monkeypatch.setattr(worker, "_greet", lambda frame: signal.raise_signal(signal.SIGALRM))
+            monkeypatch.setattr(
+                worker, "_on_ready_message", lambda frame: signal.raise_signal(signal.SIGALRM)
+            )
             worker.kill()
             with pytest.raises(Interrupted):
                 env.step_batch([0, 1])
-            monkeypatch.setattr(worker, "_greet", greet)
+            monkeypatch.setattr(worker, "_on_ready_message", greet)
             assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
             assert (env.stats.crashes, env.stats.stopped) == (1, 1)
     finally:

@@ -13,7 +13,7 @@ from planvec.checking.report import Difference
 __all__ = ["Comparison"]
 
 _EPISODE_STATISTICS = {"r", "l", "t"}
-"""Keys of the info that `RecordEpisodeStatistics` adds. "t" is the time of day, which planvec leaves out."""
+"""Keys of the info that `RecordEpisodeStatistics` adds. "t" is a wall-clock time, which is not compared."""
 
 
 class Comparison:

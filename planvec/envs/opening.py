@@ -148,7 +148,13 @@ def make(
     }
     if num_workers == 0:
         return BatchEnv(PlanEnv(env, **options), **limits)
-    factory = _Factory(env, options)
+    return _open_over_processes(_Factory(env, options), num_workers, start_method, limits)
+
+
+def _open_over_processes(
+    factory: Callable[[], PlanEnv], num_workers: int, start_method: str | None, limits: Mapping[str, Any]
+) -> BatchEnv[Any]:
+    """Return a `BatchEnv` over new worker processes; they end if an argument is wrong."""
     workers: list[ExternalProcess] = []
     try:
         for index in range(num_workers):

@@ -12,11 +12,11 @@ import numpy as np
 from gymnasium import Space
 
 from planvec.errors import InvalidBatchError
-from planvec.rows import space_arrays
 from planvec.rows.actions import check_actions
 from planvec.rows.arguments import MAX_STEPS, check_dt, check_on_error, check_seed, check_seeds
 from planvec.rows.description import EnvDescription
 from planvec.rows.requests import RolloutBatch, StepBatch
+from planvec.rows.space_arrays import is_fixed, map_leaves
 from planvec.rows.states import check_states
 
 __all__ = ["check_rollout", "check_step"]
@@ -112,7 +112,7 @@ def _length(actions: Any) -> int:
 
 def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any, int]:
     """Check actions `[B, H, ...]`. Returns them as `[B * H, ...]`, and B."""
-    if not space_arrays.is_fixed(space):
+    if not is_fixed(space):
         lengths = {len(sequence) for sequence in actions}
         if lengths - {horizon}:
             raise InvalidBatchError(f"actions: expected {horizon} per row, got rows of {sorted(lengths)}")
@@ -134,7 +134,7 @@ def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any
             )
         return array.reshape(-1, *array.shape[2:])
 
-    flat, total = check_actions(space, space_arrays.map_leaves(flatten, actions))
+    flat, total = check_actions(space, map_leaves(flatten, actions))
     if len({shape[0] for shape in shapes}) > 1:
         raise InvalidBatchError(
             f"actions: expected the same number of rows in every part, got shapes {shapes}"

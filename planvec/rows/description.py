@@ -23,7 +23,7 @@ class EnvDescription:
         action_space: The space of one action.
         state_format: The dtype of one state, and the environment and codec that it belongs to.
         spec: Gymnasium's spec of the environment, or None.
-        render_mode: As passed to `gymnasium.make`, or None.
+        render_mode: The argument of `gymnasium.make`, or None.
         metadata: Gymnasium's metadata (render modes, frames per second).
         base_state: The state of `reset(seed=0)`.
         fingerprint: Equal for environments that behave alike, as far as planvec verified it.

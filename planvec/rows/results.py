@@ -13,7 +13,7 @@ from planvec.rows.space_arrays import take_row
 __all__ = ["OnError", "Rollouts", "Start", "Transitions"]
 
 OnError = Literal["raise", "mask"]
-"""How a batch treats a row that fails: the error is raised, or the row is flagged."""
+"""The treatment of a row that fails: its error is raised, or the row is flagged."""
 
 
 class Transitions(NamedTuple):

@@ -65,8 +65,8 @@ class Conversation:
         self.waiting: deque[Pending] = deque()
         self.sent: deque[Sent] = deque()
         self._tickets = 0
-        self._told: Pending | None = None  # being handed on
-        self._is_telling = False
+        self._delivering: Pending | None = None  # being handed on
+        self._is_in_callback = False
 
     def begin(self, channel: Channel) -> None:
         """Talk to a new process."""
@@ -75,7 +75,7 @@ class Conversation:
         self._slots: list[Slot] = []
         self._space: gymnasium.Space[Any] | None = None
         self.progress: memoryview | None = None
-        self._is_greeted = self.is_open = self._is_midway = False
+        self._is_ready = self.is_open = self._is_midway = False
         self.since = time.monotonic()
 
     def open(self, slab: Slab | None, action_space: gymnasium.Space[Any] | None) -> None:
@@ -88,7 +88,7 @@ class Conversation:
         if slab is not None:
             self._slots, self.progress = slab.slots, slab.progress
         self._space = action_space
-        self._is_greeted = self.is_open = True
+        self._is_ready = self.is_open = True
 
     def end(self) -> list[Pending]:
         """Forget the requests and the slab (a view of it would keep its memory).
@@ -96,10 +96,10 @@ class Conversation:
         Returns:
             The requests that are not done, the oldest first.
         """
-        told = [] if self._told is None or self._is_telling else [self._told]
+        delivering = [] if self._delivering is None or self._is_in_callback else [self._delivering]
         # Each once: one that was interrupted may be in both queues.
-        pending = list(dict.fromkeys([*told, *(sent.pending for sent in self.sent), *self.waiting]))
-        self._told = None
+        pending = list(dict.fromkeys([*delivering, *(sent.pending for sent in self.sent), *self.waiting]))
+        self._delivering = None
         self.is_open = False
         self.sent.clear()
         self.waiting.clear()
@@ -166,13 +166,13 @@ class Conversation:
     @property
     def is_interrupted(self) -> bool:
         """Whether a signal handler has raised in a message, or while an answer was handed on."""
-        return (self._is_midway or self._told is not None) and not self._is_telling
+        return (self._is_midway or self._delivering is not None) and not self._is_in_callback
 
-    def receive(self, greet: Callable[[Frame], None]) -> Pending | None:
+    def receive(self, on_ready_message: Callable[[Frame], None]) -> Pending | None:
         """Read one frame, which is there.
 
         Args:
-            greet: Takes the first frame of a process, and calls `open`, or ends the process.
+            on_ready_message: Takes the first frame of a process, and calls `open`, or ends the process.
 
         Returns:
             The request that it answers; None if it was the first, or if another thread was here first.
@@ -186,13 +186,13 @@ class Conversation:
         if frame is None:
             self._is_midway = False
             return None
-        if self._is_greeted:
+        if self._is_ready:
             return self._finish(frame)
-        self._is_telling = True
+        self._is_in_callback = True
         try:
-            greet(frame)
+            on_ready_message(frame)
         finally:
-            self._is_telling = False
+            self._is_in_callback = False
         self._is_midway = False
         return None
 
@@ -203,26 +203,26 @@ class Conversation:
         self.since = time.monotonic()
         has_slot = pending.form.has_slot
         slot = self._slots[index].first(frame.num_rows) if has_slot else None
-        # The slot is free from here on: whoever is told copies it before anything else is sent.
-        self._told = pending
+        # The slot is free from here on: whoever is delivering copies it before anything else is sent.
+        self._delivering = pending
         self.sent.popleft()
         if has_slot:
             self._free_slots.append(index)
         self._is_midway = False
-        self._is_telling = True
+        self._is_in_callback = True
         try:
             _read(pending, slot, frame)
         finally:
-            self._is_telling = False
-        self._told = None
+            self._is_in_callback = False
+        self._delivering = None
         return pending
 
-    def lose_told(self, exit: WorkerExit) -> bool:
+    def lose_delivery(self, exit: WorkerExit) -> bool:
         """Fail the answer whose handing on was interrupted, if there is one; returns whether there was."""
-        told, self._told = self._told, None
-        if told is not None:
-            told.lose(exit, is_at_work=False)
-        return told is not None
+        delivering, self._delivering = self._delivering, None
+        if delivering is not None:
+            delivering.lose(exit, is_at_work=False)
+        return delivering is not None
 
 
 def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:

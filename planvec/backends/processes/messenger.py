@@ -13,8 +13,8 @@ from typing import Any
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.conversation import Conversation, WrongTicketError
-from planvec.backends.processes.greeting import read_greeting
 from planvec.backends.processes.pending import Pending
+from planvec.backends.processes.ready_message import read_ready_message
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.processes.watchdog import Watchdog
 from planvec.backends.processes.wire.channel import ChannelError, Frame
@@ -60,11 +60,11 @@ class Messenger(ABC):
 
     @property
     @abstractmethod
-    def _is_leaving(self) -> bool:
-        """Whether an exit was noted that not everybody was told of yet."""
+    def _has_unreported_exit(self) -> bool:
+        """Whether an exit was noted that not everybody was delivering of yet."""
 
     @abstractmethod
-    def _finish_leaving(self) -> None:
+    def _report_exit(self) -> None:
         """Tell everybody of such an exit."""
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Messenger(ABC):
             self._check_own()
         pending = Pending(request)
         with self.lock:
-            if self._conversation.is_interrupted or self._is_leaving:
+            if self._conversation.is_interrupted or self._has_unreported_exit:
                 self._repair()
             if self.is_closed:
                 pending.finish(error=ClosedError(f"{self.name} was closed"))
@@ -116,11 +116,11 @@ class Messenger(ABC):
 
     def _repair(self) -> None:
         """Finish what a signal handler that raised has left half done."""
-        self._finish_leaving()
+        self._report_exit()
         if not self._conversation.is_interrupted or self._is_gone:
             return
         lost = WorkerExit(ExitReason.STOPPED, f"an answer of {self.name} was interrupted")
-        if not self._conversation.lose_told(lost):  # it is done again; the process is as good as before
+        if not self._conversation.lose_delivery(lost):  # it is done again; the process is as good as before
             self._kill_and_end(ExitReason.STOPPED, "was interrupted in a message", is_own_fault=False)
 
     def filenos(self) -> tuple[int, ...]:
@@ -137,13 +137,13 @@ class Messenger(ABC):
         with self.lock:
             if self._is_gone:
                 return
-            if conversation.is_interrupted or self._is_leaving or self._child.is_foreign:
+            if conversation.is_interrupted or self._has_unreported_exit or self._child.is_foreign:
                 self._check_own()
                 self._repair()
                 if self._is_gone:
                     return
             try:
-                pending = conversation.receive(self._greet)
+                pending = conversation.receive(self._on_ready_message)
                 has_stepped = pending is not None and pending.form.has_slot
                 if has_stepped and self.watchdog.is_outgrown(conversation.since, self._child):
                     self._is_outgrown, conversation.is_open = True, False
@@ -159,10 +159,10 @@ class Messenger(ABC):
             except WrongTicketError:
                 self._kill_and_end(ExitReason.CRASH, "answered what it was not asked")
 
-    def _greet(self, frame: Frame) -> None:
+    def _on_ready_message(self, frame: Frame) -> None:
         """Take the first frame: the object was made, or not."""
         try:
-            self.description = read_greeting(frame, self.name, self._fingerprint)
+            self.description = read_ready_message(frame, self.name, self._fingerprint)
         except PlanvecError as error:
             self._give_up(error)
             return

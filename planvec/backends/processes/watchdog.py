@@ -10,7 +10,7 @@ from planvec.backends.processes.conversation import Conversation
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.stats import ExitReason
 
-__all__ = ["START_SECONDS", "Verdict", "Watchdog"]
+__all__ = ["START_SECONDS", "KillReason", "Watchdog"]
 
 START_SECONDS = 60.0
 """How long a process may take to make its object."""
@@ -24,7 +24,7 @@ _WEIGH_SECONDS = 0.25
 """How often a process is asked for the memory that it takes."""
 
 
-class Verdict(NamedTuple):
+class KillReason(NamedTuple):
     """Why a process must be killed.
 
     Attributes:
@@ -72,29 +72,31 @@ class Watchdog:
         is_late = self.timeout is not None and waited >= self.timeout
         return bool(conversation.sent) and (is_late or waited >= _STOPPED_SECONDS)
 
-    def inspect(self, child: Child, conversation: Conversation, is_ready: bool) -> Verdict | None:
+    def inspect(self, child: Child, conversation: Conversation, is_ready: bool) -> KillReason | None:
         """Return why the process must be killed, or None. The lock of the worker is held."""
         now = time.monotonic()
         waited = now - conversation.since
         if not is_ready:
             if waited >= START_SECONDS:
-                return Verdict(ExitReason.TIMEOUT, f"was not ready within {START_SECONDS:g} s")
+                return KillReason(ExitReason.TIMEOUT, f"was not ready within {START_SECONDS:g} s")
         elif not conversation.sent or child.channel.is_readable():
             return None  # it has answered
         elif self.timeout is not None and waited >= self.timeout:
             if child.is_stopped():
                 return self._stopped()
-            return Verdict(ExitReason.TIMEOUT, f"did not finish within {self.timeout:g} s")
+            return KillReason(ExitReason.TIMEOUT, f"did not finish within {self.timeout:g} s")
         elif waited >= _CANCELLED_SECONDS and conversation.sent[0].pending.cancelled():
-            return Verdict(ExitReason.STOPPED, "worked on a request that was cancelled", is_own_fault=False)
+            return KillReason(
+                ExitReason.STOPPED, "worked on a request that was cancelled", is_own_fault=False
+            )
         if waited < _STOPPED_SECONDS or now < self._look_at:
             return None
         self._look_at = now + _LOOK_SECONDS
         was_stopped, self._was_stopped = self._was_stopped, child.is_stopped()
         return self._stopped() if was_stopped and self._was_stopped else None
 
-    def _stopped(self) -> Verdict:
-        return Verdict(ExitReason.STOPPED, "had been stopped by a signal")
+    def _stopped(self) -> KillReason:
+        return KillReason(ExitReason.STOPPED, "had been stopped by a signal")
 
     def is_outgrown(self, now: float, child: Child) -> bool:
         """Return whether the process takes more memory than it may. It is asked now and then."""

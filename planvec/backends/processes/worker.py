@@ -45,8 +45,8 @@ class ProcessWorker(Messenger):
         self.start_method = start_method
         self.generation = 0
         self._starts_at = math.inf
-        self._leaving: WorkerExit | None = None
-        self._is_telling = False
+        self._unreported_exit: WorkerExit | None = None
+        self._is_in_callback = False
         self._start()
 
     def listen(self, changed: Callable[[ProcessWorker], None], lock: threading.RLock) -> None:
@@ -89,8 +89,8 @@ class ProcessWorker(Messenger):
         with self.lock:
             if not self._is_gone:
                 self._child.kill()
-                self._leaving = WorkerExit(ExitReason.STOPPED, f"{self.name} (pid {self.pid}) {how}")
-                self._finish_leaving()
+                self._unreported_exit = WorkerExit(ExitReason.STOPPED, f"{self.name} (pid {self.pid}) {how}")
+                self._report_exit()
 
     def memory_used(self) -> int:
         """Return the bytes that the process has in memory; 0 where the system does not tell."""
@@ -115,7 +115,7 @@ class ProcessWorker(Messenger):
                     self._child.kill()
                 self._conversation.is_open = False
                 self._child.channel.close()
-                self._leaving = None
+                self._unreported_exit = None
                 for pending in self._conversation.end():
                     pending.finish(error=ClosedError(f"{self.name} was closed"))
 
@@ -129,7 +129,7 @@ class ProcessWorker(Messenger):
 
     def seconds_left(self, now: float) -> float:
         """Return in how many seconds `check_clock` should be called; infinite if only events matter."""
-        if self._leaving is not None or self._conversation.is_interrupted:
+        if self._unreported_exit is not None or self._conversation.is_interrupted:
             return 0.0
         if self._is_gone:
             return self._starts_at - now
@@ -137,7 +137,7 @@ class ProcessWorker(Messenger):
 
     def check_clock(self, now: float) -> None:
         """Do what is due. Args: now: `time.monotonic()`."""
-        if self._leaving is not None or self._conversation.is_interrupted or self._starts_at <= now:
+        if self._unreported_exit is not None or self._conversation.is_interrupted or self._starts_at <= now:
             with self.lock:
                 self._repair()
                 self._start_if_due()
@@ -145,13 +145,13 @@ class ProcessWorker(Messenger):
             with self.lock:
                 if self._is_gone:
                     return  # another thread was here first
-                verdict = self.watchdog.inspect(self._child, self._conversation, self.is_ready)
-                if verdict is None:
+                kill_reason = self.watchdog.inspect(self._child, self._conversation, self.is_ready)
+                if kill_reason is None:
                     return
-                if not self.is_ready and verdict.reason is ExitReason.TIMEOUT:
-                    self.give_up_starting(verdict.how)
+                if not self.is_ready and kill_reason.reason is ExitReason.TIMEOUT:
+                    self.give_up_starting(kill_reason.how)
                 else:
-                    self._kill_and_end(*verdict)
+                    self._kill_and_end(*kill_reason)
 
     def _start_if_due(self) -> None:
         if self._starts_at > time.monotonic() or self.is_closed:
@@ -160,8 +160,8 @@ class ProcessWorker(Messenger):
             self._start()
         except WorkerStartError as error:  # out of processes, memory or files
             self._starts_at = math.inf
-            self._leaving = WorkerExit(ExitReason.CRASH, str(error), was_starting=True)
-            self._finish_leaving()
+            self._unreported_exit = WorkerExit(ExitReason.CRASH, str(error), was_starting=True)
+            self._report_exit()
 
     # -- the end of a process -----------------------------------------------------------------------
 
@@ -207,24 +207,24 @@ class ProcessWorker(Messenger):
             was_killed=reason is not ExitReason.TIMEOUT and self._child.was_killed,
             is_own_fault=is_own_fault,
         )
-        self._leaving = exit
-        self._finish_leaving()
+        self._unreported_exit = exit
+        self._report_exit()
 
     def _give_up(self, error: PlanvecError) -> None:
         """End a process that cannot make its object: another one could not either."""
-        self._leaving = WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error)
-        self._finish_leaving()
+        self._unreported_exit = WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error)
+        self._report_exit()
 
     @property
-    def _is_leaving(self) -> bool:
-        return self._leaving is not None
+    def _has_unreported_exit(self) -> bool:
+        return self._unreported_exit is not None
 
-    def _finish_leaving(self) -> None:
+    def _report_exit(self) -> None:
         """Tell everybody of an exit that was noted. Done again, should a signal handler raise in it."""
-        exit = self._leaving
-        if exit is None or self._is_telling:
+        exit = self._unreported_exit
+        if exit is None or self._is_in_callback:
             return
-        self._is_telling = True
+        self._is_in_callback = True
         try:
             with undisturbed():
                 self._is_gone, self.is_ready = True, False
@@ -235,7 +235,7 @@ class ProcessWorker(Messenger):
                 self.exit = exit
                 for pending in reversed(lost):  # so that the oldest is in front of all that is done again
                     pending.lose(exit, is_at_work=pending is at_work)
-                self._leaving, self._is_telling = None, False
+                self._unreported_exit, self._is_in_callback = None, False
                 self._changed(self)
         finally:
-            self._is_telling = False
+            self._is_in_callback = False

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 from planvec.backends.base import Future, Worker, WorkerExit
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.pace import Pace
+from planvec.backends.sharded.queue import MAX_PENDING, Queue, WorkerRecord
 from planvec.backends.sharded.recovery import Recovery
-from planvec.backends.sharded.seats import MAX_PENDING, Queue, Seat
 from planvec.backends.stats import Stats
 from planvec.backends.waiting import Events, Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError, WorkerStartError
@@ -35,7 +35,7 @@ DIFFERENT = (
 """Why a difference between the environments of two workers is refused."""
 
 
-_TELLING_SECONDS = 1e-3
+_INFORMATIVE_SECONDS = 1e-3
 """A single row that takes less says little about what many rows would take: most of it is overhead."""
 
 
@@ -75,19 +75,19 @@ class Sharded:
         self._closed = False
         self._group = group
         self._waiter = Waiter(group, self._dispatch_again)
-        self._seats = [Seat(worker) for worker in workers]
+        self._records = [WorkerRecord(worker) for worker in workers]
         self._queue = Queue()
-        self._recovery = Recovery(self._seats, self._queue, max_restarts, self.stats, self._send_base_state)
+        self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
         self._calls: set[Call[Any]] = set()  # that are not done
         self._shared_base_state: list[Any] = []  # the one that every worker was given, if any was
         try:
-            for seat in self._seats:
-                seat.worker.listen(partial(self._worker_changed, seat), self._lock)
-            self._waiter.wait_for(lambda: all(seat.is_settled for seat in self._seats), None)
-            for seat in self._seats:
-                if seat.failure is not None:
-                    raise seat.failure
+            for record in self._records:
+                record.worker.listen(partial(self._worker_changed, record), self._lock)
+            self._waiter.wait_for(lambda: all(record.is_settled for record in self._records), None)
+            for record in self._records:
+                if record.failure is not None:
+                    raise record.failure
             self.description = _agreed(workers)
         except BaseException:
             self.close()
@@ -98,14 +98,14 @@ class Sharded:
     @property
     def num_workers(self) -> int:
         """How many workers there are."""
-        return len(self._seats)
+        return len(self._records)
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
         """Do what a request asks for. See `Backend.run`."""
         if self._closed or os.getpid() != self._pid:
             self._check_usable()
-        for seat in self._seats:
-            if not seat.worker.is_ready:
+        for record in self._records:
+            if not record.worker.is_ready:
                 self._waiter.poll()  # perhaps it has become ready meanwhile
                 break
         pace = self._paces[type(request)]
@@ -131,7 +131,7 @@ class Sharded:
         self._check_usable()
         with self._lock:
             self._shared_base_state = [self.base_state]
-            calls = [self._send_base_state(seat) for seat in self._seats]
+            calls = [self._send_base_state(record) for record in self._records]
         return _All([call for call in calls if call is not None])
 
     def close(self) -> None:
@@ -145,8 +145,8 @@ class Sharded:
         if self._group is not None:
             self._group.close()
         else:
-            for seat in self._seats:
-                seat.worker.close()
+            for record in self._records:
+                record.worker.close()
         self._waiter.notify()
 
     def _check_usable(self) -> None:
@@ -162,15 +162,13 @@ class Sharded:
     def _dispatch(self) -> None:
         """Give out what waits as far as workers have room: a first chunk to each, then a second."""
         queue = self._queue
-        if queue.is_empty():
-            return
-        ready = [seat for seat in self._seats if seat.worker.is_ready]
+        ready = [record for record in self._records if record.worker.is_ready]
         for depth in range(MAX_PENDING):
-            for seat in ready:
-                if len(seat.chunks) <= depth and seat.worker.is_ready:
-                    chunk = queue.next_chunk(seat, len(ready))
+            for record in ready:
+                if len(record.chunks) <= depth and record.worker.is_ready:
+                    chunk = queue.next_chunk(record, len(ready))
                     if chunk is not None:
-                        self._give(seat, chunk)
+                        self._give(record, chunk)
             if queue.is_empty():
                 return
 
@@ -179,23 +177,23 @@ class Sharded:
         with self._lock:
             self._dispatch()
 
-    def _give(self, seat: Seat, chunk: Chunk) -> None:
+    def _give(self, record: WorkerRecord, chunk: Chunk) -> None:
         """Give a chunk to a worker. It is marked as given last: see `Queue`."""
-        future = seat.worker.submit(chunk.request())
+        future = record.worker.submit(chunk.request())
         chunk.future = future
-        seat.chunks.append(chunk)
+        record.chunks.append(chunk)
         self.stats.num_chunks += chunk.call.request.is_counted
-        future.add_done_callback(partial(self._answered, seat, chunk))
+        future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # else its worker was gone, and it is to be given to another
             chunk.is_given = True
 
-    def _answered(self, seat: Seat, chunk: Chunk, future: Future[Answer]) -> None:
+    def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
         """A worker has answered, has failed or is gone."""
         with self._lock:
-            if chunk in seat.chunks:
-                seat.chunks.remove(chunk)
+            if chunk in record.chunks:
+                record.chunks.remove(chunk)
             if not future.cancelled():
-                self._take(seat, chunk, future)
+                self._take(record, chunk, future)
             if chunk.call.is_done:
                 self._calls.discard(chunk.call)
             # A chunk that is neither given nor done is just being given, by `_dispatch`.
@@ -203,45 +201,45 @@ class Sharded:
                 self._dispatch()
         self._waiter.notify()
 
-    def _take(self, seat: Seat, chunk: Chunk, future: Future[Answer]) -> None:
+    def _take(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
-            self._recovery.chunk_lost(seat, chunk, error)
+            self._recovery.chunk_lost(record, chunk, error)
             return
-        seat.num_deaths = 0
+        record.num_deaths = 0
         self._recovery.num_idle_deaths = 0
         if chunk.is_done:
             return
         if error is None:
             answer = future.result()
-            is_telling = chunk.num_rows > 1 or answer.seconds > _TELLING_SECONDS
-            if is_telling and not chunk.is_flagging:
+            is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
+            if is_informative and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
             chunk.call.deliver(chunk, answer)
         else:
             named = error if isinstance(error, PlanvecError) else EnvError(f"{type(error).__name__}: {error}")
             chunk.call.fail_chunk(chunk, named)
 
-    def _worker_changed(self, seat: Seat, worker: Worker) -> None:
+    def _worker_changed(self, record: WorkerRecord, worker: Worker) -> None:
         """A worker has become ready, or is gone."""
         with self._lock:
             if worker.exit is not None and not self._closed:
-                self._recovery.worker_exited(seat, worker.exit)
+                self._recovery.worker_exited(record, worker.exit)
             elif worker.is_ready:
-                self._recovery.worker_ready(seat)
+                self._recovery.worker_ready(record)
             self._dispatch()
         self._waiter.notify()
 
-    def _send_base_state(self, seat: Seat) -> Call[None] | None:
+    def _send_base_state(self, record: WorkerRecord) -> Call[None] | None:
         """Give a worker the base state that all were given."""
-        if not self._shared_base_state or seat.failure is not None:
+        if not self._shared_base_state or record.failure is not None:
             return None
         request = SetBaseStateRequest(self._shared_base_state[0])
         call = Call(request, self.description, Pace(), self._waiter, self._lock, self.stats, True)
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._calls.add(call)
-        self._give(seat, chunk)  # before anything else, even if it is not ready yet
+        self._give(record, chunk)  # before anything else, even if it is not ready yet
         return call
 
 

@@ -171,12 +171,14 @@ class Call(Promise[T]):
             num_workers: Workers that share the rest.
             capacity: The most rows that a chunk can have.
         """
-        chunk = self._cut
-        if chunk is not None and not (chunk.is_given or chunk.is_done):
-            return chunk
-        if self.is_done or self._has_cut_all():
+        if self.is_done:
             return None
-        start = self.cutter.next_row
+        chunk, start = self._cut, self.cutter.next_row
+        if chunk is not None:
+            if not (chunk.is_given or chunk.is_done):
+                return chunk
+            if start >= self._limit:
+                return None
         chunk = Chunk(self, slice(start, start + min(capacity, self.cutter.num_next(num_workers))))
         self._open[start] = chunk
         # Noted in this order, so that a signal handler that raises in between loses no row.
@@ -271,7 +273,8 @@ class Call(Promise[T]):
     def _settle(self) -> None:
         """Be done if nothing is left to wait for."""
         if not self.is_done and not self._open and self._has_cut_all():
-            self._stats.masked_rows += self.prepare().num_flagged
+            if self.request.mask_errors:
+                self._stats.masked_rows += self.prepare().num_flagged
             self.is_done = True
 
 

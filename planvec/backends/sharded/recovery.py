@@ -1,11 +1,11 @@
-"""What becomes of a worker that is gone, and of the rows that it was to step.
+"""Replaces workers that crash, and retries their rows.
 
-    a worker dies over a chunk      the row that it had come to is tried alone, the rows around it elsewhere
-    ... and dies over that row      again, up to `max_restarts` times; then the row raises, or is flagged
-    a worker dies over nothing      what was given to it is given to others; no row loses an attempt
+    a worker crashes in a chunk     the row that it was at is retried alone, the rows around it by other workers
+    ... and again at that row       up to `max_restarts` times; then the row raises, or is flagged
+    a worker crashes while idle     its chunks go to other workers, and count as no attempt
 
-A transition is pure: rows that were lost can run again, anywhere and in any cut, and give the same bits. The
-other workers never stop, and a death is a line in the log and a count in `Stats`.
+A transition is pure: rows can be retried on any worker and in any chunk, with the same bits. The other workers
+never stop. A crash is a line in the log and a count in `Stats`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import gymnasium
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.sharded.call import Chunk
-from planvec.backends.sharded.seats import Queue, Seat
+from planvec.backends.sharded.queue import Queue, WorkerRecord
 from planvec.backends.stats import Stats
 from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
 
@@ -26,44 +26,44 @@ __all__ = ["Recovery"]
 
 _log = logging.getLogger("planvec")
 _KILLS_PER_DEATH = 10
-"""How many workers that somebody has killed count as much as one that died by itself."""
+"""How many workers that were killed from outside count as much as one that crashed by itself."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-"""Seconds before a worker is started again that died by itself twice in a row without finishing anything."""
+"""Seconds before a worker is restarted that crashed by itself twice in a row without finishing a chunk."""
 
 
 class Recovery:
-    """Replaces workers, and has their rows done by others.
+    """Restarts workers and retries their chunks.
 
     Args:
-        seats: The workers.
-        queue: Takes chunks that are to be done again.
-        max_restarts: How often a row is tried again after a worker died over it.
+        records: The workers.
+        queue: Takes the chunks to retry.
+        max_restarts: How often a row is retried after a worker crashed at it.
         stats: Counts.
-        welcome: Called when a worker was started again.
+        on_restart: Called when a worker was restarted.
 
     Attributes:
-        action_space: Of one action, to name the one that a worker died over; None until all have started.
-        num_idle_deaths: Deaths over nothing since any chunk was last finished.
-        num_failed_starts: Deaths of workers that were not ready since any last became ready.
-        num_failed: Workers that were given up, and are started again by the next call but one.
+        action_space: The space of one action, for messages; None until all workers have started.
+        num_idle_deaths: Crashes of idle workers since any chunk was last finished.
+        num_failed_starts: Crashes of starting workers since any worker last became ready.
+        num_failed: Workers that could not be started. They are restarted by the next call but one.
     """
 
     def __init__(
         self,
-        seats: Sequence[Seat],
+        records: Sequence[WorkerRecord],
         queue: Queue,
         max_restarts: int,
         stats: Stats,
-        welcome: Callable[[Seat], object],
+        on_restart: Callable[[WorkerRecord], object],
     ) -> None:
-        self._seats = seats
+        self._records = records
         self._queue = queue
         self._max_restarts = max_restarts
-        self._max_deaths = max(1, max_restarts) * len(seats)
+        self._max_deaths = max(1, max_restarts) * len(records)
         self._stats = stats
-        self._welcome = welcome
-        self._unreported: list[Seat] = []
+        self._on_restart = on_restart
+        self._unreported: list[WorkerRecord] = []
         self.action_space: gymnasium.Space[Any] | None = None
         self.num_idle_deaths = 0.0
         self.num_failed_starts = 0.0
@@ -72,38 +72,38 @@ class Recovery:
     # -- the workers --------------------------------------------------------------------------------
 
     def restart_failed(self) -> PlanvecError | None:
-        """Before a call, start again what could not be started the last time.
+        """Restart the workers that could not be started the last time.
 
         Returns:
-            Why that was, where nobody was told yet; then nothing is started.
+            Why one of them could not be started, if no call has raised that yet; then nothing is restarted.
         """
-        for seat in self._seats:
-            if seat.failure is None:
+        for record in self._records:
+            if record.failure is None:
                 continue
-            if seat in self._unreported:
-                self._unreported.remove(seat)
-                return seat.failure
-            self._set_failure(seat, None)
-            seat.worker.restart()
-            self._welcome(seat)
+            if record in self._unreported:
+                self._unreported.remove(record)
+                return record.failure
+            self._set_failure(record, None)
+            record.worker.restart()
+            self._on_restart(record)
         return None
 
-    def _set_failure(self, seat: Seat, failure: PlanvecError | None) -> None:
-        seat.failure = failure
-        self.num_failed = sum(seat.failure is not None for seat in self._seats)
+    def _set_failure(self, record: WorkerRecord, failure: PlanvecError | None) -> None:
+        record.failure = failure
+        self.num_failed = sum(record.failure is not None for record in self._records)
 
-    def worker_ready(self, seat: Seat) -> None:
-        """Note that a worker has become ready."""
-        self._set_failure(seat, None)
+    def worker_ready(self, record: WorkerRecord) -> None:
+        """Record that a worker has become ready."""
+        self._set_failure(record, None)
         self.num_failed_starts = 0
 
-    def worker_exited(self, seat: Seat, exit: WorkerExit) -> None:
-        """Replace a worker that is gone, or give it up. Its chunks were told before: see `chunk_lost`."""
+    def worker_exited(self, record: WorkerRecord, exit: WorkerExit) -> None:
+        """Restart a worker that has ended, or give it up. `chunk_lost` was called for its chunks before."""
         if exit.error is not None:
-            self._give_up(seat, exit.error)
+            self._give_up(record, exit.error)
             return
         self._stats.exits[exit.reason] += 1
-        story, seat.story = seat.story or exit.what, ""
+        text, record.exit_text = record.exit_text or exit.what, ""
         # Workers that somebody else has killed say little about the environment, but cannot go on for ever.
         share = 1 / _KILLS_PER_DEATH if exit.was_killed else 1
         if exit.was_starting:
@@ -111,93 +111,93 @@ class Recovery:
         elif not exit.is_cause:
             self.num_idle_deaths += share
         if max(self.num_failed_starts, self.num_idle_deaths) > self._max_deaths:
-            self._give_up_all(seat, story)
+            self._give_up_all(record, text)
             return
-        _log.warning("%s; it is replaced", story)
-        seat.num_deaths += not exit.was_killed
-        repeated = seat.num_deaths - 2
+        _log.warning("%s; it is replaced", text)
+        record.num_deaths += not exit.was_killed
+        repeated = record.num_deaths - 2
         pause = 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
-        seat.worker.restart(pause)
-        self._welcome(seat)
+        record.worker.restart(pause)
+        self._on_restart(record)
 
-    def _give_up_all(self, seat: Seat, story: str) -> None:
-        """Workers die faster than they can be started: give up what was asked for."""
+    def _give_up_all(self, record: WorkerRecord, text: str) -> None:
+        """Fail all calls that wait: workers crash faster than they can be restarted."""
         error = WorkerStartError(
-            f"{story}; so did {self._max_deaths} or more before it, with nothing done in between"
+            f"{text}; so did {self._max_deaths} or more before it, with nothing done in between"
         )
         _log.error("%s; the calls that wait are given up", error)
-        self._set_failure(seat, error)
+        self._set_failure(record, error)
         self.num_failed_starts = self.num_idle_deaths = 0
         self._queue.fail_waiting(error)
 
-    def _give_up(self, seat: Seat, error: PlanvecError) -> None:
-        """A worker cannot be started: others do its rows, if there are others; the next call raises why."""
-        self._set_failure(seat, error)
+    def _give_up(self, record: WorkerRecord, error: PlanvecError) -> None:
+        """Give up a worker that cannot be started. The others do its rows, and the next call raises why."""
+        self._set_failure(record, error)
         if self.action_space is None:
-            return  # whoever opens the backend is told
-        has_others = any(other.failure is None for other in self._seats)
+            return  # whoever opens the backend is delivering
+        has_others = any(other.failure is None for other in self._records)
         _log.error("%s; %s", error, "the others do its rows" if has_others else "no worker is left")
         if has_others:
-            self._unreported.append(seat)
+            self._unreported.append(record)
         else:
             self._unreported.clear()
             self._queue.fail_waiting(error)
-        self._queue.release(seat)
+        self._queue.release(record)
 
     # -- the rows -----------------------------------------------------------------------------------
 
-    def chunk_lost(self, seat: Seat, chunk: Chunk, exit: WorkerExit) -> None:
-        """Decide about a chunk whose worker is gone: try it again, in parts perhaps, or give it up."""
+    def chunk_lost(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
+        """Retry a chunk whose worker has ended, perhaps in parts, or fail its call."""
         if chunk.is_done:
             return
         if not exit.is_cause:
             self._queue.retry(chunk)
             return
-        seat.story = f"{exit.what} during the {chunk.describe()}"
+        record.exit_text = f"{exit.what} during the {chunk.describe()}"
         chunk.num_deaths += 1
         if not chunk.num_rows:
             if exit.was_late or chunk.num_deaths > self._max_restarts:
-                chunk.call.fail(self._error(seat, chunk, exit))
+                chunk.call.fail(self._error(record, chunk, exit))
             else:
-                self._try_again(chunk)
+                self._retry(chunk)
         elif chunk.is_flagging:
-            self._try_whole(seat, chunk, exit)
+            self._retry_whole(record, chunk, exit)
         elif exit.was_late and not self._masks(chunk):
-            chunk.call.fail(self._error(seat, chunk, exit))
+            chunk.call.fail(self._error(record, chunk, exit))
         elif chunk.num_rows == 1:
-            self._try_alone(seat, chunk, exit)
+            self._retry_alone(record, chunk, exit)
         elif exit.row is not None:
-            self._try_apart(seat, chunk, exit)
+            self._retry_parts(record, chunk, exit)
         else:
-            self._try_whole(seat, chunk, exit)
+            self._retry_whole(record, chunk, exit)
 
     def _masks(self, chunk: Chunk) -> bool:
         return chunk.call.request.mask_errors
 
-    def _try_again(self, *chunks: Chunk) -> None:
+    def _retry(self, *chunks: Chunk) -> None:
         self._stats.retries += 1
         self._queue.retry(*chunks)
 
-    def _try_apart(self, seat: Seat, chunk: Chunk, exit: WorkerExit) -> None:
-        """Try the row that a worker died over alone, and the rows around it elsewhere."""
+    def _retry_parts(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
+        """Retry the row that a worker crashed at alone, and the rows around it on other workers."""
         row = exit.row
         assert row is not None
         parts = chunk.call.split(chunk, row, row + 1)
         alone = next(part for part in parts if part.first_row == chunk.first_row + row)
         alone.num_deaths = 0 if exit.was_late else chunk.num_deaths
         self._queue.retry(*(part for part in parts if part is not alone))
-        self._try_alone(seat, alone, exit)
+        self._retry_alone(record, alone, exit)
 
-    def _try_alone(self, seat: Seat, chunk: Chunk, exit: WorkerExit) -> None:
-        """Try one row again that a worker has died over, or find it to be the cause."""
+    def _retry_alone(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
+        """Retry one row at which a worker crashed; when its attempts are used up, flag it or fail the call."""
         if chunk.num_deaths <= (0 if exit.was_late else self._max_restarts):
             if chunk.num_deaths < 2:
-                self._try_again(chunk)
+                self._retry(chunk)
             else:  # it may kill whoever does it: no other worker shall
                 self._stats.retries += 1
-                self._queue.bind(seat, chunk)
+                self._queue.bind(record, chunk)
             return
-        error = self._error(seat, chunk, exit)
+        error = self._error(record, chunk, exit)
         if self._masks(chunk):
             _log.warning("%s; the row is flagged", error)
             chunk.call.flag(chunk, error)
@@ -205,23 +205,23 @@ class Recovery:
         else:
             chunk.call.fail_chunk(chunk, error)
 
-    def _try_whole(self, seat: Seat, chunk: Chunk, exit: WorkerExit) -> None:
-        """Try rows again of which nobody knows which one was the cause; halve them until it is known."""
+    def _retry_whole(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
+        """Retry rows where it is not known at which one the worker crashed; halve them until it is."""
         if chunk.num_deaths > self._max_restarts and chunk.is_flagging:
-            chunk.call.fail(self._error(seat, chunk, exit))  # they cannot even be flagged
+            chunk.call.fail(self._error(record, chunk, exit))  # they cannot even be flagged
             return
         if chunk.num_deaths <= self._max_restarts:
-            self._try_again(chunk)
+            self._retry(chunk)
             return
         halves = chunk.call.split(chunk, chunk.num_rows // 2)
         for half in halves:
             half.num_deaths = self._max_restarts
-        self._try_again(*halves)
+        self._retry(*halves)
 
-    def _error(self, seat: Seat, chunk: Chunk, exit: WorkerExit) -> PlanvecError:
-        """Return what to raise for a chunk that is given up."""
+    def _error(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> PlanvecError:
+        """Return the error for a chunk whose attempts are used up."""
         make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
-        what, row, action = seat.story, None, None
+        what, row, action = record.exit_text, None, None
         request = chunk.call.request
         if exit.row is not None and chunk.num_rows:
             assert self.action_space is not None

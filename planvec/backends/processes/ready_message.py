@@ -11,10 +11,10 @@ from planvec.backends.sharded import DIFFERENT
 from planvec.errors import PlanvecError, UnsupportedEnvError, WorkerStartError
 from planvec.rows import EnvDescription
 
-__all__ = ["read_greeting"]
+__all__ = ["read_ready_message"]
 
 
-def read_greeting(frame: Frame, name: str, fingerprint: bytes | None) -> EnvDescription | None:
+def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> EnvDescription | None:
     """Return the description of the environment; None where the object is something else.
 
     Args:

@@ -1,4 +1,4 @@
-"""Who works on what: the workers of a `Sharded`, and what waits for them."""
+"""Keeps the chunks of every worker, and the chunks and calls that wait for one."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from planvec.backends.base import Worker
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.errors import PlanvecError
 
-__all__ = ["MAX_PENDING", "Queue", "Seat"]
+__all__ = ["MAX_PENDING", "Queue", "WorkerRecord"]
 
 MAX_PENDING = 2
-"""Chunks that a worker has at most: one at work, and one to go on with."""
+"""Largest number of chunks that a worker has at a time: one that it works on, and the next one."""
 
 
-class Seat:
-    """One worker and its chunks.
+class WorkerRecord:
+    """Keeps one worker, its chunks, and how it ended the last time.
 
     Args:
         worker: The worker.
 
     Attributes:
-        chunks: Given to it and not answered, the oldest first.
-        num_deaths: How often it died since it last finished anything.
-        failure: Why it was given up, or None.
-        story: How it ended the last time, and over what, for messages.
+        chunks: Chunks that it has and has not answered, the oldest first.
+        num_deaths: How often it crashed since it last finished a chunk.
+        failure: Why it cannot be started, or None.
+        exit_text: How it ended the last time, and over which rows, for messages.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -33,25 +33,25 @@ class Seat:
         self.chunks: list[Chunk] = []
         self.num_deaths = 0
         self.failure: PlanvecError | None = None
-        self.story = ""
+        self.exit_text = ""
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing to wait for: it is ready, or given up."""
+        """Whether it is ready, or cannot be started."""
         return self.worker.is_ready or self.failure is not None
 
 
 class Queue:
-    """Chunks and calls that wait for a worker.
+    """Holds the chunks and calls that wait for a worker.
 
-    A chunk stays where it is until a worker has it, and is skipped from then on: a signal handler that raises
-    in between loses none.
+    A chunk stays in its queue until a worker has it, and is skipped from then on. So a signal handler that
+    raises in between loses no chunk.
     """
 
     def __init__(self) -> None:
         self._retries: deque[Chunk] = deque()
         self._calls: deque[Call[Any]] = deque()
-        self._bound: dict[Seat, deque[Chunk]] = {}
+        self._bound: dict[WorkerRecord, deque[Chunk]] = {}
 
     def is_empty(self) -> bool:
         """Return whether nothing waits."""
@@ -65,47 +65,47 @@ class Queue:
         self._calls.append(call)
 
     def retry(self, *chunks: Chunk) -> None:
-        """Put chunks before everything else, in this order."""
+        """Queue chunks before all others, in this order."""
         for chunk in reversed(chunks):
             chunk.is_given, chunk.future = False, None
             self._retries.appendleft(chunk)
 
-    def bind(self, seat: Seat, chunk: Chunk) -> None:
-        """Put a chunk before everything else that no other worker shall do: it has killed this one."""
+    def bind(self, record: WorkerRecord, chunk: Chunk) -> None:
+        """Queue a chunk for one worker alone: it has crashed this one, and may crash others."""
         chunk.is_given, chunk.future = False, None
-        self._bound.setdefault(seat, deque()).append(chunk)
+        self._bound.setdefault(record, deque()).append(chunk)
 
-    def release(self, seat: Seat) -> None:
-        """Fail the calls of chunks that were bound to a worker which was given up."""
-        assert seat.failure is not None
-        for chunk in self._bound.pop(seat, ()):
-            chunk.call.fail(seat.failure)
+    def release(self, record: WorkerRecord) -> None:
+        """Fail the calls whose chunks were queued for a worker that cannot be started."""
+        assert record.failure is not None
+        for chunk in self._bound.pop(record, ()):
+            chunk.call.fail(record.failure)
 
-    def next_chunk(self, seat: Seat, num_workers: int) -> Chunk | None:
-        """Return what a worker should do next; None if there is nothing. The same again until it was given.
+    def next_chunk(self, record: WorkerRecord, num_workers: int) -> Chunk | None:
+        """Return the next chunk for a worker, or None. It is the same chunk until a worker has it.
 
         Args:
-            seat: Of the worker.
+            record: Of the worker.
             num_workers: Workers that are there.
         """
-        if seat in self._bound:
-            chunk = _first(self._bound[seat])
+        if record in self._bound:
+            chunk = _first(self._bound[record])
             if chunk is not None:
                 return chunk
-            del self._bound[seat]
+            del self._bound[record]
         if self._retries:
             chunk = _first(self._retries)
             if chunk is not None:
                 return chunk
         while self._calls:
-            chunk = self._calls[0].next_chunk(num_workers, seat.worker.capacity)
+            chunk = self._calls[0].next_chunk(num_workers, record.worker.capacity)
             if chunk is not None:
                 return chunk
             self._calls.popleft()
         return None
 
     def fail_waiting(self, error: PlanvecError) -> None:
-        """Fail every call of which something waits here."""
+        """Fail every call that has something in this queue."""
         calls = [*(chunk.call for chunk in self._retries), *(call for call in self._calls if call.is_waiting)]
         self._retries.clear()
         for call in calls:
