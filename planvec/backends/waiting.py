@@ -50,20 +50,20 @@ class Waiter:
     def __init__(self, events: Events | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
         self._events = events
         self._on_idle = on_idle
-        self._news = threading.Condition()
+        self._condition = threading.Condition()
         # Reentrant: a signal handler that raises just after it was taken must not lock this thread out.
-        self._lead_lock = threading.RLock()
+        self._leader_lock = threading.RLock()
         self._num_followers = 0
 
     def notify(self) -> None:
         """Wake the threads that wait: something was answered."""
         if self._num_followers:
-            with self._news:
-                self._news.notify_all()
+            with self._condition:
+                self._condition.notify_all()
 
     def poll(self) -> None:
         """Handle what has arrived, without waiting."""
-        if self._events is not None and self._lead_lock.acquire(blocking=False):
+        if self._events is not None and self._leader_lock.acquire(blocking=False):
             try:
                 self._events.poll()
             finally:
@@ -89,7 +89,7 @@ class Waiter:
                 raise WorkerTimeoutError(
                     f"not ready within {timeout:g} s; the promise stays valid and can be asked again"
                 )
-            if self._events is not None and self._lead_lock.acquire(blocking=False):
+            if self._events is not None and self._leader_lock.acquire(blocking=False):
                 try:
                     self._lead(self._events, is_done, deadline)
                 finally:
@@ -108,21 +108,21 @@ class Waiter:
             self.notify()
 
     def _give_up_lead(self) -> None:
-        self._lead_lock.release()
+        self._leader_lock.release()
         self.notify()
 
     def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
-        with self._news:
+        with self._condition:
             self._num_followers += 1
             try:
                 if is_done():
                     return
-                if self._events is not None and self._lead_lock.acquire(blocking=False):
-                    self._lead_lock.release()  # the leader has just left
+                if self._events is not None and self._leader_lock.acquire(blocking=False):
+                    self._leader_lock.release()  # the leader has just left
                     return
                 left = _MAX_SECONDS if deadline is None else min(_MAX_SECONDS, deadline - time.monotonic())
-                has_news = self._news.wait(max(0.0, left))
+                was_notified = self._condition.wait(max(0.0, left))
             finally:
                 self._num_followers -= 1
-        if not has_news:
+        if not was_notified:
             self._on_idle()

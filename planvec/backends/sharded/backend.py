@@ -84,11 +84,11 @@ class Sharded:
         try:
             for record in self._records:
                 record.worker.listen(partial(self._worker_changed, record), self._lock)
-            self._waiter.wait_for(lambda: all(record.is_settled for record in self._records), None)
+            self._waiter.wait_for(lambda: all(record.has_started_or_failed for record in self._records), None)
             for record in self._records:
                 if record.failure is not None:
                     raise record.failure
-            self.description = _agreed(workers)
+            self.description = _common_description(workers)
         except BaseException:
             self.close()
             raise
@@ -120,7 +120,7 @@ class Sharded:
                 self._queue.add(call)
                 self._dispatch()
                 if keep:
-                    call.keep()
+                    call.copy_request()
                 call.prepare()
             if request.is_counted:
                 self.stats.num_rows += request.num_rows
@@ -168,7 +168,7 @@ class Sharded:
                 if len(record.chunks) <= depth and record.worker.is_ready:
                     chunk = queue.next_chunk(record, len(ready))
                     if chunk is not None:
-                        self._give(record, chunk)
+                        self._submit(record, chunk)
             if queue.is_empty():
                 return
 
@@ -177,7 +177,7 @@ class Sharded:
         with self._lock:
             self._dispatch()
 
-    def _give(self, record: WorkerRecord, chunk: Chunk) -> None:
+    def _submit(self, record: WorkerRecord, chunk: Chunk) -> None:
         """Give a chunk to a worker. It is marked as given last: see `Queue`."""
         future = record.worker.submit(chunk.request())
         chunk.future = future
@@ -185,7 +185,7 @@ class Sharded:
         self.stats.num_chunks += chunk.call.request.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # else its worker was gone, and it is to be given to another
-            chunk.is_given = True
+            chunk.is_submitted = True
 
     def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
         """A worker has answered, has failed or is gone."""
@@ -193,21 +193,21 @@ class Sharded:
             if chunk in record.chunks:
                 record.chunks.remove(chunk)
             if not future.cancelled():
-                self._take(record, chunk, future)
+                self._deliver(record, chunk, future)
             if chunk.call.is_done:
                 self._calls.discard(chunk.call)
             # A chunk that is neither given nor done is just being given, by `_dispatch`.
-            if self._calls and (chunk.is_given or chunk.is_done):
+            if self._calls and (chunk.is_submitted or chunk.is_done):
                 self._dispatch()
         self._waiter.notify()
 
-    def _take(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+    def _deliver(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
             self._recovery.chunk_lost(record, chunk, error)
             return
-        record.num_deaths = 0
-        self._recovery.num_idle_deaths = 0
+        record.num_exits = 0
+        self._recovery.num_idle_exits = 0
         if chunk.is_done:
             return
         if error is None:
@@ -239,7 +239,7 @@ class Sharded:
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._calls.add(call)
-        self._give(record, chunk)  # before anything else, even if it is not ready yet
+        self._submit(record, chunk)  # before anything else, even if it is not ready yet
         return call
 
 
@@ -261,7 +261,7 @@ class _All(Promise[None]):
             call.abandon()
 
 
-def _agreed(workers: Sequence[Worker]) -> EnvDescription:
+def _common_description(workers: Sequence[Worker]) -> EnvDescription:
     """Return the description that all workers give.
 
     Raises:
@@ -269,23 +269,23 @@ def _agreed(workers: Sequence[Worker]) -> EnvDescription:
     """
     first = workers[0].description
     for worker in workers:
-        about = worker.description
-        if about is None or first is None:
+        description = worker.description
+        if description is None or first is None:
             raise WorkerStartError(
                 f"workers: expected each to host a planvec.PlanEnv, which {worker.name} does not; "
                 "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
             )
         for name, one, other in (
-            ("observation_space", first.observation_space, about.observation_space),
-            ("action_space", first.action_space, about.action_space),
-            ("state_dtype", first.state_dtype, about.state_dtype),
+            ("observation_space", first.observation_space, description.observation_space),
+            ("action_space", first.action_space, description.action_space),
+            ("state_dtype", first.state_dtype, description.state_dtype),
         ):
             if one != other:
                 raise WorkerStartError(
                     f"workers: {worker.name} made another environment than the first: its {name} is "
                     f"{other}, not {one}"
                 )
-        if (about.state_format, about.fingerprint) != (first.state_format, first.fingerprint):
+        if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
             raise WorkerStartError(
                 f"workers: {worker.name} made another environment than the first: {DIFFERENT}"
             )

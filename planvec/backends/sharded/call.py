@@ -31,9 +31,9 @@ class Chunk:
         rows: As given.
         first_row: The number of its first row in the batch.
         num_rows: How many rows it has.
-        num_deaths: Workers that have died over it.
+        num_exits: Workers that have died over it.
         is_flagging: Whether its rows are only to be flagged as failed.
-        is_given: Whether a worker has it.
+        is_submitted: Whether a worker has it.
         is_done: Whether it was answered, or is not needed any more.
         future: Of its answer, once it was given to a worker.
     """
@@ -44,8 +44,8 @@ class Chunk:
         "future",
         "is_done",
         "is_flagging",
-        "is_given",
-        "num_deaths",
+        "is_submitted",
+        "num_exits",
         "num_rows",
         "rows",
     )
@@ -55,8 +55,8 @@ class Chunk:
         self.rows = rows
         self.first_row: int = rows.start
         self.num_rows: int = rows.stop - rows.start
-        self.num_deaths = 0
-        self.is_flagging = self.is_given = self.is_done = False
+        self.num_exits = 0
+        self.is_flagging = self.is_submitted = self.is_done = False
         self.future: Future[Answer] | None = None
 
     def request(self) -> Request[Any]:
@@ -83,12 +83,12 @@ class Call(Promise[T]):
 
     Args:
         request: What was asked.
-        about: Of the environment.
+        description: Of the environment.
         pace: Of requests of this kind.
         waiter: To wait for the answer with.
         lock: Of the backend.
         stats: Counts flagged rows, when all rows are done.
-        is_unattended: Whether the caller goes on before the answer is there.
+        is_async: Whether the caller goes on before the answer is there.
 
     Attributes:
         request: What was asked.
@@ -99,21 +99,21 @@ class Call(Promise[T]):
     def __init__(
         self,
         request: Request[T],
-        about: EnvDescription,
+        description: EnvDescription,
         pace: Pace,
         waiter: Waiter,
         lock: threading.RLock,
         stats: Stats,
-        is_unattended: bool,
+        is_async: bool,
     ) -> None:
         num_rows = request.num_rows
         self.request = request
-        self.cutter = Cutter(num_rows, request.steps, pace, is_unattended)
+        self.cutter = Cutter(num_rows, request.steps, pace, is_async)
         self.is_done = request.has_rows and not num_rows
         self._waiter = waiter
         self._lock = lock
         self._stats = stats
-        self._about = about
+        self._description = description
         self._merger: Merger[T] | None = None
         self._limit = num_rows  # the rows from here on do not matter
         self._cut: Chunk | None = None  # cut, but perhaps not given to a worker yet
@@ -153,13 +153,15 @@ class Call(Promise[T]):
     def is_cut(self) -> bool:
         """Whether nothing is left to cut, and the last chunk was given to a worker."""
         last = self._cut
-        return self.is_done or (self._has_cut_all() and last is not None and (last.is_given or last.is_done))
+        return self.is_done or (
+            self._has_cut_all() and last is not None and (last.is_submitted or last.is_done)
+        )
 
     @property
     def is_waiting(self) -> bool:
         """Whether some of its rows are at no worker."""
-        is_given = self._has_cut_all() and all(chunk.is_given for chunk in self._open.values())
-        return not (self.is_done or is_given)
+        is_submitted = self._has_cut_all() and all(chunk.is_submitted for chunk in self._open.values())
+        return not (self.is_done or is_submitted)
 
     def _has_cut_all(self) -> bool:
         return self._cut is not None and self.cutter.next_row >= self._limit
@@ -175,7 +177,7 @@ class Call(Promise[T]):
             return None
         chunk, start = self._cut, self.cutter.next_row
         if chunk is not None:
-            if not (chunk.is_given or chunk.is_done):
+            if not (chunk.is_submitted or chunk.is_done):
                 return chunk
             if start >= self._limit:
                 return None
@@ -205,7 +207,7 @@ class Call(Promise[T]):
         self._open.update({part.first_row: part for part in parts})
         return parts
 
-    def keep(self) -> None:
+    def copy_request(self) -> None:
         """Copy the arrays of the request, which the caller may change from now on."""
         if not self.is_done:
             self.request = self.request.copy()
@@ -216,7 +218,7 @@ class Call(Promise[T]):
         """Return what merges the answers. It is made once chunks were sent, while workers are at work."""
         merger = self._merger
         if merger is None:
-            merger = self._merger = Merger(self.request, self._about)
+            merger = self._merger = Merger(self.request, self._description)
         return merger
 
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
@@ -230,7 +232,7 @@ class Call(Promise[T]):
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
         """Note why the rows of a chunk are flagged, which is all that is done with it from now on."""
-        chunk.is_flagging, chunk.num_deaths = True, 0
+        chunk.is_flagging, chunk.num_exits = True, 0
         for row in range(chunk.rows.start, chunk.rows.stop):
             self.prepare().flag(row, error)
 
@@ -248,7 +250,7 @@ class Call(Promise[T]):
         self._error, self._limit = error, row
         for chunk in [chunk for first, chunk in self._open.items() if first >= row]:
             self._drop(chunk)
-        self._settle()
+        self._finish_if_complete()
 
     def fail(self, error: PlanvecError) -> None:
         """End the whole call at once."""
@@ -261,7 +263,7 @@ class Call(Promise[T]):
     def _close(self, chunk: Chunk) -> None:
         chunk.is_done = True
         self._open.pop(chunk.first_row, None)
-        self._settle()
+        self._finish_if_complete()
 
     def _drop(self, chunk: Chunk) -> None:
         """Cancel a chunk that nobody needs any more."""
@@ -270,7 +272,7 @@ class Call(Promise[T]):
         if chunk.future is not None:
             chunk.future.cancel()
 
-    def _settle(self) -> None:
+    def _finish_if_complete(self) -> None:
         """Be done if nothing is left to wait for."""
         if not self.is_done and not self._open and self._has_cut_all():
             if self.request.mask_errors:

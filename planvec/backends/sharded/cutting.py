@@ -9,9 +9,9 @@ from planvec.backends.sharded.pace import Pace, Sizes
 
 __all__ = ["Cutter"]
 
-_WAITED_FOR = Sizes(1e-3, 10e-3)
+_BLOCKING = Sizes(1e-3, 10e-3)
 """The caller waits, and cuts the next range when a worker has room."""
-_UNATTENDED = Sizes(10e-3, 25e-3)
+_ASYNC = Sizes(10e-3, 25e-3)
 """The caller does something else meanwhile, so that workers need more in advance."""
 
 
@@ -22,20 +22,18 @@ class Cutter:
         num_rows: Rows of the batch.
         steps: The most environment steps that a row takes: one number, or one per row.
         pace: Of requests of this kind.
-        is_unattended: Whether the caller goes on before the answer is there.
+        is_async: Whether the caller goes on before the answer is there.
 
     Attributes:
         next_row: The first row that is not cut yet.
     """
 
-    def __init__(
-        self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_unattended: bool
-    ) -> None:
+    def __init__(self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_async: bool) -> None:
         self.next_row = 0
         self._num_rows = num_rows
         self._steps = steps
         self._pace = pace
-        self._sizes = _UNATTENDED if is_unattended else _WAITED_FOR
+        self._sizes = _ASYNC if is_async else _BLOCKING
         self._num_shares = 0  # equal ranges that the rest is cut into, once little is left
 
     def num_next(self, num_workers: int) -> int:
@@ -50,7 +48,7 @@ class Cutter:
         steps = self._steps
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         if not self._num_shares:
-            if not self._pace.is_little(left, mean, num_workers, self._sizes):
+            if not self._pace.is_last_round(left, mean, num_workers, self._sizes):
                 return self._pace.num_rows(left, mean, num_workers, self._sizes)
             self._num_shares = num_workers
         num_rows = -(-left // self._num_shares)

@@ -17,12 +17,12 @@ class Merger(Generic[T]):
 
     Args:
         request: The request.
-        about: Of the environment.
+        description: Of the environment.
     """
 
-    def __init__(self, request: Request[T], about: EnvDescription) -> None:
+    def __init__(self, request: Request[T], description: EnvDescription) -> None:
         self._request = request
-        self._about = about
+        self._description = description
         self._outputs: Outputs | None = None
         self._columns: dict[int, tuple[int, Columns]] = {}  # by the first rows of chunks
         self._answer = Answer(Outputs())
@@ -48,7 +48,7 @@ class Merger(Generic[T]):
         if self._outputs is None and not is_flagging and num_rows == request.num_rows:
             is_own = not answer.is_borrowed
             outputs = answer.outputs
-            self._outputs = outputs if is_own else request.own_outputs(self._about, outputs)
+            self._outputs = outputs if is_own else request.own_outputs(self._description, outputs)
         else:
             self._all_outputs().put(rows, answer.outputs)
         # By the first row: a chunk whose merging was interrupted is done again.
@@ -68,10 +68,10 @@ class Merger(Generic[T]):
             answer.columns = merge_columns(
                 [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
             )
-        return self._request.result(self._about, answer)
+        return self._request.result(self._description, answer)
 
     def _all_outputs(self) -> Outputs:
         """Return the outputs of all rows, allocated when they are first needed: after chunks were sent."""
         if self._outputs is None:
-            self._outputs = self._request.new_outputs(self._about)
+            self._outputs = self._request.new_outputs(self._description)
         return self._outputs

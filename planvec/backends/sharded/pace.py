@@ -59,7 +59,7 @@ class Pace:
         self._spread += _WEIGHT * (deviation - self._spread)
         self._seconds += _WEIGHT * (unit - self._seconds)
 
-    def is_little(self, num_left: int, steps_per_row: float, num_workers: int, sizes: Sizes) -> bool:
+    def is_last_round(self, num_left: int, steps_per_row: float, num_workers: int, sizes: Sizes) -> bool:
         """Return whether so little is left that every worker gets an equal share. Args: as of `num_rows`."""
         if math.isnan(self._seconds):
             return num_left <= num_workers * _FIRST_ROWS

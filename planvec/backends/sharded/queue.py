@@ -23,7 +23,7 @@ class WorkerRecord:
 
     Attributes:
         chunks: Chunks that it has and has not answered, the oldest first.
-        num_deaths: How often it crashed since it last finished a chunk.
+        num_exits: How often it crashed since it last finished a chunk.
         failure: Why it cannot be started, or None.
         exit_text: How it ended the last time, and over which rows, for messages.
     """
@@ -31,12 +31,12 @@ class WorkerRecord:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.chunks: list[Chunk] = []
-        self.num_deaths = 0
+        self.num_exits = 0
         self.failure: PlanvecError | None = None
         self.exit_text = ""
 
     @property
-    def is_settled(self) -> bool:
+    def has_started_or_failed(self) -> bool:
         """Whether it is ready, or cannot be started."""
         return self.worker.is_ready or self.failure is not None
 
@@ -67,12 +67,12 @@ class Queue:
     def retry(self, *chunks: Chunk) -> None:
         """Queue chunks before all others, in this order."""
         for chunk in reversed(chunks):
-            chunk.is_given, chunk.future = False, None
+            chunk.is_submitted, chunk.future = False, None
             self._retries.appendleft(chunk)
 
     def bind(self, record: WorkerRecord, chunk: Chunk) -> None:
         """Queue a chunk for one worker alone: it has crashed this one, and may crash others."""
-        chunk.is_given, chunk.future = False, None
+        chunk.is_submitted, chunk.future = False, None
         self._bound.setdefault(record, deque()).append(chunk)
 
     def release(self, record: WorkerRecord) -> None:
@@ -115,7 +115,7 @@ class Queue:
 def _first(chunks: deque[Chunk]) -> Chunk | None:
     """Return the first chunk that no worker has yet."""
     while chunks:
-        if not (chunks[0].is_given or chunks[0].is_done):
+        if not (chunks[0].is_submitted or chunks[0].is_done):
             return chunks[0]
         chunks.popleft()
     return None

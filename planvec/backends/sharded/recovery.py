@@ -1,11 +1,11 @@
-"""Replaces workers that crash, and retries their rows.
+"""Replaces workers that exit, and retries their rows.
 
-    a worker crashes in a chunk     the row that it was at is retried alone, the rows around it by other workers
+    a worker exits in a chunk       the row in progress is retried alone, the other rows by other workers
     ... and again at that row       up to `max_restarts` times; then the row raises, or is flagged
-    a worker crashes while idle     its chunks go to other workers, and count as no attempt
+    a worker exits while idle       its chunks go to other workers, and this counts as no attempt
 
-A transition is pure: rows can be retried on any worker and in any chunk, with the same bits. The other workers
-never stop. A crash is a line in the log and a count in `Stats`.
+Transitions are pure: a row gives the same bits on every worker and in every chunk, so any worker may
+retry it. The other workers continue meanwhile. Each exit is one line in the log and one count in `Stats`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, W
 __all__ = ["Recovery"]
 
 _log = logging.getLogger("planvec")
-_KILLS_PER_DEATH = 10
+_KILLS_PER_EXIT = 10
 """How many workers that were killed from outside count as much as one that crashed by itself."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
@@ -44,7 +44,7 @@ class Recovery:
 
     Attributes:
         action_space: The space of one action, for messages; None until all workers have started.
-        num_idle_deaths: Crashes of idle workers since any chunk was last finished.
+        num_idle_exits: Crashes of idle workers since any chunk was last finished.
         num_failed_starts: Crashes of starting workers since any worker last became ready.
         num_failed: Workers that could not be started. They are restarted by the next call but one.
     """
@@ -60,12 +60,12 @@ class Recovery:
         self._records = records
         self._queue = queue
         self._max_restarts = max_restarts
-        self._max_deaths = max(1, max_restarts) * len(records)
+        self._max_exits = max(1, max_restarts) * len(records)
         self._stats = stats
         self._on_restart = on_restart
         self._unreported: list[WorkerRecord] = []
         self.action_space: gymnasium.Space[Any] | None = None
-        self.num_idle_deaths = 0.0
+        self.num_idle_exits = 0.0
         self.num_failed_starts = 0.0
         self.num_failed = 0
 
@@ -105,17 +105,17 @@ class Recovery:
         self._stats.exits[exit.reason] += 1
         text, record.exit_text = record.exit_text or exit.what, ""
         # Workers that somebody else has killed say little about the environment, but cannot go on for ever.
-        share = 1 / _KILLS_PER_DEATH if exit.was_killed else 1
+        share = 1 / _KILLS_PER_EXIT if exit.was_killed else 1
         if exit.was_starting:
             self.num_failed_starts += share
         elif not exit.is_cause:
-            self.num_idle_deaths += share
-        if max(self.num_failed_starts, self.num_idle_deaths) > self._max_deaths:
+            self.num_idle_exits += share
+        if max(self.num_failed_starts, self.num_idle_exits) > self._max_exits:
             self._give_up_all(record, text)
             return
         _log.warning("%s; it is replaced", text)
-        record.num_deaths += not exit.was_killed
-        repeated = record.num_deaths - 2
+        record.num_exits += not exit.was_killed
+        repeated = record.num_exits - 2
         pause = 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
         record.worker.restart(pause)
         self._on_restart(record)
@@ -123,11 +123,11 @@ class Recovery:
     def _give_up_all(self, record: WorkerRecord, text: str) -> None:
         """Fail all calls that wait: workers crash faster than they can be restarted."""
         error = WorkerStartError(
-            f"{text}; so did {self._max_deaths} or more before it, with nothing done in between"
+            f"{text}; so did {self._max_exits} or more before it, with nothing done in between"
         )
         _log.error("%s; the calls that wait are given up", error)
         self._set_failure(record, error)
-        self.num_failed_starts = self.num_idle_deaths = 0
+        self.num_failed_starts = self.num_idle_exits = 0
         self._queue.fail_waiting(error)
 
     def _give_up(self, record: WorkerRecord, error: PlanvecError) -> None:
@@ -154,9 +154,9 @@ class Recovery:
             self._queue.retry(chunk)
             return
         record.exit_text = f"{exit.what} during the {chunk.describe()}"
-        chunk.num_deaths += 1
+        chunk.num_exits += 1
         if not chunk.num_rows:
-            if exit.was_late or chunk.num_deaths > self._max_restarts:
+            if exit.was_late or chunk.num_exits > self._max_restarts:
                 chunk.call.fail(self._error(record, chunk, exit))
             else:
                 self._retry(chunk)
@@ -184,14 +184,14 @@ class Recovery:
         assert row is not None
         parts = chunk.call.split(chunk, row, row + 1)
         alone = next(part for part in parts if part.first_row == chunk.first_row + row)
-        alone.num_deaths = 0 if exit.was_late else chunk.num_deaths
+        alone.num_exits = 0 if exit.was_late else chunk.num_exits
         self._queue.retry(*(part for part in parts if part is not alone))
         self._retry_alone(record, alone, exit)
 
     def _retry_alone(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
-        """Retry one row at which a worker crashed; when its attempts are used up, flag it or fail the call."""
-        if chunk.num_deaths <= (0 if exit.was_late else self._max_restarts):
-            if chunk.num_deaths < 2:
+        """Retry one row on which a worker exited; after the last attempt, flag it or fail the call."""
+        if chunk.num_exits <= (0 if exit.was_late else self._max_restarts):
+            if chunk.num_exits < 2:
                 self._retry(chunk)
             else:  # it may kill whoever does it: no other worker shall
                 self._stats.retries += 1
@@ -207,15 +207,15 @@ class Recovery:
 
     def _retry_whole(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
         """Retry rows where it is not known at which one the worker crashed; halve them until it is."""
-        if chunk.num_deaths > self._max_restarts and chunk.is_flagging:
+        if chunk.num_exits > self._max_restarts and chunk.is_flagging:
             chunk.call.fail(self._error(record, chunk, exit))  # they cannot even be flagged
             return
-        if chunk.num_deaths <= self._max_restarts:
+        if chunk.num_exits <= self._max_restarts:
             self._retry(chunk)
             return
         halves = chunk.call.split(chunk, chunk.num_rows // 2)
         for half in halves:
-            half.num_deaths = self._max_restarts
+            half.num_exits = self._max_restarts
         self._retry(*halves)
 
     def _error(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> PlanvecError:
@@ -230,8 +230,8 @@ class Recovery:
             action = request.action(row, exit.step, self.action_space)
         elif chunk.num_rows == 1:
             row = chunk.first_row
-        if chunk.num_deaths > 1:
-            what += f"; {chunk.num_deaths} workers died over it, one after another"
+        if chunk.num_exits > 1:
+            what += f"; {chunk.num_exits} workers died over it, one after another"
         elif make is WorkerCrashedError and not self._max_restarts:
             what += "; max_restarts=n tries again, in case it was not the row's fault"
         return make(what, row=row, action=action)
