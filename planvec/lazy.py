@@ -1,4 +1,4 @@
-"""Names that a package hands on, imported when they are first used (PEP 562)."""
+"""Imports the public names of a package when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def lazy_names(
     """Return the `__getattr__` and the `__dir__` of a package.
 
     Args:
-        package: Its `__name__`.
-        modules: Name -> the module that defines it.
+        package: The `__name__` of the package.
+        modules: Public name -> the module that defines it.
     """
 
     def get(name: str) -> Any:

@@ -359,7 +359,7 @@ def test_a_row_that_always_kills_its_worker_is_named_with_its_action_and_the_sig
     with pytest.raises(
         planvec.WorkerCrashedError,
         match=rf"row 5, action {fault(name)}: planvec-worker-. \(pid \d+\) {how} during the step of row 5; "
-        r"3 workers died over it, one after another",
+        r"3 workers failed on it, one after another",
     ) as caught:
         env.step_batch(actions_with(name), states)
     assert (caught.value.row, caught.value.action) == (5, fault(name))
@@ -450,7 +450,7 @@ def test_a_chunk_can_be_split_as_often_as_it_has_rows() -> None:
     with PlanEnv("CartPole-v1") as env:
         about = env.stepper.description
         request = check_step(about, np.zeros(num_rows, int), env.get_state(), 1, None, True, "raise")
-        call = Call(request, about, Pace(), Waiter(), threading.RLock(), Stats(), is_unattended=False)
+        call = Call(request, about, Pace(), Waiter(), threading.RLock(), Stats(), is_async=False)
         rest = call.next_chunk(1, num_rows)
         while rest is not None and rest.num_rows < num_rows:
             call.deliver(rest, env.stepper.perform(rest.request()))
@@ -642,7 +642,7 @@ def test_a_restart_storm_ends_after_max_restarts(
         kill_and_wait(env, 0)
         with pytest.raises(
             planvec.WorkerStartError,
-            match=r"exited with code 5, while its environment was made .*; so did 3 or more before it",
+            match=r"exited with code 5, while its environment was made .*; more than 3 workers exited",
         ):
             env.step_batch(np.zeros(8, int), states)
         times = [float(line) for line in starts.read_text().split()]

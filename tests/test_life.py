@@ -112,15 +112,15 @@ def test_workers_whose_environments_never_close_have_one_deadline_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadlines: list[float] = []
-    reap = ProcessWorker.reap
+    finish_close = ProcessWorker.finish_close
 
-    def note_and_reap(process: ProcessWorker, deadline: float) -> None:
+    def note_and_close(process: ProcessWorker, deadline: float) -> None:
         deadlines.append(deadline)
-        reap(process, deadline)
+        finish_close(process, deadline)
 
     env = planvec.make(lambda: SlowToClose(tmp_path), num_workers=3, start_method="fork")
     pids = [worker.pid for worker in env.workers]
-    monkeypatch.setattr(ProcessWorker, "reap", note_and_reap)
+    monkeypatch.setattr(ProcessWorker, "finish_close", note_and_close)
     env.close()
     assert len(deadlines) == 3
     assert len(set(deadlines)) == 1

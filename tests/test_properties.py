@@ -89,11 +89,11 @@ costs = st.lists(st.sampled_from([1e-6, 1e-4, 1e-2]), min_size=1, max_size=300)
     costs=costs,
     num_workers=st.integers(1, 5),
     capacity=st.integers(1, 300),
-    is_unattended=st.booleans(),
+    is_async=st.booleans(),
     is_known=st.booleans(),
 )
 def test_chunks_cover_every_row_once_whatever_rows_cost(
-    costs: list[float], num_workers: int, capacity: int, is_unattended: bool, is_known: bool
+    costs: list[float], num_workers: int, capacity: int, is_async: bool, is_known: bool
 ) -> None:
     about: Any = None  # nothing is merged here
     pace = Pace()
@@ -101,14 +101,14 @@ def test_chunks_cover_every_row_once_whatever_rows_cost(
         pace.learn(1, costs[0])
     rows = np.zeros(len(costs), int)
     request = StepBatch(rows, rows, np.ones(len(costs), np.int64))
-    call = Call(request, about, pace, Waiter(), threading.RLock(), Stats(), is_unattended)
+    call = Call(request, about, pace, Waiter(), threading.RLock(), Stats(), is_async)
     covered: list[int] = []
     while (chunk := call.next_chunk(num_workers, capacity)) is not None:
         assert call.next_chunk(num_workers, capacity) is chunk  # until it is given
         assert 1 <= chunk.num_rows <= capacity
         covered += range(chunk.first_row, chunk.first_row + chunk.num_rows)
         pace.learn(chunk.num_rows, sum(costs[chunk.rows]))
-        chunk.is_given = True
+        chunk.is_submitted = True
     assert covered == list(range(len(costs)))
 
 

@@ -95,7 +95,9 @@ def test_a_row_that_every_worker_dies_over_is_named_after_max_restarts() -> None
     with over(both, max_restarts=2) as env:
         for worker in both:
             worker.num_lives = 100
-        with pytest.raises(planvec.WorkerCrashedError, match="row 2, action 1: .* 3 workers died") as caught:
+        with pytest.raises(
+            planvec.WorkerCrashedError, match="row 2, action 1: .* 3 workers failed"
+        ) as caught:
             finish(ask(env, 2), both)
         assert (caught.value.row, caught.value.action) == (2, DEADLY)
         assert (env.stats.retries, env.stats.crashes) == (2, 3)
@@ -193,7 +195,7 @@ def test_workers_that_die_faster_than_they_start_end_the_call() -> None:
             assert not promise.done()
             alone.die()  # while it starts
         assert promise.done()
-        with pytest.raises(planvec.WorkerStartError, match="worker-0 fell over; so did 2 or more before it"):
+        with pytest.raises(planvec.WorkerStartError, match="worker-0 fell over; more than 2 workers exited"):
             promise.result()
         assert_complete(finish(ask(env), [alone]))  # the next call tries again
 

@@ -1,6 +1,6 @@
-"""Where batches are stepped: in this process, or spread over workers.
+"""Runs batches in this process, or spreads them over workers.
 
-To add a backend, write a `Worker` for `Sharded`, or a `Backend` of its own, in a folder or module here.
+To add a backend, write a `Worker` for `Sharded` or a new `Backend`, in a folder or module of this package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "over_processes",
 ]
 
-if not TYPE_CHECKING:  # which would take every name for one of this module
+if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
     __getattr__, __dir__ = lazy_names(
         __name__,
         {

@@ -1,8 +1,8 @@
-"""The protocols of this folder: what a `BatchEnv` needs of a backend, and `Sharded` of a worker.
+"""Defines the protocols of backends and workers.
 
-BatchEnv --Request--> Backend            answers and errors come by promise, alike on every backend
+BatchEnv --Request--> Backend            a promise holds the answer or the error, on every backend
                          |
-                      Sharded --Request--> Worker     answers and errors come by future
+                      Sharded --Request--> Worker     a future holds the answer or the error
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Backend(Protocol):
     """Answers requests about the states of one environment.
 
     Attributes:
-        description: Of the environment.
-        stats: Counts.
-        base_state: The state that rows start from where none are given.
+        description: The description of the environment.
+        stats: Counts of rows, chunks and worker exits.
+        base_state: The state at which rows start if a request gives none.
     """
 
     description: EnvDescription
@@ -36,42 +36,43 @@ class Backend(Protocol):
 
     @property
     def num_workers(self) -> int:
-        """Workers; 0 steps in this process."""
+        """Number of workers; 0 for a backend that steps in this process."""
         ...
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
-        """Do what a request asks for.
+        """Execute a request.
 
         Args:
-            request: Its arguments were checked.
-            keep: Whether the caller goes on before the answer is there, and may change the arrays.
+            request: The request. Its arguments are already checked.
+            keep: Whether the caller continues before the answer is complete, and may then change the arrays
+                of the request.
 
         Returns:
-            A promise of the user's form of the answer, which also raises every error.
+            A promise of the result for the user. Every error is raised by the promise.
         """
         ...
 
     def sync_base_state(self) -> Promise[None]:
-        """Make `base_state` the base state of every worker, and of those that will replace one."""
+        """Set the base state of every worker, and of every later replacement, to `base_state`."""
         ...
 
     def close(self) -> None:
-        """End the workers, or close the environment. Promises still open raise `ClosedError`."""
+        """Close the workers or the environment. Promises that are not complete raise `ClosedError`."""
         ...
 
 
-class WorkerExit(Exception):  # noqa: N818 - an event rather than an error of its own
-    """A worker is gone. Raised by the futures of all that it was still to do.
+class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
+    """Reports the exit of a worker. The futures of its incomplete requests raise it.
 
     Args:
-        reason: For `Stats`.
-        what: Which worker, how it ended and over what, for messages.
-        is_cause: Whether the request whose future raises this may be the cause: it was at work.
-        row: The row of that request that the worker had come to; None where that is not known.
-        step: The step of that row's rollout.
+        reason: The reason, counted in `Stats`.
+        what: The worker and how it exited, for messages.
+        is_cause: Whether the request of the future may be the cause: the worker was executing it.
+        row: The row of that request that was in progress, counted from 0; None if it is not known.
+        step: The step in the rollout of that row.
         was_starting: Whether the worker was not ready yet.
-        was_killed: Whether somebody else ended it (SIGKILL, SIGTERM), rather than it itself.
-        error: Why it cannot be started, where starting it again now would fail in the same way.
+        was_killed: Whether it was killed from outside (SIGKILL, SIGTERM).
+        error: The reason that the worker cannot start, if a restart would fail in the same way; else None.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class WorkerExit(Exception):  # noqa: N818 - an event rather than an error of it
         self.error = error
 
     def of_another(self) -> WorkerExit:
-        """Return the same for a request that the worker was not at work on."""
+        """Return the exit for a request that the worker had not begun, and that is not the cause."""
         return WorkerExit(
             self.reason,
             self.what,
@@ -108,27 +109,27 @@ class WorkerExit(Exception):  # noqa: N818 - an event rather than an error of it
 
     @property
     def was_late(self) -> bool:
-        """Whether its time was up: the same row would take as long again."""
+        """Whether the worker exceeded the timeout. A retry of the same row would take as long."""
         return self.reason is ExitReason.TIMEOUT
 
 
 class Future(Protocol[T_co]):
-    """The part of `concurrent.futures.Future` that `Sharded` uses; any such future will do."""
+    """Declares the methods of `concurrent.futures.Future` that `Sharded` uses."""
 
     def add_done_callback(self, fn: Callable[[Self], object], /) -> None:
-        """Call `fn(self)` when it is done or cancelled; at once if it is."""
+        """Call `fn(self)` when the future is done or cancelled, or at once if it already is."""
         ...
 
     def cancel(self) -> bool:
-        """Nobody wants the answer any more."""
+        """Cancel the request, whose answer is not needed. Return whether it is cancelled."""
         ...
 
     def cancelled(self) -> bool:
-        """Return whether it was cancelled before it was done."""
+        """Return whether the request was cancelled before it was done."""
         ...
 
     def exception(self) -> BaseException | None:
-        """Return the error; None if there is none."""
+        """Return the error, or None if the request succeeded."""
         ...
 
     def result(self) -> T_co:
@@ -137,16 +138,16 @@ class Future(Protocol[T_co]):
 
 
 class Worker(Protocol):
-    """Executes requests, one after another: a process, an actor, a thread.
+    """Executes requests in order, for example in a process, an actor or a thread.
 
-    Errors of the environment are raised by the future of the request; it can be used on. If the worker is
-    gone, the futures of all that it was to do raise `WorkerExit`.
+    The future of a request raises an error of the environment; the worker remains usable. If the worker
+    exits, the futures of its incomplete requests raise `WorkerExit`.
 
     Attributes:
-        name: For messages.
-        capacity: The most rows that one request can have, once it is ready.
-        description: Of its environment, once it is ready; None where it has none.
-        exit: How it ended, until it is started again; None while it runs.
+        name: The name in messages.
+        capacity: Largest number of rows in one request. Valid once the worker is ready.
+        description: The description of its environment, or None if it has none. Valid once it is ready.
+        exit: The exit of the worker until it is restarted; None while it runs.
     """
 
     name: str
@@ -156,27 +157,27 @@ class Worker(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its environment is made and it can be asked."""
+        """Whether its environment is made and it accepts requests."""
         ...
 
     def listen(self, changed: Callable[[Self], None], lock: threading.RLock) -> None:
-        """Have `changed(worker)` called whenever it has become ready or has ended.
+        """Set the callback for changes: the worker calls it when it becomes ready and when it exits.
 
         Args:
-            changed: Called with `lock` held.
-            lock: Held while anything of the backend changes. A worker that is no thread-safe object by
-                itself holds it, too.
+            changed: The callback `changed(worker)`, called with `lock` held.
+            lock: The lock that protects the state of the backend. A worker that is not thread-safe holds it
+                while its own state changes.
         """
         ...
 
     def submit(self, request: Request[Any]) -> Future[Answer]:
-        """Ask for something. A worker may be asked again before it has answered."""
+        """Queue a request and return its future. Several requests may be pending."""
         ...
 
     def restart(self, pause: float = 0.0) -> None:
-        """Start it again after its exit, in `pause` seconds, with the same environment."""
+        """Restart the worker after its exit, in `pause` seconds, with the same environment."""
         ...
 
     def close(self) -> None:
-        """End it; futures that are not done raise `ClosedError`."""
+        """Close the worker. Futures that are not done raise `ClosedError`."""
         ...

@@ -1,4 +1,4 @@
-"""`InProcess`: one environment in this process. Requests are done at once."""
+"""Defines `InProcess`, the backend that steps one environment in this process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class InProcess:
-    """Does every request in this process, when it is asked for.
+    """Executes every request in this process, before `run` returns.
 
     Args:
-        stepper: Of the environment; closed with this.
+        stepper: Steps the environment. `close` closes it.
 
     Attributes:
-        description: Of the environment.
-        stats: Counts.
+        description: The description of the environment.
+        stats: Counts of rows and chunks.
     """
 
     num_workers = 0
@@ -34,7 +34,7 @@ class InProcess:
 
     @property
     def base_state(self) -> Any:
-        """The state that rows start from where none are given."""
+        """The state at which rows start if a request gives none."""
         return self._stepper.base_state
 
     @base_state.setter
@@ -42,7 +42,7 @@ class InProcess:
         self._stepper.base_state = state
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
-        """Do what a request asks for; the promise is kept already."""
+        """Execute a request. The promise is complete when this returns."""
         if request.is_counted:
             self.stats.num_rows += request.num_rows
             self.stats.num_chunks += 1
@@ -54,7 +54,7 @@ class InProcess:
         return Completed(request.result(self.description, answer))
 
     def sync_base_state(self) -> Promise[None]:
-        """Do nothing: there is no other environment."""
+        """Do nothing: there is only one environment."""
         return Completed(None)
 
     def close(self) -> None:

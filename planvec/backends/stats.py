@@ -1,4 +1,4 @@
-"""Counts of what a backend has done, and of what went wrong."""
+"""Defines the counts of a backend: rows, chunks, retries and worker exits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ExitReason", "Stats"]
 
 
 class ExitReason(Enum):
-    """Why a worker is gone."""
+    """Names the reason for the exit of a worker."""
 
     CRASH = "crash"
     TIMEOUT = "timeout"
@@ -19,14 +19,14 @@ class ExitReason(Enum):
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the environment was opened.
+    """Counts rows, chunks, retries and worker exits since the environment was opened.
 
     Attributes:
-        num_rows: Rows that were asked for in steps and rollouts.
-        num_chunks: Requests that these rows were sent in.
-        retries: Requests sent again after a worker was lost.
-        masked_rows: Rows that came back flagged, with `on_error="mask"`.
-        exits: Workers replaced, by the reason.
+        num_rows: Rows of all steps and rollouts.
+        num_chunks: Chunks in which these rows were submitted to workers.
+        retries: Chunks that were retried after the exit of a worker.
+        masked_rows: Rows that were flagged as failed, with `on_error="mask"`.
+        exits: Reason -> number of workers that were replaced for it.
     """
 
     num_rows: int = 0
@@ -37,26 +37,26 @@ class Stats:
 
     @property
     def restarts(self) -> int:
-        """Workers replaced, for whatever reason."""
+        """Workers that were replaced, for any reason."""
         return sum(self.exits.values())
 
     @property
     def crashes(self) -> int:
-        """Workers that died: by a signal, or by an exit."""
+        """Workers that crashed, by a signal or an exit."""
         return self.exits[ExitReason.CRASH]
 
     @property
     def timeouts(self) -> int:
-        """Workers killed because a chunk took longer than `timeout`."""
+        """Workers that were killed because a chunk took longer than `timeout`."""
         return self.exits[ExitReason.TIMEOUT]
 
     @property
     def stopped(self) -> int:
-        """Workers killed because somebody had stopped them (SIGSTOP), or because a signal handler of the
-        caller's had interrupted a message to them, or a call that they worked for."""
+        """Workers that were killed because a signal had stopped them (SIGSTOP), or because a signal handler
+        of the caller interrupted a message to them or the call that they worked on."""
         return self.exits[ExitReason.STOPPED]
 
     @property
     def outgrown(self) -> int:
-        """Workers replaced because they took more memory than `max_worker_rss`."""
+        """Workers that were replaced because they used more memory than `max_worker_rss`."""
         return self.exits[ExitReason.OUTGROWN]

@@ -1,8 +1,8 @@
-"""Waiting for answers, by several threads at once.
+"""Lets several threads wait for answers at once.
 
-Workers that answer from threads of their own call `notify`. Others (processes) have nobody in this process
-who reads what they say: the thread that waits does. One thread at a time leads: it handles what all workers
-say, for the other threads too, which wait for news.
+Workers with threads of their own (actors) call `notify` after each answer. Processes have no such thread: a
+thread that waits reads their messages. Leader and followers: one waiting thread at a time, the leader, reads
+the messages of all workers; the other threads wait until it notifies them.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from planvec.errors import WorkerTimeoutError
 __all__ = ["Events", "Waiter"]
 
 _MAX_SECONDS = 0.5
-"""How long a thread waits for news before it looks itself."""
+"""Longest time that a follower waits before it checks by itself."""
 
 
 class Events(Protocol):
-    """Reads what workers say, for those that do not report by themselves."""
+    """Reads the messages of workers that have no threads of their own."""
 
     def poll(self) -> None:
-        """Handle all that has arrived, without waiting."""
+        """Handle all messages that have arrived, without waiting."""
         ...
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until something arrives, and handle it.
+        """Wait until a message arrives, and handle it.
 
         Args:
-            timeout: Seconds, or None.
+            timeout: Seconds to wait, or None for no limit.
 
         Returns:
-            Whether anything has arrived.
+            Whether a message arrived.
         """
         ...
 
@@ -43,53 +43,53 @@ class Waiter:
     """Lets threads wait until their call is done.
 
     Args:
-        events: Reads what the workers say; None if they report from threads of their own.
-        on_idle: Called when nothing has arrived for a while, to do what an interrupt may have left undone.
+        events: Reads the messages of the workers; None if they have threads of their own.
+        on_idle: Called when no message has arrived for a while. Completes what an interrupt left undone.
     """
 
     def __init__(self, events: Events | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
         self._events = events
         self._on_idle = on_idle
-        self._news = threading.Condition()
-        # Reentrant: a signal handler that raises just after it was taken must not lock this thread out.
-        self._lead_lock = threading.RLock()
+        self._condition = threading.Condition()
+        # Reentrant: if a signal handler raises just after this thread acquired it, the thread can go on.
+        self._leader_lock = threading.RLock()
         self._num_followers = 0
 
     def notify(self) -> None:
-        """Wake the threads that wait: something was answered."""
+        """Wake the threads that wait, after an answer or a change."""
         if self._num_followers:
-            with self._news:
-                self._news.notify_all()
+            with self._condition:
+                self._condition.notify_all()
 
     def poll(self) -> None:
-        """Handle what has arrived, without waiting."""
-        if self._events is not None and self._lead_lock.acquire(blocking=False):
+        """Handle all messages that have arrived, without waiting."""
+        if self._events is not None and self._leader_lock.acquire(blocking=False):
             try:
                 self._events.poll()
             finally:
                 self._give_up_lead()
 
     def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until `is_done()`, which is asked after everything that arrives.
+        """Wait until `is_done()` returns True.
 
         Args:
-            is_done: Cheap.
-            timeout: Seconds to wait in all, or None.
+            is_done: The condition. It is evaluated after every message, so it must be cheap.
+            timeout: Seconds to wait in total, or None for no limit.
 
         Raises:
-            WorkerTimeoutError: `timeout` has passed.
+            WorkerTimeoutError: The condition was not true within `timeout`.
         """
         if is_done():
             return
         deadline = None if timeout is None else time.monotonic() + timeout
         if deadline is not None:
-            self.poll()  # what has arrived counts, however short the timeout
+            self.poll()  # messages that have arrived count, even if the timeout is 0
         while not is_done():
             if deadline is not None and time.monotonic() >= deadline:
                 raise WorkerTimeoutError(
-                    f"not ready within {timeout:g} s; the promise stays valid and can be asked again"
+                    f"not ready within {timeout:g} s; the promise stays valid: call result() again"
                 )
-            if self._events is not None and self._lead_lock.acquire(blocking=False):
+            if self._events is not None and self._leader_lock.acquire(blocking=False):
                 try:
                     self._lead(self._events, is_done, deadline)
                 finally:
@@ -98,7 +98,7 @@ class Waiter:
                 self._follow(is_done, deadline)
 
     def _lead(self, events: Events, is_done: Callable[[], bool], deadline: float | None) -> None:
-        """Handle what arrives until done, or until the deadline."""
+        """Handle messages until `is_done()` or the deadline."""
         while not is_done():
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -108,21 +108,21 @@ class Waiter:
             self.notify()
 
     def _give_up_lead(self) -> None:
-        self._lead_lock.release()
+        self._leader_lock.release()
         self.notify()
 
     def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
-        with self._news:
+        with self._condition:
             self._num_followers += 1
             try:
                 if is_done():
                     return
-                if self._events is not None and self._lead_lock.acquire(blocking=False):
-                    self._lead_lock.release()  # the leader has just left
+                if self._events is not None and self._leader_lock.acquire(blocking=False):
+                    self._leader_lock.release()  # there is no leader: become it
                     return
                 left = _MAX_SECONDS if deadline is None else min(_MAX_SECONDS, deadline - time.monotonic())
-                has_news = self._news.wait(max(0.0, left))
+                was_notified = self._condition.wait(max(0.0, left))
             finally:
                 self._num_followers -= 1
-        if not has_news:
+        if not was_notified:
             self._on_idle()

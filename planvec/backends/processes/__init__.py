@@ -1,4 +1,4 @@
-"""Worker processes: see `conversation` for who sends what to whom, and `worker` for their lives."""
+"""Runs workers in processes. `conversation` shows the messages, and `worker` the states of a process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExternalProcess", "over_processes"]
 
-# Lazily: a worker imports `child`, and not what its parent needs.
-if not TYPE_CHECKING:  # which would take every name for one of this module
+# Lazy, so that a worker, which imports `child`, does not import the modules of the parent.
+if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
     __getattr__, __dir__ = lazy_names(
         __name__,
         {

@@ -75,7 +75,7 @@ class Conversation:
         self._slots: list[Slot] = []
         self._space: gymnasium.Space[Any] | None = None
         self.progress: memoryview | None = None
-        self._is_ready = self.is_open = self._is_midway = False
+        self._is_ready = self.is_open = self._is_in_message = False
         self.since = time.monotonic()
 
     def open(self, slab: Slab | None, action_space: gymnasium.Space[Any] | None) -> None:
@@ -154,19 +154,19 @@ class Conversation:
         frame = Frame(self._tickets, pending.form.verb, slot, pending.request.num_rows, payload)
         if not self.sent:
             self.since = time.monotonic()
-        self._is_midway = True
+        self._is_in_message = True
         self.sent.append(Sent(self._tickets, slot, pending))
         pending.is_sent = True
         self.waiting.popleft()
         if pending.form.has_slot:
             self._free_slots.pop()
         self._channel.send(frame)
-        self._is_midway = False
+        self._is_in_message = False
 
     @property
     def is_interrupted(self) -> bool:
         """Whether a signal handler has raised in a message, or while an answer was handed on."""
-        return (self._is_midway or self._delivering is not None) and not self._is_in_callback
+        return (self._is_in_message or self._delivering is not None) and not self._is_in_callback
 
     def receive(self, on_ready_message: Callable[[Frame], None]) -> Pending | None:
         """Read one frame, which is there.
@@ -181,10 +181,10 @@ class Conversation:
             ChannelError: The process is gone.
             WrongTicketError: It answered something that it was not asked.
         """
-        self._is_midway = True
+        self._is_in_message = True
         frame = self._channel.receive()
         if frame is None:
-            self._is_midway = False
+            self._is_in_message = False
             return None
         if self._is_ready:
             return self._finish(frame)
@@ -193,7 +193,7 @@ class Conversation:
             on_ready_message(frame)
         finally:
             self._is_in_callback = False
-        self._is_midway = False
+        self._is_in_message = False
         return None
 
     def _finish(self, frame: Frame) -> Pending:
@@ -208,7 +208,7 @@ class Conversation:
         self.sent.popleft()
         if has_slot:
             self._free_slots.append(index)
-        self._is_midway = False
+        self._is_in_message = False
         self._is_in_callback = True
         try:
             _read(pending, slot, frame)
@@ -217,11 +217,11 @@ class Conversation:
         self._delivering = None
         return pending
 
-    def lose_delivery(self, exit: WorkerExit) -> bool:
+    def fail_delivery(self, exit: WorkerExit) -> bool:
         """Fail the answer whose handing on was interrupted, if there is one; returns whether there was."""
         delivering, self._delivering = self._delivering, None
         if delivering is not None:
-            delivering.lose(exit, is_at_work=False)
+            delivering.fail(exit, is_current=False)
         return delivering is not None
 
 
@@ -233,7 +233,7 @@ def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
     try:
         if frame.verb == FAILED:
             failure: Failure = pickle.loads(frame.payload)
-            answer, error = None, failure.revive()
+            answer, error = None, failure.to_error()
         else:
             answer = read_value(frame.payload) if slot is None else read_answer(slot, frame.payload)
             error = None

@@ -7,17 +7,17 @@ from planvec.backends.processes.conversation import Conversation
 from planvec.backends.stats import ExitReason
 from planvec.stepping import ROW, STEP, TICKET
 
-__all__ = ["exit_of"]
+__all__ = ["make_exit"]
 
 
-def exit_of(
+def make_exit(
     what: str,
     reason: ExitReason,
     conversation: Conversation,
     *,
     is_ready: bool,
     was_killed: bool,
-    is_own_fault: bool,
+    may_be_cause: bool,
 ) -> WorkerExit:
     """Return how a process ended, and the row that it was at.
 
@@ -27,12 +27,12 @@ def exit_of(
         conversation: With the process.
         is_ready: Whether it had made its object.
         was_killed: Whether somebody else ended it.
-        is_own_fault: Whether the request at work may be the cause.
+        may_be_cause: Whether the request at work may be the cause.
     """
     exit = WorkerExit(reason, what, was_starting=not is_ready, was_killed=was_killed)
     if not is_ready:
         exit.what += ", while its environment was made and tried with random actions"
-    elif conversation.sent and is_own_fault:
+    elif conversation.sent and may_be_cause:
         progress = conversation.progress
         # A worker that had not begun it yet has died of something else.
         exit.is_cause = progress is None or progress[TICKET] == conversation.sent[0].ticket

@@ -189,7 +189,7 @@ class ExternalProcess:
             InvalidBatchError: An argument cannot be pickled; nothing was sent.
             WorkerCrashedError: The process is gone.
         """
-        return self._ask(CallMethod(name, args, kwargs))
+        return self._submit(CallMethod(name, args, kwargs))
 
     def get_attr(self, name: str) -> Any:
         """Return an attribute: of the environment where the object is a `PlanEnv`, else of the object.
@@ -197,11 +197,11 @@ class ExternalProcess:
         Args:
             name: A dotted name, such as "gravity" or "ale.lives".
         """
-        return self._ask(GetAttribute(name)).result()
+        return self._submit(GetAttribute(name)).result()
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute: of the environment where the object is a `PlanEnv`, else of the object."""
-        self._ask(SetAttribute(name, value)).result()
+        self._submit(SetAttribute(name, value)).result()
 
     def get_state(self) -> Any:
         """Return the base state of the hosted environment."""
@@ -236,7 +236,7 @@ class ExternalProcess:
         promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
         return promise.result() if blocking else promise
 
-    def _ask(self, operation: Operation) -> Promise[Any]:
+    def _submit(self, operation: Operation) -> Promise[Any]:
         self._worker.check()
         if self._worker.exit is not None:
             raise_exit(self._worker.exit)

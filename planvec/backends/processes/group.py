@@ -6,7 +6,7 @@ import select
 import time
 from collections.abc import Sequence
 
-from planvec.backends.processes.os.signals import undisturbed
+from planvec.backends.processes.os.signals import delayed_signals
 from planvec.backends.processes.starting.ending import GRACE_SECONDS
 from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
 from planvec.backends.processes.worker import ProcessWorker
@@ -21,12 +21,12 @@ _MAX_SECONDS = 0.5
 
 def close_all(workers: Sequence[ProcessWorker]) -> None:
     """Close several processes in the time of one."""
-    with undisturbed():
+    with delayed_signals():
         for worker in workers:
-            worker.hang_up()
+            worker.begin_close()
         deadline = time.monotonic() + GRACE_SECONDS
         for worker in workers:
-            worker.reap(deadline)
+            worker.finish_close(deadline)
 
 
 class ProcessGroup:
@@ -41,7 +41,7 @@ class ProcessGroup:
         self._poll = select.poll()
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
-        self._clock_at = 0.0
+        self._next_clock_check = 0.0
 
     def poll(self) -> None:
         """Handle all that has arrived, without waiting."""
@@ -61,9 +61,9 @@ class ProcessGroup:
             Whether anything has arrived.
         """
         self._refresh()
-        events = self._look()
+        events = self._spin()
         now = time.monotonic()
-        if not events or now >= self._clock_at:
+        if not events or now >= self._next_clock_check:
             self._check_clock()
         if not events:
             self._refresh()
@@ -99,14 +99,14 @@ class ProcessGroup:
             if is_channel:
                 worker.receive()
             else:
-                worker.notice_exit()
+                worker.handle_exit()
 
-    def _look(self) -> list[tuple[int, int]]:
+    def _spin(self) -> list[tuple[int, int]]:
         """Look for a moment without sleeping."""
         poll, now = self._poll.poll, time.perf_counter
-        give_up = now() + SPIN_SECONDS
+        deadline = now() + SPIN_SECONDS
         while not (events := poll(0)):
-            if now() > give_up:
+            if now() > deadline:
                 break
             yield_core()
         return events
@@ -120,6 +120,6 @@ class ProcessGroup:
 
     def _check_clock(self) -> None:
         now = time.monotonic()
-        self._clock_at = now + _CLOCK_SECONDS
+        self._next_clock_check = now + _CLOCK_SECONDS
         for worker in self._workers:
             worker.check_clock(now)

@@ -56,7 +56,7 @@ class Messenger(ABC):
         self._changed: Callable[[Any], None] = lambda worker: None
         self._fingerprint: bytes | None = None
         self._conversation = Conversation()
-        self._is_gone = self._is_outgrown = False
+        self._is_disconnected = self._is_outgrown = False
 
     @property
     @abstractmethod
@@ -68,15 +68,15 @@ class Messenger(ABC):
         """Tell everybody of such an exit."""
 
     @abstractmethod
-    def _crash(self, is_own_fault: bool = True) -> None:
+    def _end_crashed(self, may_be_cause: bool = True) -> None:
         """The process has ended, or does not listen any more."""
 
     @abstractmethod
-    def _end(self, reason: ExitReason, how: str, is_own_fault: bool = True) -> None:
+    def _end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
         """Let the process go."""
 
     @abstractmethod
-    def _kill_and_end(self, reason: ExitReason, how: str, is_own_fault: bool = True) -> None:
+    def _kill_and_end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
         """Kill the process, and let it go."""
 
     @abstractmethod
@@ -106,22 +106,22 @@ class Messenger(ABC):
             if self.is_closed:
                 pending.finish(error=ClosedError(f"{self.name} was closed"))
             elif self.exit is not None:
-                pending.lose(self.exit, is_at_work=False)
+                pending.fail(self.exit, is_current=False)
             else:
                 try:
                     self._conversation.submit(pending)
                 except ChannelError:  # it had died before: whatever killed it, this request did not
-                    self._crash(is_own_fault=len(self._conversation.sent) > 1)
+                    self._end_crashed(may_be_cause=len(self._conversation.sent) > 1)
         return pending
 
     def _repair(self) -> None:
         """Finish what a signal handler that raised has left half done."""
         self._report_exit()
-        if not self._conversation.is_interrupted or self._is_gone:
+        if not self._conversation.is_interrupted or self._is_disconnected:
             return
         lost = WorkerExit(ExitReason.STOPPED, f"an answer of {self.name} was interrupted")
-        if not self._conversation.lose_delivery(lost):  # it is done again; the process is as good as before
-            self._kill_and_end(ExitReason.STOPPED, "was interrupted in a message", is_own_fault=False)
+        if not self._conversation.fail_delivery(lost):  # it is done again; the process is as good as before
+            self._kill_and_end(ExitReason.STOPPED, "was interrupted in a message", may_be_cause=False)
 
     def filenos(self) -> tuple[int, ...]:
         """Return what becomes readable when an answer comes, and when the process ends; () if it is gone.
@@ -129,25 +129,25 @@ class Messenger(ABC):
         `generation` changes whenever these do.
         """
         with self.lock:
-            return () if self._is_gone else (self._child.channel.fileno(), self._child.handle)
+            return () if self._is_disconnected else (self._child.channel.fileno(), self._child.handle)
 
     def receive(self) -> None:
         """Read one answer, which is there, and send what waits for its room."""
         conversation = self._conversation
         with self.lock:
-            if self._is_gone:
+            if self._is_disconnected:
                 return
             if conversation.is_interrupted or self._has_unreported_exit or self._child.is_foreign:
                 self._check_own()
                 self._repair()
-                if self._is_gone:
+                if self._is_disconnected:
                     return
             try:
                 pending = conversation.receive(self._on_ready_message)
                 has_stepped = pending is not None and pending.form.has_slot
                 if has_stepped and self.watchdog.is_outgrown(conversation.since, self._child):
                     self._is_outgrown, conversation.is_open = True, False
-                if self._is_outgrown and not conversation.sent and not self._is_gone:
+                if self._is_outgrown and not conversation.sent and not self._is_disconnected:
                     self._end(
                         ExitReason.OUTGROWN,
                         f"took more memory than max_worker_rss={self.watchdog.max_rss:,} bytes",
@@ -155,7 +155,7 @@ class Messenger(ABC):
                 elif conversation.waiting:
                     conversation.send_waiting()
             except ChannelError:
-                self._crash()
+                self._end_crashed()
             except WrongTicketError:
                 self._kill_and_end(ExitReason.CRASH, "answered what it was not asked")
 

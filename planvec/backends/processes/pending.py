@@ -32,7 +32,7 @@ class Pending:
         "_error",
         "_is_cancelled",
         "_is_done",
-        "_is_told",
+        "_is_reported",
         "form",
         "is_sent",
         "request",
@@ -45,13 +45,13 @@ class Pending:
         self._callback: Callable[[Any], object] | None = None
         self._answer: Answer | None = None
         self._error: BaseException | None = None
-        self._is_done = self._is_cancelled = self._is_told = False
+        self._is_done = self._is_cancelled = self._is_reported = False
 
     def add_done_callback(self, fn: Callable[[Pending], object], /) -> None:
         """Call `fn(self)` when it is done; at once if it is. There is one such function."""
         self._callback = fn
         if self._is_done:
-            self._tell(fn)
+            self._report(fn)
 
     def cancel(self) -> bool:
         """Nobody wants the answer: it is not sent any more, or not read."""
@@ -86,19 +86,19 @@ class Pending:
 
         Should a signal handler raise while the callback runs, this is called again, with a `WorkerExit`.
         """
-        if not self._is_told:
+        if not self._is_reported:
             self._answer, self._error, self._is_done = answer, error, True
             if self._callback is not None:
-                self._tell(self._callback)
+                self._report(self._callback)
 
-    def lose(self, exit: WorkerExit, is_at_work: bool) -> None:
+    def fail(self, exit: WorkerExit, is_current: bool) -> None:
         """Fail, since the process is gone.
 
         Args:
             exit: How it ended.
-            is_at_work: Whether it was at work on this.
+            is_current: Whether it was at work on this.
         """
-        if not is_at_work and exit.is_cause:
+        if not is_current and exit.is_cause:
             exit = WorkerExit(
                 exit.reason, exit.what, was_starting=exit.was_starting, was_killed=exit.was_killed
             )
@@ -110,7 +110,7 @@ class Pending:
         rows = f" of {count} row{'s' * (count != 1)}" if count else ""
         return f"{self.request.verb}{rows}"
 
-    def _tell(self, callback: Callable[[Pending], object]) -> None:
+    def _report(self, callback: Callable[[Pending], object]) -> None:
         callback(self)
-        self._is_told = True
+        self._is_reported = True
         self._answer = None  # views of shared memory, which would keep it alive

@@ -28,7 +28,7 @@ def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> En
     """
     if frame.verb == FAILED:
         failure: Failure = pickle.loads(frame.payload)
-        error: PlanvecError = failure.revive()
+        error: PlanvecError = failure.to_error()
         if not isinstance(error, UnsupportedEnvError):
             cause = error.__cause__
             error = WorkerStartError(f"{name} could not be started: {failure.type_name}: {failure.detail}")

@@ -16,11 +16,11 @@ START_SECONDS = 60.0
 """How long a process may take to make its object."""
 _STOPPED_SECONDS = 1.0
 """How long a process may keep its work waiting until it is asked whether somebody has stopped it."""
-_LOOK_SECONDS = 0.25
+_STOP_CHECK_SECONDS = 0.25
 """How often that is asked. Twice in a row says yes: some tools stop a process for a moment."""
 _CANCELLED_SECONDS = 1.0
 """How long a request that was cancelled may keep a process busy."""
-_WEIGH_SECONDS = 0.25
+_MEMORY_CHECK_SECONDS = 0.25
 """How often a process is asked for the memory that it takes."""
 
 
@@ -30,12 +30,12 @@ class KillReason(NamedTuple):
     Attributes:
         reason: For `Stats`.
         how: What it did, for messages.
-        is_own_fault: Whether the request at work may be the cause.
+        may_be_cause: Whether the request at work may be the cause.
     """
 
     reason: ExitReason
     how: str
-    is_own_fault: bool = True
+    may_be_cause: bool = True
 
 
 class Watchdog:
@@ -53,7 +53,7 @@ class Watchdog:
 
     def begin(self) -> None:
         """Begin with a new process."""
-        self._weigh_at = self._look_at = 0.0
+        self._next_memory_check = self._next_stop_check = 0.0
         self._was_stopped = False
 
     def seconds_left(self, now: float, conversation: Conversation, is_ready: bool) -> float:
@@ -87,11 +87,11 @@ class Watchdog:
             return KillReason(ExitReason.TIMEOUT, f"did not finish within {self.timeout:g} s")
         elif waited >= _CANCELLED_SECONDS and conversation.sent[0].pending.cancelled():
             return KillReason(
-                ExitReason.STOPPED, "worked on a request that was cancelled", is_own_fault=False
+                ExitReason.STOPPED, "worked on a request that was cancelled", may_be_cause=False
             )
-        if waited < _STOPPED_SECONDS or now < self._look_at:
+        if waited < _STOPPED_SECONDS or now < self._next_stop_check:
             return None
-        self._look_at = now + _LOOK_SECONDS
+        self._next_stop_check = now + _STOP_CHECK_SECONDS
         was_stopped, self._was_stopped = self._was_stopped, child.is_stopped()
         return self._stopped() if was_stopped and self._was_stopped else None
 
@@ -100,7 +100,7 @@ class Watchdog:
 
     def is_outgrown(self, now: float, child: Child) -> bool:
         """Return whether the process takes more memory than it may. It is asked now and then."""
-        if self.max_rss is None or now < self._weigh_at:
+        if self.max_rss is None or now < self._next_memory_check:
             return False
-        self._weigh_at = now + _WEIGH_SECONDS
+        self._next_memory_check = now + _MEMORY_CHECK_SECONDS
         return child.memory_used() > self.max_rss

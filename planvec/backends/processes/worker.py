@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 
 from planvec.backends.base import WorkerExit
-from planvec.backends.processes.exits import exit_of
+from planvec.backends.processes.exits import make_exit
 from planvec.backends.processes.messenger import Messenger
-from planvec.backends.processes.os.signals import undisturbed
+from planvec.backends.processes.os.signals import delayed_signals
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
@@ -58,14 +58,14 @@ class ProcessWorker(Messenger):
     # -- life ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        with undisturbed():  # a process that was started and not noted would be lost
+        with delayed_signals():  # a process that was started and not noted would be lost
             self._child = Child(self.factory, self.start_method, self.name)
             self._conversation.begin(self._child.channel)
             self.watchdog.begin()
             self._is_outgrown = False
             self.description, self.is_ready = None, False
             self.generation += 1
-            self._starts_at, self._is_gone = math.inf, False
+            self._starts_at, self._is_disconnected = math.inf, False
 
     @property
     def pid(self) -> int:
@@ -87,7 +87,7 @@ class ProcessWorker(Messenger):
     def abort(self, how: str) -> None:
         """Kill the process, and forget its requests, which raise `WorkerExit`. Args: how: For the message."""
         with self.lock:
-            if not self._is_gone:
+            if not self._is_disconnected:
                 self._child.kill()
                 self._unreported_exit = WorkerExit(ExitReason.STOPPED, f"{self.name} (pid {self.pid}) {how}")
                 self._report_exit()
@@ -97,18 +97,18 @@ class ProcessWorker(Messenger):
         return self._child.memory_used()
 
     def close(self) -> None:
-        """End the process, which has a second to close its object. See `hang_up` and `reap`."""
-        self.hang_up()
-        self.reap(time.monotonic() + 1.0)
+        """End the process, which has a second to close its object. See `begin_close` and `finish_close`."""
+        self.begin_close()
+        self.finish_close(time.monotonic() + 1.0)
 
-    def hang_up(self) -> None:
+    def begin_close(self) -> None:
         """Begin to close: an idle worker ends when it reads the end of the stream; a busy one is killed."""
         if self._child.is_foreign:
             self.is_closed = True
             return  # nor is the lock to be trusted: another thread may have held it in the fork
         with self.lock:
             if not self.is_closed:
-                self.is_closed = self._is_gone = True
+                self.is_closed = self._is_disconnected = True
                 self.is_ready = False
                 self.generation += 1
                 if self._conversation.sent:
@@ -119,7 +119,7 @@ class ProcessWorker(Messenger):
                 for pending in self._conversation.end():
                     pending.finish(error=ClosedError(f"{self.name} was closed"))
 
-    def reap(self, deadline: float) -> None:
+    def finish_close(self, deadline: float) -> None:
         """Finish closing: wait until `deadline` (`time.monotonic()`), then kill."""
         self._child.join(max(0.0, deadline - time.monotonic()))
         self._child.kill()
@@ -131,7 +131,7 @@ class ProcessWorker(Messenger):
         """Return in how many seconds `check_clock` should be called; infinite if only events matter."""
         if self._unreported_exit is not None or self._conversation.is_interrupted:
             return 0.0
-        if self._is_gone:
+        if self._is_disconnected:
             return self._starts_at - now
         return self.watchdog.seconds_left(now, self._conversation, self.is_ready)
 
@@ -141,9 +141,9 @@ class ProcessWorker(Messenger):
             with self.lock:
                 self._repair()
                 self._start_if_due()
-        elif not self._is_gone and self.watchdog.is_due(now, self._conversation, self.is_ready):
+        elif not self._is_disconnected and self.watchdog.is_due(now, self._conversation, self.is_ready):
             with self.lock:
-                if self._is_gone:
+                if self._is_disconnected:
                     return  # another thread was here first
                 kill_reason = self.watchdog.inspect(self._child, self._conversation, self.is_ready)
                 if kill_reason is None:
@@ -165,47 +165,47 @@ class ProcessWorker(Messenger):
 
     # -- the end of a process -----------------------------------------------------------------------
 
-    def notice_exit(self) -> None:
+    def handle_exit(self) -> None:
         """The process has ended: take what it had answered, then tell everybody."""
         with self.lock:
             self._check_own()
             child = self._child
-            while self._child is child and not self._is_gone and child.channel.is_readable():
+            while self._child is child and not self._is_disconnected and child.channel.is_readable():
                 self.receive()
-            if self._child is child and not self._is_gone and not child.is_alive():
-                self._crash()
+            if self._child is child and not self._is_disconnected and not child.is_alive():
+                self._end_crashed()
 
     def give_up_starting(self, how: str) -> None:
         """Give up on a process that does not become ready. Args: how: For the message."""
         with self.lock:
-            if not self.is_ready and not self._is_gone:
+            if not self.is_ready and not self._is_disconnected:
                 self._child.kill()
                 self._give_up(WorkerStartError(f"{self.name} {how}"))
 
-    def _crash(self, is_own_fault: bool = True) -> None:
+    def _end_crashed(self, may_be_cause: bool = True) -> None:
         """The process has ended, or does not listen any more. Args: as of `_end`."""
-        self._end(ExitReason.CRASH, self._child.how_it_ended(), is_own_fault)
+        self._end(ExitReason.CRASH, self._child.how_it_ended(), may_be_cause)
 
-    def _kill_and_end(self, reason: ExitReason, how: str, is_own_fault: bool = True) -> None:
+    def _kill_and_end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
         """Kill the process. Args: as of `_end`."""
         self._child.kill()
-        self._end(reason, f"{how}, and was killed", is_own_fault)
+        self._end(reason, f"{how}, and was killed", may_be_cause)
 
-    def _end(self, reason: ExitReason, how: str, is_own_fault: bool = True) -> None:
+    def _end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
         """Let the process go, and tell everybody.
 
         Args:
             reason: For `Stats`.
             how: What it did, for messages.
-            is_own_fault: Whether the request at work may be the cause.
+            may_be_cause: Whether the request at work may be the cause.
         """
-        exit = exit_of(
+        exit = make_exit(
             f"{self.name} (pid {self.pid}) {how}",
             reason,
             self._conversation,
             is_ready=self.is_ready,
             was_killed=reason is not ExitReason.TIMEOUT and self._child.was_killed,
-            is_own_fault=is_own_fault,
+            may_be_cause=may_be_cause,
         )
         self._unreported_exit = exit
         self._report_exit()
@@ -226,15 +226,15 @@ class ProcessWorker(Messenger):
             return
         self._is_in_callback = True
         try:
-            with undisturbed():
-                self._is_gone, self.is_ready = True, False
+            with delayed_signals():
+                self._is_disconnected, self.is_ready = True, False
                 self.generation += 1
-                at_work = self._conversation.sent[0].pending if self._conversation.sent else None
+                current = self._conversation.sent[0].pending if self._conversation.sent else None
                 lost = self._conversation.end()
                 self._child.end()
                 self.exit = exit
                 for pending in reversed(lost):  # so that the oldest is in front of all that is done again
-                    pending.lose(exit, is_at_work=pending is at_work)
+                    pending.fail(exit, is_current=pending is current)
                 self._unreported_exit, self._is_in_callback = None, False
                 self._changed(self)
         finally:

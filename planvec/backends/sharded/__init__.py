@@ -1,4 +1,4 @@
-"""Spreads batches over workers: split, merge, mask, retry. It knows no process and no shared memory."""
+"""Spreads batches over workers of any kind: cuts, merges, masks and retries rows."""
 
 from __future__ import annotations
 

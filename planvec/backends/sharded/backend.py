@@ -1,8 +1,8 @@
-"""`Sharded`: spreads the rows of a request over workers, and merges what they answer.
+"""Defines `Sharded`, the backend that spreads the rows of a request over workers and merges the answers.
 
 run(request) -> Call --next_chunk--> Worker.submit -> Future
                  ^                                       |
-                 +---- deliver, or Recovery <---done-----+
+                 +---- deliver or Recovery <----done-----+
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ __all__ = ["DIFFERENT", "Sharded", "WorkerGroup"]
 T = TypeVar("T")
 
 DIFFERENT = (
-    "results would depend on the worker. A factory must make the same one in every process; give what it "
-    "draws at random (a map, say) a fixed value"
+    "results would depend on the worker. A factory must make the same environment in every process; use a "
+    "fixed seed for everything that it draws at random, such as a map"
 )
-"""Why a difference between the environments of two workers is refused."""
+"""Ends the messages of errors about workers with different environments."""
 
 
 _INFORMATIVE_SECONDS = 1e-3
-"""A single row that takes less says little about what many rows would take: most of it is overhead."""
+"""A single row that takes less does not count in the estimated cost of rows: most of it is overhead."""
 
 
 class WorkerGroup(Events, Protocol):
-    """Serves several workers at once: one poll for all, one deadline to close them."""
+    """Handles the messages of several workers in one poll, and closes the workers together."""
 
     def close(self) -> None:
-        """End all workers in the time of one."""
+        """Close all workers at the same time, with one common deadline."""
         ...
 
 
@@ -51,19 +51,19 @@ class Sharded:
     """Spreads requests over workers that have the same environment.
 
     Args:
-        workers: At least one. They are closed with this.
-        group: Of these workers, if they have one: see `WorkerGroup`.
-        max_restarts: How often a row is tried again after a worker died over it.
+        workers: At least one worker. `close` closes them.
+        group: The group that handles the messages of these workers; None if they have threads of their own.
+        max_restarts: Largest number of retries of a row on which workers exit.
 
     Attributes:
-        description: Of the environment.
-        stats: Counts.
-        base_state: The state that rows start from where none are given.
+        description: The description of the environment.
+        stats: Counts of rows, chunks, retries and worker exits.
+        base_state: The state at which rows start if a request gives none.
 
     Raises:
-        WorkerStartError: A worker did not become ready, or the workers have different environments; none is
-            left.
-        UnsupportedEnvError: The environment cannot be saved faithfully; no worker is left.
+        WorkerStartError: A worker did not become ready, or the workers have different environments. All
+            workers are closed.
+        UnsupportedEnvError: The environment cannot be saved exactly. All workers are closed.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Sharded:
         self._queue = Queue()
         self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
-        self._calls: set[Call[Any]] = set()  # that are not done
-        self._shared_base_state: list[Any] = []  # the one that every worker was given, if any was
+        self._calls: set[Call[Any]] = set()  # not done
+        self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
         try:
             for record in self._records:
                 record.worker.listen(partial(self._worker_changed, record), self._lock)
-            self._waiter.wait_for(lambda: all(record.is_settled for record in self._records), None)
+            self._waiter.wait_for(lambda: all(record.has_started_or_failed for record in self._records), None)
             for record in self._records:
                 if record.failure is not None:
                     raise record.failure
-            self.description = _agreed(workers)
+            self.description = _common_description(workers)
         except BaseException:
             self.close()
             raise
@@ -97,16 +97,16 @@ class Sharded:
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return len(self._records)
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
-        """Do what a request asks for. See `Backend.run`."""
+        """Execute a request. See `Backend.run`."""
         if self._closed or os.getpid() != self._pid:
             self._check_usable()
         for record in self._records:
             if not record.worker.is_ready:
-                self._waiter.poll()  # perhaps it has become ready meanwhile
+                self._waiter.poll()  # its ready message may have arrived
                 break
         pace = self._paces[type(request)]
         with self._lock:
@@ -120,14 +120,14 @@ class Sharded:
                 self._queue.add(call)
                 self._dispatch()
                 if keep:
-                    call.keep()
+                    call.copy_request()
                 call.prepare()
             if request.is_counted:
                 self.stats.num_rows += request.num_rows
         return call
 
     def sync_base_state(self) -> Promise[None]:
-        """Make `base_state` the base state of every worker, and of those that will replace one."""
+        """Set the base state of every worker, and of every later replacement, to `base_state`."""
         self._check_usable()
         with self._lock:
             self._shared_base_state = [self.base_state]
@@ -135,7 +135,7 @@ class Sharded:
         return _All([call for call in calls if call is not None])
 
     def close(self) -> None:
-        """End the workers. Promises still open raise `ClosedError`. Closing again does nothing new."""
+        """Close the workers. Promises that are not complete raise `ClosedError`. May be called again."""
         self._closed = True
         if os.getpid() == self._pid:
             with self._lock:
@@ -154,13 +154,13 @@ class Sharded:
             raise ClosedError("the workers were closed")
         if os.getpid() != self._pid:
             raise ClosedError(
-                "the workers belong to the process that this one was forked from; open another one here"
+                "the workers belong to the process from which this one was forked; open new ones here"
             )
 
     # -- dispatch -----------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Give out what waits as far as workers have room: a first chunk to each, then a second."""
+        """Submit queued chunks to workers that have room: first one chunk to each, then a second one."""
         queue = self._queue
         ready = [record for record in self._records if record.worker.is_ready]
         for depth in range(MAX_PENDING):
@@ -168,46 +168,47 @@ class Sharded:
                 if len(record.chunks) <= depth and record.worker.is_ready:
                     chunk = queue.next_chunk(record, len(ready))
                     if chunk is not None:
-                        self._give(record, chunk)
+                        self._submit(record, chunk)
             if queue.is_empty():
                 return
 
     def _dispatch_again(self) -> None:
-        """Give out what waits, in case a signal handler has interrupted that before."""
+        """Submit queued chunks, in case a signal handler interrupted `_dispatch`."""
         with self._lock:
             self._dispatch()
 
-    def _give(self, record: WorkerRecord, chunk: Chunk) -> None:
-        """Give a chunk to a worker. It is marked as given last: see `Queue`."""
+    def _submit(self, record: WorkerRecord, chunk: Chunk) -> None:
+        """Submit a chunk to a worker. It is marked as submitted last, for the reason that `Queue` states."""
         future = record.worker.submit(chunk.request())
         chunk.future = future
         record.chunks.append(chunk)
         self.stats.num_chunks += chunk.call.request.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
-        if chunk.future is future:  # else its worker was gone, and it is to be given to another
-            chunk.is_given = True
+        if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
+            chunk.is_submitted = True
 
     def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
-        """A worker has answered, has failed or is gone."""
+        """Handle the answer to a chunk, its error, or the exit of the worker."""
         with self._lock:
             if chunk in record.chunks:
                 record.chunks.remove(chunk)
             if not future.cancelled():
-                self._take(record, chunk, future)
+                self._deliver(record, chunk, future)
             if chunk.call.is_done:
                 self._calls.discard(chunk.call)
-            # A chunk that is neither given nor done is just being given, by `_dispatch`.
-            if self._calls and (chunk.is_given or chunk.is_done):
+            # A chunk that is neither submitted nor done is the one that `_dispatch` is submitting.
+            if self._calls and (chunk.is_submitted or chunk.is_done):
                 self._dispatch()
         self._waiter.notify()
 
-    def _take(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+    def _deliver(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+        """Merge the answer to a chunk, fail its call, or retry it after the exit of the worker."""
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
             self._recovery.chunk_lost(record, chunk, error)
             return
-        record.num_deaths = 0
-        self._recovery.num_idle_deaths = 0
+        record.num_exits = 0
+        self._recovery.num_idle_exits = 0
         if chunk.is_done:
             return
         if error is None:
@@ -221,7 +222,7 @@ class Sharded:
             chunk.call.fail_chunk(chunk, named)
 
     def _worker_changed(self, record: WorkerRecord, worker: Worker) -> None:
-        """A worker has become ready, or is gone."""
+        """Handle a worker that has become ready or has exited."""
         with self._lock:
             if worker.exit is not None and not self._closed:
                 self._recovery.worker_exited(record, worker.exit)
@@ -231,7 +232,7 @@ class Sharded:
         self._waiter.notify()
 
     def _send_base_state(self, record: WorkerRecord) -> Call[None] | None:
-        """Give a worker the base state that all were given."""
+        """Send a worker the base state that `sync_base_state` sent last, if it was called."""
         if not self._shared_base_state or record.failure is not None:
             return None
         request = SetBaseStateRequest(self._shared_base_state[0])
@@ -239,12 +240,12 @@ class Sharded:
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._calls.add(call)
-        self._give(record, chunk)  # before anything else, even if it is not ready yet
+        self._submit(record, chunk)  # before all other chunks, even if the worker is not ready yet
         return call
 
 
 class _All(Promise[None]):
-    """Kept when all of several calls are done."""
+    """Promises that several calls are done."""
 
     def __init__(self, calls: Sequence[Call[None]]) -> None:
         self._calls = calls
@@ -261,31 +262,31 @@ class _All(Promise[None]):
             call.abandon()
 
 
-def _agreed(workers: Sequence[Worker]) -> EnvDescription:
-    """Return the description that all workers give.
+def _common_description(workers: Sequence[Worker]) -> EnvDescription:
+    """Return the description that all workers have in common.
 
     Raises:
-        WorkerStartError: They have no environment, or different ones.
+        WorkerStartError: A worker has no environment, or the workers have different ones.
     """
     first = workers[0].description
     for worker in workers:
-        about = worker.description
-        if about is None or first is None:
+        description = worker.description
+        if description is None or first is None:
             raise WorkerStartError(
-                f"workers: expected each to host a planvec.PlanEnv, which {worker.name} does not; "
+                f"workers: expected each to host a planvec.PlanEnv, but {worker.name} does not; "
                 "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
             )
         for name, one, other in (
-            ("observation_space", first.observation_space, about.observation_space),
-            ("action_space", first.action_space, about.action_space),
-            ("state_dtype", first.state_dtype, about.state_dtype),
+            ("observation_space", first.observation_space, description.observation_space),
+            ("action_space", first.action_space, description.action_space),
+            ("state_dtype", first.state_dtype, description.state_dtype),
         ):
             if one != other:
                 raise WorkerStartError(
                     f"workers: {worker.name} made another environment than the first: its {name} is "
                     f"{other}, not {one}"
                 )
-        if (about.state_format, about.fingerprint) != (first.state_format, first.fingerprint):
+        if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
             raise WorkerStartError(
                 f"workers: {worker.name} made another environment than the first: {DIFFERENT}"
             )

@@ -1,4 +1,4 @@
-"""`Call`: one request on its way through the workers, and the promise of its answer."""
+"""Defines `Call`, which is one request to the workers and the promise of its answer, and `Chunk`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ T = TypeVar("T")
 
 
 class Chunk:
-    """Some rows of a call, given to one worker; or all of a call that has no rows.
+    """Holds the rows of a call that one worker executes, or a whole call without rows.
 
     Args:
-        call: Whose rows.
-        rows: Which of them.
+        call: The call.
+        rows: The range of its rows.
 
     Attributes:
-        rows: As given.
-        first_row: The number of its first row in the batch.
-        num_rows: How many rows it has.
-        num_deaths: Workers that have died over it.
-        is_flagging: Whether its rows are only to be flagged as failed.
-        is_given: Whether a worker has it.
-        is_done: Whether it was answered, or is not needed any more.
-        future: Of its answer, once it was given to a worker.
+        call: The call.
+        rows: The range of its rows.
+        first_row: Index of the first row in the batch.
+        num_rows: Number of rows.
+        num_exits: Workers that exited while they executed it.
+        is_flagging: Whether its rows are only flagged as failed, and not stepped.
+        is_submitted: Whether it is submitted to a worker.
+        is_done: Whether it is answered or dropped.
+        future: The future of its answer, once it is submitted.
     """
 
     __slots__ = (
@@ -44,8 +45,8 @@ class Chunk:
         "future",
         "is_done",
         "is_flagging",
-        "is_given",
-        "num_deaths",
+        "is_submitted",
+        "num_exits",
         "num_rows",
         "rows",
     )
@@ -55,19 +56,19 @@ class Chunk:
         self.rows = rows
         self.first_row: int = rows.start
         self.num_rows: int = rows.stop - rows.start
-        self.num_deaths = 0
-        self.is_flagging = self.is_given = self.is_done = False
+        self.num_exits = 0
+        self.is_flagging = self.is_submitted = self.is_done = False
         self.future: Future[Answer] | None = None
 
     def request(self) -> Request[Any]:
-        """Return what to ask a worker."""
+        """Return the request to submit to a worker."""
         request = self.call.request
         if self.num_rows < request.num_rows:
             request = request.part(self.rows)
         return request.flagged() if self.is_flagging else request
 
     def describe(self) -> str:
-        """Return "step of rows 3 to 7", for messages."""
+        """Return the text for messages, such as "step of rows 3 to 7"."""
         verb = self.call.request.verb
         if not self.num_rows:
             return verb
@@ -77,47 +78,47 @@ class Chunk:
 
 
 class Call(Promise[T]):
-    """One request: cut into chunks as workers have room, merged as they answer.
+    """Cuts a request into chunks when workers have room, and merges their answers.
 
-    Everything but `done` and `result` is called with `lock` held.
+    All methods except `done`, `result` and `abandon` are called with `lock` held.
 
     Args:
-        request: What was asked.
-        about: Of the environment.
-        pace: Of requests of this kind.
-        waiter: To wait for the answer with.
-        lock: Of the backend.
-        stats: Counts flagged rows, when all rows are done.
-        is_unattended: Whether the caller goes on before the answer is there.
+        request: The request.
+        description: The description of the environment.
+        pace: The measured cost of requests of this kind.
+        waiter: Waits for the answers.
+        lock: The lock of the backend.
+        stats: Counts the flagged rows once all rows are done.
+        is_async: Whether the caller continues before the answer is complete.
 
     Attributes:
-        request: What was asked.
-        cutter: Cuts its rows.
-        is_done: Whether it was answered, or has failed.
+        request: The request.
+        cutter: Chooses the sizes of the chunks.
+        is_done: Whether the call is complete or has failed.
     """
 
     def __init__(
         self,
         request: Request[T],
-        about: EnvDescription,
+        description: EnvDescription,
         pace: Pace,
         waiter: Waiter,
         lock: threading.RLock,
         stats: Stats,
-        is_unattended: bool,
+        is_async: bool,
     ) -> None:
         num_rows = request.num_rows
         self.request = request
-        self.cutter = Cutter(num_rows, request.steps, pace, is_unattended)
+        self.cutter = Cutter(num_rows, request.steps, pace, is_async)
         self.is_done = request.has_rows and not num_rows
         self._waiter = waiter
         self._lock = lock
         self._stats = stats
-        self._about = about
+        self._description = description
         self._merger: Merger[T] | None = None
-        self._limit = num_rows  # the rows from here on do not matter
-        self._cut: Chunk | None = None  # cut, but perhaps not given to a worker yet
-        self._open: dict[int, Chunk] = {}  # by their first rows
+        self._limit = num_rows  # rows from here on are not needed
+        self._cut: Chunk | None = None  # the latest chunk, which may not be submitted yet
+        self._open: dict[int, Chunk] = {}  # first row -> chunk that is not done
         self._error: PlanvecError | None = None
         self._is_merged = False
         self._value: Any = None
@@ -134,7 +135,7 @@ class Call(Promise[T]):
             self._waiter.wait_for(self._has_finished, timeout)
         if self._error is not None:
             raise self._error
-        if not self._is_merged:  # two threads may both merge, and get the same
+        if not self._is_merged:  # two threads may both merge; the results are equal
             self._value = self.prepare().result()
             self._is_merged = True
         value: T = self._value
@@ -151,47 +152,49 @@ class Call(Promise[T]):
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing is left to cut, and the last chunk was given to a worker."""
+        """Whether all rows are cut, and the last chunk is submitted."""
         last = self._cut
-        return self.is_done or (self._has_cut_all() and last is not None and (last.is_given or last.is_done))
+        return self.is_done or (
+            self._has_cut_all() and last is not None and (last.is_submitted or last.is_done)
+        )
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some of its rows are at no worker."""
-        is_given = self._has_cut_all() and all(chunk.is_given for chunk in self._open.values())
-        return not (self.is_done or is_given)
+        """Whether some of its rows are not submitted to a worker."""
+        is_submitted = self._has_cut_all() and all(chunk.is_submitted for chunk in self._open.values())
+        return not (self.is_done or is_submitted)
 
     def _has_cut_all(self) -> bool:
         return self._cut is not None and self.cutter.next_row >= self._limit
 
     def next_chunk(self, num_workers: int, capacity: int) -> Chunk | None:
-        """Return the next chunk to give to a worker, the same again until it was given; None if none is left.
+        """Return the next chunk to submit, or None if none is left. It stays the next one until submitted.
 
         Args:
-            num_workers: Workers that share the rest.
-            capacity: The most rows that a chunk can have.
+            num_workers: Number of workers that share the remaining rows.
+            capacity: Largest number of rows in the chunk.
         """
         if self.is_done:
             return None
         chunk, start = self._cut, self.cutter.next_row
         if chunk is not None:
-            if not (chunk.is_given or chunk.is_done):
+            if not (chunk.is_submitted or chunk.is_done):
                 return chunk
             if start >= self._limit:
                 return None
         chunk = Chunk(self, slice(start, start + min(capacity, self.cutter.num_next(num_workers))))
         self._open[start] = chunk
-        # Noted in this order, so that a signal handler that raises in between loses no row.
+        # In this order, a signal handler that raises in between loses no row.
         self._cut = chunk
         self.cutter.next_row = chunk.rows.stop
         return chunk
 
     def split(self, chunk: Chunk, *cuts: int) -> list[Chunk]:
-        """Replace a chunk by several.
+        """Replace a chunk by several smaller ones, and return them in order.
 
         Args:
-            chunk: One of this call.
-            cuts: The rows of the chunk, counted from its first, that the parts begin at.
+            chunk: A chunk of this call.
+            cuts: First rows of the parts after the first one, counted from the first row of the chunk.
         """
         bounds = [0, *cuts, chunk.num_rows]
         first = chunk.first_row
@@ -205,18 +208,18 @@ class Call(Promise[T]):
         self._open.update({part.first_row: part for part in parts})
         return parts
 
-    def keep(self) -> None:
-        """Copy the arrays of the request, which the caller may change from now on."""
+    def copy_request(self) -> None:
+        """Copy the arrays of the request, since the caller may change them from now on."""
         if not self.is_done:
             self.request = self.request.copy()
 
     # -- answers --------------------------------------------------------------------------------
 
     def prepare(self) -> Merger[T]:
-        """Return what merges the answers. It is made once chunks were sent, while workers are at work."""
+        """Return the merger of the answers. Made after chunks are submitted, while the workers work."""
         merger = self._merger
         if merger is None:
-            merger = self._merger = Merger(self.request, self._about)
+            merger = self._merger = Merger(self.request, self._description)
         return merger
 
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
@@ -229,29 +232,29 @@ class Call(Promise[T]):
         self._close(chunk)
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
-        """Note why the rows of a chunk are flagged, which is all that is done with it from now on."""
-        chunk.is_flagging, chunk.num_deaths = True, 0
+        """Flag the rows of a chunk with an error. From now on a worker only fills in its outputs."""
+        chunk.is_flagging, chunk.num_exits = True, 0
         for row in range(chunk.rows.start, chunk.rows.stop):
             self.prepare().flag(row, error)
 
     def fail_chunk(self, chunk: Chunk, error: PlanvecError) -> None:
-        """End the call at a row of a chunk. The rows before still matter: the first that fails is raised."""
+        """Fail a chunk. Rows before the failed one continue, since the error of the first row is raised."""
         error = _in_batch(error, chunk)
         row = error.row if isinstance(error, EnvError) else None
         self._fail_at(chunk.first_row if row is None else row, error)
         self._close(chunk)
 
     def _fail_at(self, row: int, error: PlanvecError) -> None:
-        """End the call at a row, unless one before it has failed."""
+        """Set the error of the call, unless an earlier row has failed. Drop the chunks from this row on."""
         if self.is_done or (self._error is not None and row >= self._limit):
             return
         self._error, self._limit = error, row
         for chunk in [chunk for first, chunk in self._open.items() if first >= row]:
             self._drop(chunk)
-        self._settle()
+        self._finish_if_complete()
 
     def fail(self, error: PlanvecError) -> None:
-        """End the whole call at once."""
+        """Fail the call at once, and drop all of its chunks."""
         if self.is_done:
             return
         self._error, self.is_done = error, True
@@ -261,17 +264,17 @@ class Call(Promise[T]):
     def _close(self, chunk: Chunk) -> None:
         chunk.is_done = True
         self._open.pop(chunk.first_row, None)
-        self._settle()
+        self._finish_if_complete()
 
     def _drop(self, chunk: Chunk) -> None:
-        """Cancel a chunk that nobody needs any more."""
+        """Cancel a chunk that is not needed any more."""
         chunk.is_done = True
         self._open.pop(chunk.first_row, None)
         if chunk.future is not None:
             chunk.future.cancel()
 
-    def _settle(self) -> None:
-        """Be done if nothing is left to wait for."""
+    def _finish_if_complete(self) -> None:
+        """Complete the call if no chunk is left to wait for."""
         if not self.is_done and not self._open and self._has_cut_all():
             if self.request.mask_errors:
                 self._stats.masked_rows += self.prepare().num_flagged
@@ -279,7 +282,7 @@ class Call(Promise[T]):
 
 
 def _in_batch(error: PlanvecError, chunk: Chunk) -> PlanvecError:
-    """Number the row of an error by its place in the batch instead of that in its chunk."""
+    """Return the error with the row counted from the start of the batch instead of the chunk."""
     if isinstance(error, EnvError) and error.row is not None:
         moved = EnvError(error.detail, row=error.row + chunk.first_row, action=error.action)
         moved.__cause__ = error.__cause__

@@ -1,4 +1,4 @@
-"""Cuts the rows of a batch, one range after another, as workers have room for them."""
+"""Cuts the rows of a batch into ranges, one at a time, when workers have room for them."""
 
 from __future__ import annotations
 
@@ -9,40 +9,38 @@ from planvec.backends.sharded.pace import Pace, Sizes
 
 __all__ = ["Cutter"]
 
-_WAITED_FOR = Sizes(1e-3, 10e-3)
-"""The caller waits, and cuts the next range when a worker has room."""
-_UNATTENDED = Sizes(10e-3, 25e-3)
-"""The caller does something else meanwhile, so that workers need more in advance."""
+_BLOCKING = Sizes(1e-3, 10e-3)
+"""Bounds for a call that the caller waits for: it submits the next range when a worker has room."""
+_ASYNC = Sizes(10e-3, 25e-3)
+"""Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work."""
 
 
 class Cutter:
-    """Cuts rows into ranges, by what the rows before them have cost.
+    """Chooses the sizes of ranges of rows by the measured cost of earlier rows.
 
     Args:
-        num_rows: Rows of the batch.
-        steps: The most environment steps that a row takes: one number, or one per row.
-        pace: Of requests of this kind.
-        is_unattended: Whether the caller goes on before the answer is there.
+        num_rows: Number of rows in the batch.
+        steps: Largest number of environment steps of a row: one number, or one per row.
+        pace: The measured cost of requests of this kind.
+        is_async: Whether the caller continues before the answer is complete.
 
     Attributes:
         next_row: The first row that is not cut yet.
     """
 
-    def __init__(
-        self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_unattended: bool
-    ) -> None:
+    def __init__(self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_async: bool) -> None:
         self.next_row = 0
         self._num_rows = num_rows
         self._steps = steps
         self._pace = pace
-        self._sizes = _UNATTENDED if is_unattended else _WAITED_FOR
-        self._num_shares = 0  # equal ranges that the rest is cut into, once little is left
+        self._sizes = _ASYNC if is_async else _BLOCKING
+        self._num_shares = 0  # equal ranges of the last round; 0 before
 
     def num_next(self, num_workers: int) -> int:
-        """Return how many rows the next range should have.
+        """Return the number of rows of the next range.
 
         Args:
-            num_workers: Workers that share the rest.
+            num_workers: Number of workers that share the remaining rows.
         """
         left = self._num_rows - self.next_row
         if left <= 1:
@@ -50,7 +48,7 @@ class Cutter:
         steps = self._steps
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         if not self._num_shares:
-            if not self._pace.is_little(left, mean, num_workers, self._sizes):
+            if not self._pace.is_last_round(left, mean, num_workers, self._sizes):
                 return self._pace.num_rows(left, mean, num_workers, self._sizes)
             self._num_shares = num_workers
         num_rows = -(-left // self._num_shares)
@@ -58,12 +56,12 @@ class Cutter:
         return num_rows
 
     def num_steps(self, rows: slice) -> int:
-        """Return the steps that rows are asked for."""
+        """Return the largest number of environment steps of a range of rows."""
         steps = self._steps
         if isinstance(steps, np.ndarray):
             return int(steps[rows].sum())
         return int(steps * (rows.stop - rows.start))
 
     def learn(self, rows: slice, seconds: float) -> None:
-        """Learn from rows that a worker has finished."""
+        """Update the measured cost with a range that a worker has finished in `seconds`."""
         self._pace.learn(self.num_steps(rows), seconds)

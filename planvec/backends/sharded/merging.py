@@ -17,28 +17,28 @@ class Merger(Generic[T]):
 
     Args:
         request: The request.
-        about: Of the environment.
+        description: The description of the environment.
     """
 
-    def __init__(self, request: Request[T], about: EnvDescription) -> None:
+    def __init__(self, request: Request[T], description: EnvDescription) -> None:
         self._request = request
-        self._about = about
+        self._description = description
         self._outputs: Outputs | None = None
-        self._columns: dict[int, tuple[int, Columns]] = {}  # by the first rows of chunks
+        self._columns: dict[int, tuple[int, Columns]] = {}  # first row -> number of rows, infos
         self._answer = Answer(Outputs())
 
     @property
     def num_flagged(self) -> int:
-        """Rows that are flagged as failed."""
+        """Number of rows that are flagged as failed."""
         return len(self._answer.errors)
 
     def add(self, rows: slice, answer: Answer, is_flagging: bool) -> None:
         """Merge the answer to a chunk.
 
         Args:
-            rows: Its rows; an empty slice for a request without rows.
-            answer: Its outputs are copied where they are borrowed.
-            is_flagging: Whether its rows were only flagged.
+            rows: The rows of the chunk; an empty slice for a request without rows.
+            answer: The answer. Borrowed outputs are copied.
+            is_flagging: Whether the rows were only flagged, and not stepped.
         """
         num_rows = rows.stop - rows.start
         if not num_rows:
@@ -48,18 +48,18 @@ class Merger(Generic[T]):
         if self._outputs is None and not is_flagging and num_rows == request.num_rows:
             is_own = not answer.is_borrowed
             outputs = answer.outputs
-            self._outputs = outputs if is_own else request.own_outputs(self._about, outputs)
+            self._outputs = outputs if is_own else request.own_outputs(self._description, outputs)
         else:
             self._all_outputs().put(rows, answer.outputs)
-        # By the first row: a chunk whose merging was interrupted is done again.
+        # A dict, not a list: if a signal handler interrupts a merge, the chunk is retried and merged again.
         self._columns[rows.start] = num_rows, answer.columns
 
     def flag(self, row: int, error: PlanvecError) -> None:
-        """Note why a row is flagged."""
+        """Flag a row with an error."""
         self._answer.errors[row] = error
 
     def result(self) -> T:
-        """Return the user's form of the answer, once all rows are there."""
+        """Return the result for the user, once all chunks are merged."""
         answer = self._answer
         answer.outputs = self._all_outputs()
         if len(self._columns) == 1:
@@ -68,10 +68,10 @@ class Merger(Generic[T]):
             answer.columns = merge_columns(
                 [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
             )
-        return self._request.result(self._about, answer)
+        return self._request.result(self._description, answer)
 
     def _all_outputs(self) -> Outputs:
-        """Return the outputs of all rows, allocated when they are first needed: after chunks were sent."""
+        """Return the outputs of all rows. Allocated at first use, after chunks are submitted."""
         if self._outputs is None:
-            self._outputs = self._request.new_outputs(self._about)
+            self._outputs = self._request.new_outputs(self._description)
         return self._outputs

@@ -1,9 +1,10 @@
-"""How many rows the next chunk of a batch should have.
+"""Chooses the number of rows of the next chunk by the measured cost of earlier chunks.
 
-Rows differ in cost: episodes end early, some actions are held longer, contacts take time. A batch cut into
-one chunk per worker would end when the worker with the expensive rows does. So chunks are cut one after
-another, as workers have room: large ones first, smaller ones towards the end (guided self-scheduling,
-Polychronopoulos and Kuck 1987), but none so small that sending it costs more than a few percent of its work.
+Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one chunk per
+worker, a batch would take as long as the worker with the expensive rows. Therefore chunks are cut one at a
+time, when a worker has room: large chunks first, smaller ones towards the end (guided self-scheduling,
+Polychronopoulos and Kuck 1987). No chunk is so small that sending it costs more than a few percent of its
+work.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from typing import NamedTuple
 __all__ = ["Pace", "Sizes"]
 
 _FIRST_ROWS = 8
-"""Rows of a chunk before anything is known of their cost."""
+"""Rows of a chunk before any cost is measured."""
 _EVEN_SPREAD = 0.25
-"""Relative deviation of the cost per step between chunks, below which rows count as equal."""
+"""Relative deviation of the cost per step between chunks below which rows count as equal."""
 _EVEN_SHARE, _UNEVEN_SHARE = 0.75, 0.25
-"""Share of a worker's part of the rest that its next chunk gets, of equal rows and of others."""
+"""Size of the next chunk relative to `remaining rows / workers`, for equal rows and for others."""
 _WEIGHT = 0.5
-"""Weight of the latest chunk in the averages."""
+"""Weight of the latest chunk in the moving averages."""
 
 
 class Sizes(NamedTuple):
-    """Bounds of a chunk, in seconds of work.
+    """Bounds the work of a chunk, in seconds.
 
     Attributes:
-        shortest: Less is not worth handing over.
-        longest: More would keep the others waiting, should its rows be expensive.
+        shortest: Sending less work costs too much overhead.
+        longest: With more work, the other workers would have to wait if the rows turn out to be expensive.
     """
 
     shortest: float
@@ -36,18 +37,18 @@ class Sizes(NamedTuple):
 
 
 class Pace:
-    """Learns from finished chunks what a step takes, and sizes the next chunk by it."""
+    """Measures the time of a step in finished chunks, and chooses the size of the next chunk by it."""
 
     def __init__(self) -> None:
         self._seconds = math.nan
         self._spread = 0.0
 
     def learn(self, num_steps: int, seconds: float) -> None:
-        """Learn from a chunk.
+        """Update the averages with a finished chunk.
 
         Args:
-            num_steps: The steps that its rows were asked for.
-            seconds: How long a worker took over it.
+            num_steps: Largest number of environment steps of its rows, in total.
+            seconds: Time that the worker took.
         """
         if num_steps <= 0 or seconds <= 0.0:
             return
@@ -59,20 +60,27 @@ class Pace:
         self._spread += _WEIGHT * (deviation - self._spread)
         self._seconds += _WEIGHT * (unit - self._seconds)
 
-    def is_little(self, num_left: int, steps_per_row: float, num_workers: int, sizes: Sizes) -> bool:
-        """Return whether so little is left that every worker gets an equal share. Args: as of `num_rows`."""
+    def is_last_round(self, num_left: int, steps_per_row: float, num_workers: int, sizes: Sizes) -> bool:
+        """Return whether the remaining rows are so few that each worker gets one last, equal chunk.
+
+        Args:
+            num_left: Number of rows that are not cut yet.
+            steps_per_row: Mean number of steps of these rows.
+            num_workers: Number of workers that share them.
+            sizes: Bounds of a chunk.
+        """
         if math.isnan(self._seconds):
             return num_left <= num_workers * _FIRST_ROWS
         return num_left * steps_per_row * self._seconds <= num_workers * sizes.shortest
 
     def num_rows(self, num_left: int, steps_per_row: float, num_workers: int, sizes: Sizes) -> int:
-        """Return how many rows the next chunk should have.
+        """Return the number of rows of the next chunk.
 
         Args:
-            num_left: Rows of the batch that are still to be cut, at least 1.
-            steps_per_row: Steps of an average one of them.
-            num_workers: Workers that share them.
-            sizes: Bounds of the chunk.
+            num_left: Number of rows that are not cut yet, at least 1.
+            steps_per_row: Mean number of steps of these rows.
+            num_workers: Number of workers that share them.
+            sizes: Bounds of a chunk.
         """
         seconds = steps_per_row * self._seconds
         if math.isnan(seconds):

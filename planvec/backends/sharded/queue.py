@@ -1,4 +1,4 @@
-"""Keeps the chunks of every worker, and the chunks and calls that wait for one."""
+"""Holds the chunks of each worker, and the queue of chunks and calls that wait for a worker."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from planvec.errors import PlanvecError
 __all__ = ["MAX_PENDING", "Queue", "WorkerRecord"]
 
 MAX_PENDING = 2
-"""Largest number of chunks that a worker has at a time: one that it works on, and the next one."""
+"""Largest number of chunks of a worker at a time: the one that it executes, and the next one."""
 
 
 class WorkerRecord:
-    """Keeps one worker, its chunks, and how it ended the last time.
+    """Holds one worker, its chunks and its latest exit.
 
     Args:
         worker: The worker.
 
     Attributes:
-        chunks: Chunks that it has and has not answered, the oldest first.
-        num_deaths: How often it crashed since it last finished a chunk.
-        failure: Why it cannot be started, or None.
-        exit_text: How it ended the last time, and over which rows, for messages.
+        worker: The worker.
+        chunks: Chunks that it has not answered, the oldest first.
+        num_exits: Number of its exits since it last finished a chunk, except kills from outside.
+        failure: The reason that it cannot start, or None.
+        exit_text: Text for messages: how it exited last, and while executing which rows.
     """
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.chunks: list[Chunk] = []
-        self.num_deaths = 0
+        self.num_exits = 0
         self.failure: PlanvecError | None = None
         self.exit_text = ""
 
     @property
-    def is_settled(self) -> bool:
-        """Whether it is ready, or cannot be started."""
+    def has_started_or_failed(self) -> bool:
+        """Whether it is ready, or cannot start."""
         return self.worker.is_ready or self.failure is not None
 
 
 class Queue:
-    """Holds the chunks and calls that wait for a worker.
+    """Queues the chunks and calls that wait for a worker.
 
-    A chunk stays in its queue until a worker has it, and is skipped from then on. So a signal handler that
-    raises in between loses no chunk.
+    A chunk stays in the queue while it is being submitted, and is skipped once it is marked as submitted.
+    Therefore a signal handler that raises in between loses no chunk.
     """
 
     def __init__(self) -> None:
@@ -54,39 +55,39 @@ class Queue:
         self._bound: dict[WorkerRecord, deque[Chunk]] = {}
 
     def is_empty(self) -> bool:
-        """Return whether nothing waits."""
+        """Return whether no chunk waits."""
         calls = self._calls
         while calls and calls[0].is_cut:
             calls.popleft()
         return not (calls or self._retries or self._bound)
 
     def add(self, call: Call[Any]) -> None:
-        """Add a call behind the others."""
+        """Append a call."""
         self._calls.append(call)
 
     def retry(self, *chunks: Chunk) -> None:
-        """Queue chunks before all others, in this order."""
+        """Insert chunks before all others, in this order."""
         for chunk in reversed(chunks):
-            chunk.is_given, chunk.future = False, None
+            chunk.is_submitted, chunk.future = False, None
             self._retries.appendleft(chunk)
 
     def bind(self, record: WorkerRecord, chunk: Chunk) -> None:
-        """Queue a chunk for one worker alone: it has crashed this one, and may crash others."""
-        chunk.is_given, chunk.future = False, None
+        """Queue a chunk for one worker only, because it crashed this worker and may crash others."""
+        chunk.is_submitted, chunk.future = False, None
         self._bound.setdefault(record, deque()).append(chunk)
 
     def release(self, record: WorkerRecord) -> None:
-        """Fail the calls whose chunks were queued for a worker that cannot be started."""
+        """Fail the calls whose chunks are bound to a worker that cannot start."""
         assert record.failure is not None
         for chunk in self._bound.pop(record, ()):
             chunk.call.fail(record.failure)
 
     def next_chunk(self, record: WorkerRecord, num_workers: int) -> Chunk | None:
-        """Return the next chunk for a worker, or None. It is the same chunk until a worker has it.
+        """Return the next chunk for a worker, or None. It stays the next one until it is submitted.
 
         Args:
-            record: Of the worker.
-            num_workers: Workers that are there.
+            record: The record of the worker.
+            num_workers: Number of workers that are ready.
         """
         if record in self._bound:
             chunk = _first(self._bound[record])
@@ -105,7 +106,7 @@ class Queue:
         return None
 
     def fail_waiting(self, error: PlanvecError) -> None:
-        """Fail every call that has something in this queue."""
+        """Fail every call that has chunks in this queue, except those bound to one worker."""
         calls = [*(chunk.call for chunk in self._retries), *(call for call in self._calls if call.is_waiting)]
         self._retries.clear()
         for call in calls:
@@ -113,9 +114,9 @@ class Queue:
 
 
 def _first(chunks: deque[Chunk]) -> Chunk | None:
-    """Return the first chunk that no worker has yet."""
+    """Return the first chunk that is not submitted, and remove the chunks before it."""
     while chunks:
-        if not (chunks[0].is_given or chunks[0].is_done):
+        if not (chunks[0].is_submitted or chunks[0].is_done):
             return chunks[0]
         chunks.popleft()
     return None

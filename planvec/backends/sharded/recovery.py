@@ -1,11 +1,11 @@
-"""Replaces workers that crash, and retries their rows.
+"""Replaces workers that exit, and retries their rows.
 
-    a worker crashes in a chunk     the row that it was at is retried alone, the rows around it by other workers
+    a worker exits in a chunk       the row in progress is retried alone, the other rows by other workers
     ... and again at that row       up to `max_restarts` times; then the row raises, or is flagged
-    a worker crashes while idle     its chunks go to other workers, and count as no attempt
+    a worker exits while idle       its chunks go to other workers, and this counts as no attempt
 
-A transition is pure: rows can be retried on any worker and in any chunk, with the same bits. The other workers
-never stop. A crash is a line in the log and a count in `Stats`.
+Transitions are pure: a row gives the same bits on every worker and in every chunk, so any worker may
+retry it. The other workers continue meanwhile. Each exit is one line in the log and one count in `Stats`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, W
 __all__ = ["Recovery"]
 
 _log = logging.getLogger("planvec")
-_KILLS_PER_DEATH = 10
-"""How many workers that were killed from outside count as much as one that crashed by itself."""
+_KILLS_PER_EXIT = 10
+"""Number of workers killed from outside that count as much as one exit of another kind."""
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-"""Seconds before a worker is restarted that crashed by itself twice in a row without finishing a chunk."""
+"""Seconds before the restart of a worker that exited at least twice without finishing a chunk."""
 
 
 class Recovery:
@@ -37,16 +37,17 @@ class Recovery:
 
     Args:
         records: The workers.
-        queue: Takes the chunks to retry.
-        max_restarts: How often a row is retried after a worker crashed at it.
-        stats: Counts.
-        on_restart: Called when a worker was restarted.
+        queue: Receives the chunks to retry.
+        max_restarts: Largest number of retries of a row on which workers exit.
+        stats: Counts retries and exits.
+        on_restart: Called after each restart of a worker.
 
     Attributes:
         action_space: The space of one action, for messages; None until all workers have started.
-        num_idle_deaths: Crashes of idle workers since any chunk was last finished.
-        num_failed_starts: Crashes of starting workers since any worker last became ready.
-        num_failed: Workers that could not be started. They are restarted by the next call but one.
+        num_idle_exits: Exits of idle workers since a worker last finished a chunk.
+        num_failed_starts: Exits of starting workers since a worker last became ready.
+        num_failed: Number of workers that cannot start. The next call raises the reason; the call after that
+            restarts them.
     """
 
     def __init__(
@@ -60,22 +61,22 @@ class Recovery:
         self._records = records
         self._queue = queue
         self._max_restarts = max_restarts
-        self._max_deaths = max(1, max_restarts) * len(records)
+        self._max_exits = max(1, max_restarts) * len(records)
         self._stats = stats
         self._on_restart = on_restart
         self._unreported: list[WorkerRecord] = []
         self.action_space: gymnasium.Space[Any] | None = None
-        self.num_idle_deaths = 0.0
+        self.num_idle_exits = 0.0
         self.num_failed_starts = 0.0
         self.num_failed = 0
 
     # -- the workers --------------------------------------------------------------------------------
 
     def restart_failed(self) -> PlanvecError | None:
-        """Restart the workers that could not be started the last time.
+        """Restart the workers that could not start, unless a call has yet to raise the reason.
 
         Returns:
-            Why one of them could not be started, if no call has raised that yet; then nothing is restarted.
+            The reason to raise, if no call has raised it yet; else None.
         """
         for record in self._records:
             if record.failure is None:
@@ -93,50 +94,50 @@ class Recovery:
         self.num_failed = sum(record.failure is not None for record in self._records)
 
     def worker_ready(self, record: WorkerRecord) -> None:
-        """Record that a worker has become ready."""
+        """Reset the failure of a worker that has become ready."""
         self._set_failure(record, None)
         self.num_failed_starts = 0
 
     def worker_exited(self, record: WorkerRecord, exit: WorkerExit) -> None:
-        """Restart a worker that has ended, or give it up. `chunk_lost` was called for its chunks before."""
+        """Restart a worker that has exited, or give it up. Call `chunk_lost` for its chunks first."""
         if exit.error is not None:
             self._give_up(record, exit.error)
             return
         self._stats.exits[exit.reason] += 1
         text, record.exit_text = record.exit_text or exit.what, ""
-        # Workers that somebody else has killed say little about the environment, but cannot go on for ever.
-        share = 1 / _KILLS_PER_DEATH if exit.was_killed else 1
+        # Kills from outside say little about the environment, so they count less; but calls must end.
+        share = 1 / _KILLS_PER_EXIT if exit.was_killed else 1
         if exit.was_starting:
             self.num_failed_starts += share
         elif not exit.is_cause:
-            self.num_idle_deaths += share
-        if max(self.num_failed_starts, self.num_idle_deaths) > self._max_deaths:
+            self.num_idle_exits += share
+        if max(self.num_failed_starts, self.num_idle_exits) > self._max_exits:
             self._give_up_all(record, text)
             return
         _log.warning("%s; it is replaced", text)
-        record.num_deaths += not exit.was_killed
-        repeated = record.num_deaths - 2
+        record.num_exits += not exit.was_killed
+        repeated = record.num_exits - 2
         pause = 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
         record.worker.restart(pause)
         self._on_restart(record)
 
     def _give_up_all(self, record: WorkerRecord, text: str) -> None:
-        """Fail all calls that wait: workers crash faster than they can be restarted."""
+        """Fail all waiting calls: workers exit faster than they can be restarted."""
         error = WorkerStartError(
-            f"{text}; so did {self._max_deaths} or more before it, with nothing done in between"
+            f"{text}; more than {self._max_exits} workers exited without completing anything in between"
         )
-        _log.error("%s; the calls that wait are given up", error)
+        _log.error("%s; all waiting calls fail", error)
         self._set_failure(record, error)
-        self.num_failed_starts = self.num_idle_deaths = 0
+        self.num_failed_starts = self.num_idle_exits = 0
         self._queue.fail_waiting(error)
 
     def _give_up(self, record: WorkerRecord, error: PlanvecError) -> None:
-        """Give up a worker that cannot be started. The others do its rows, and the next call raises why."""
+        """Give up a worker that cannot start. Others take its rows; the next call raises the reason."""
         self._set_failure(record, error)
         if self.action_space is None:
-            return  # whoever opens the backend is delivering
+            return  # opening the backend raises the reason
         has_others = any(other.failure is None for other in self._records)
-        _log.error("%s; %s", error, "the others do its rows" if has_others else "no worker is left")
+        _log.error("%s; %s", error, "the other workers take its rows" if has_others else "no worker is left")
         if has_others:
             self._unreported.append(record)
         else:
@@ -147,16 +148,16 @@ class Recovery:
     # -- the rows -----------------------------------------------------------------------------------
 
     def chunk_lost(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
-        """Retry a chunk whose worker has ended, perhaps in parts, or fail its call."""
+        """Retry a chunk whose worker has exited, whole or in parts, or fail its call."""
         if chunk.is_done:
             return
         if not exit.is_cause:
             self._queue.retry(chunk)
             return
         record.exit_text = f"{exit.what} during the {chunk.describe()}"
-        chunk.num_deaths += 1
+        chunk.num_exits += 1
         if not chunk.num_rows:
-            if exit.was_late or chunk.num_deaths > self._max_restarts:
+            if exit.was_late or chunk.num_exits > self._max_restarts:
                 chunk.call.fail(self._error(record, chunk, exit))
             else:
                 self._retry(chunk)
@@ -179,21 +180,21 @@ class Recovery:
         self._queue.retry(*chunks)
 
     def _retry_parts(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
-        """Retry the row that a worker crashed at alone, and the rows around it on other workers."""
+        """Retry the row on which a worker exited alone, and the other rows of the chunk in parts."""
         row = exit.row
         assert row is not None
         parts = chunk.call.split(chunk, row, row + 1)
         alone = next(part for part in parts if part.first_row == chunk.first_row + row)
-        alone.num_deaths = 0 if exit.was_late else chunk.num_deaths
+        alone.num_exits = 0 if exit.was_late else chunk.num_exits
         self._queue.retry(*(part for part in parts if part is not alone))
         self._retry_alone(record, alone, exit)
 
     def _retry_alone(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
-        """Retry one row at which a worker crashed; when its attempts are used up, flag it or fail the call."""
-        if chunk.num_deaths <= (0 if exit.was_late else self._max_restarts):
-            if chunk.num_deaths < 2:
+        """Retry one row on which a worker exited; after the last attempt, flag it or fail the call."""
+        if chunk.num_exits <= (0 if exit.was_late else self._max_restarts):
+            if chunk.num_exits < 2:
                 self._retry(chunk)
-            else:  # it may kill whoever does it: no other worker shall
+            else:  # the row may crash every worker: do not risk another one
                 self._stats.retries += 1
                 self._queue.bind(record, chunk)
             return
@@ -206,32 +207,32 @@ class Recovery:
             chunk.call.fail_chunk(chunk, error)
 
     def _retry_whole(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
-        """Retry rows where it is not known at which one the worker crashed; halve them until it is."""
-        if chunk.num_deaths > self._max_restarts and chunk.is_flagging:
-            chunk.call.fail(self._error(record, chunk, exit))  # they cannot even be flagged
+        """Retry rows without knowing on which one the worker exited. After the last attempt, halve them."""
+        if chunk.num_exits > self._max_restarts and chunk.is_flagging:
+            chunk.call.fail(self._error(record, chunk, exit))  # even flagging them failed
             return
-        if chunk.num_deaths <= self._max_restarts:
+        if chunk.num_exits <= self._max_restarts:
             self._retry(chunk)
             return
         halves = chunk.call.split(chunk, chunk.num_rows // 2)
         for half in halves:
-            half.num_deaths = self._max_restarts
+            half.num_exits = self._max_restarts
         self._retry(*halves)
 
     def _error(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> PlanvecError:
-        """Return the error for a chunk whose attempts are used up."""
+        """Return the error of a chunk after its last attempt."""
         make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
         what, row, action = record.exit_text, None, None
         request = chunk.call.request
         if exit.row is not None and chunk.num_rows:
             assert self.action_space is not None
-            at = 0 if chunk.num_rows == 1 else exit.row  # the exit counts from the first row that was given
+            at = 0 if chunk.num_rows == 1 else exit.row  # the exit counts rows from the start of the chunk
             row = chunk.first_row + at
             action = request.action(row, exit.step, self.action_space)
         elif chunk.num_rows == 1:
             row = chunk.first_row
-        if chunk.num_deaths > 1:
-            what += f"; {chunk.num_deaths} workers died over it, one after another"
+        if chunk.num_exits > 1:
+            what += f"; {chunk.num_exits} workers failed on it, one after another"
         elif make is WorkerCrashedError and not self._max_restarts:
-            what += "; max_restarts=n tries again, in case it was not the row's fault"
+            what += "; max_restarts=n retries it n times, in case the row is not the cause"
         return make(what, row=row, action=action)

@@ -12,10 +12,10 @@ __all__ = ["bytes_used", "children", "command", "descendants", "exists", "state"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def _read(pid: int, name: str, find: Callable[[str], str]) -> str:
+def _read(pid: int, name: str, extract: Callable[[str], str]) -> str:
     """Return something out of a file about a process; empty where there is none."""
     try:
-        return find(Path(f"/proc/{pid}/{name}").read_text())
+        return extract(Path(f"/proc/{pid}/{name}").read_text())
     except (OSError, IndexError):
         return ""
 
@@ -42,12 +42,12 @@ def command(pid: int) -> str:
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):  # the process has just ended
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):  # that thread has just ended
-                found += map(int, (task / "children").read_text().split())
-    return found
+                pids += map(int, (task / "children").read_text().split())
+    return pids
 
 
 def descendants(pid: int) -> list[int]:

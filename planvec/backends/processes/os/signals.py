@@ -8,21 +8,31 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["HANDLED", "is_from_handler", "unblocked", "undisturbed"]
+__all__ = ["HANDLED", "delayed_signals", "is_from_handler", "original_signal_mask"]
 
-_NEVER = {"SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGCONT"}
-_OTHERS = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
-HANDLED = {number for number in signal.Signals if number.name not in _NEVER | _OTHERS}
+_IMMEDIATE = {
+    "SIGKILL",
+    "SIGSTOP",
+    "SIGSEGV",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGILL",
+    "SIGABRT",
+    "SIGTRAP",
+    "SIGCONT",
+}
+_JOB_CONTROL = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+HANDLED = {number for number in signal.Signals if number.name not in _IMMEDIATE | _JOB_CONTROL}
 """Signals that wait: all but those that cannot, and those of job control. (A fork server that is started
 meanwhile needs SIGCHLD.)"""
 
 
 _masks: list[set[int]] = []
-"""Which signals the main thread blocked before each `undisturbed` that it is in, the outermost first."""
+"""Which signals the main thread blocked before each `delayed_signals` that it is in, the outermost first."""
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def delayed_signals() -> Iterator[None]:
     """Delay signals, and run the user's handlers at the end.
 
     Python runs handlers in the main thread alone, so nothing need be done elsewhere. To block the signals
@@ -32,14 +42,14 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     depth = len(_masks)
-    came: dict[int, None] = {}
+    received: dict[int, None] = {}
     handlers: dict[signal.Signals, Any] = {}
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:  # from here on: each of these calls may itself run a handler, which then raises here
         for number in HANDLED:
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
-                signal.signal(number, lambda number, _: came.setdefault(number))
+                signal.signal(number, lambda number, _: received.setdefault(number))
         _masks.append(previous)
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         yield
@@ -49,13 +59,13 @@ def undisturbed() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         with contextlib.ExitStack() as tell:
-            for late in came:
+            for late in received:
                 tell.callback(signal.raise_signal, late)
 
 
 @contextlib.contextmanager
-def unblocked() -> Iterator[None]:
-    """Inside `undisturbed`, block only what the user blocks, while a process is started that others use.
+def original_signal_mask() -> Iterator[None]:
+    """Inside `delayed_signals`, block only what the user blocks, while a process is started that others use.
 
     A process keeps the signals blocked that it was started with, and so does all that it starts. Handlers
     wait all the same.

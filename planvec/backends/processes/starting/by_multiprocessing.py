@@ -10,7 +10,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 from planvec.backends.processes.child import main as child_main
-from planvec.backends.processes.os.signals import unblocked
+from planvec.backends.processes.os.signals import original_signal_mask
 from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.starting.process import NewWorker
 
@@ -97,7 +97,7 @@ def _start_helpers(method: str) -> None:
     The fork server imports once what every worker needs: a restart then takes 25 ms, not 190. Unless it
     runs already, or the user has told it what to import.
     """
-    with hidden_main(), unblocked():
+    with hidden_main(), original_signal_mask():
         resource_tracker.ensure_running()
         if method == "forkserver":
             server: Any = getattr(forkserver, "_forkserver", None)

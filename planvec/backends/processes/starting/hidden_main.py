@@ -22,14 +22,14 @@ def hidden_main() -> Iterator[None]:
     module = sys.modules["__main__"]
     names = ("__file__", "__spec__")
     with _lock:
-        kept = {name: module.__dict__[name] for name in names if name in module.__dict__}
+        hidden = {name: module.__dict__[name] for name in names if name in module.__dict__}
         try:
             module.__dict__.pop("__file__", None)
             module.__dict__["__spec__"] = None
             yield
         finally:
-            module.__dict__.update(kept)
-            if "__spec__" not in kept:
+            module.__dict__.update(hidden)
+            if "__spec__" not in hidden:
                 module.__dict__.pop("__spec__", None)
 
 

@@ -9,7 +9,7 @@ import socket
 import weakref
 
 from planvec.backends.processes.os import procfs
-from planvec.backends.processes.os.signals import is_from_handler, undisturbed
+from planvec.backends.processes.os.signals import delayed_signals, is_from_handler
 from planvec.backends.processes.starting.ending import GRACE_SECONDS, end, has_ended, kill
 from planvec.backends.processes.starting.hidden_main import forget_hidden_main
 from planvec.backends.processes.starting.process import NewWorker, StartLostError
@@ -29,7 +29,7 @@ _children: weakref.WeakSet[Child] = weakref.WeakSet()
 _hooks: list[str] = []
 
 
-def _forget_the_parent() -> None:
+def _release_inherited() -> None:
     """In a forked child, free what the parent holds: it is not the child's.
 
     A child that kept the parent's ends of the channels would keep workers from noticing that the
@@ -46,7 +46,7 @@ def _forget_the_parent() -> None:
 def _register_hook() -> None:
     if not _hooks and hasattr(os, "register_at_fork"):
         _hooks.append("fork")
-        os.register_at_fork(after_in_child=_forget_the_parent)
+        os.register_at_fork(after_in_child=_release_inherited)
 
 
 class Child:
@@ -77,7 +77,7 @@ class Child:
         self.is_foreign = self.was_killed = False
         _register_hook()
         try:
-            with undisturbed():  # nor is the child, which inherits that, until it ignores Ctrl-C
+            with delayed_signals():  # nor is the child, which inherits that, until it ignores Ctrl-C
                 for _ in range(_MAX_ATTEMPTS - 1):
                     with contextlib.suppress(StartLostError):
                         self._start(factory, start_method, name)
@@ -95,14 +95,14 @@ class Child:
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
             with theirs:
-                self.lifeline, tied = socket.socketpair()
+                self.lifeline, child_lifeline = socket.socketpair()
                 undo.callback(self.lifeline.close)
-                with tied:
+                with child_lifeline:
                     self.channel = Channel(ours, _STALL_SECONDS)
                     undo.callback(self.channel.close)
                     _children.add(self)
                     sentinel = self.lifeline.fileno()
-                    worker = NewWorker(name, factory, theirs, tied, self.memory, sentinel)
+                    worker = NewWorker(name, factory, theirs, child_lifeline, self.memory, sentinel)
                     self._process = START_METHODS[start_method](worker)
             undo.pop_all()
         self.pid = self._process.pid

@@ -6,7 +6,7 @@
       | <- process id (or -errno) + pidfd -------- |  "report", one pair for each worker
       | <- exit code, once it has ended ---------- |
 
-What the worker itself must know, a `WorkerOrder`, lies in memory without a name, which the template hands on
+What the worker itself must know, a `WorkerSpec`, lies in memory without a name, which the template hands on
 without reading it: nothing of the user's is unpickled in the template, whatever its size.
 """
 
@@ -26,7 +26,7 @@ from planvec.backends.processes.wire.slab import open_memory
 
 __all__ = [
     "MAX_FDS",
-    "WorkerOrder",
+    "WorkerSpec",
     "receive_number",
     "receive_with_fds",
     "send_number",
@@ -39,7 +39,7 @@ _NUMBER = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerOrder:
+class WorkerSpec:
     """Holds what a forked worker must know that an interpreter of its own would have inherited.
 
     Attributes:
@@ -70,11 +70,11 @@ class WorkerOrder:
         return memory
 
     @classmethod
-    def read(cls, memory: int) -> WorkerOrder:
+    def read(cls, memory: int) -> WorkerSpec:
         """Read the order out of memory that `write` returned, and close the file descriptor."""
         with open(memory, "rb") as file:
             file.seek(0)
-            order: WorkerOrder = pickle.loads(file.read())
+            order: WorkerSpec = pickle.loads(file.read())
         return order
 
 

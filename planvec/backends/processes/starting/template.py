@@ -25,14 +25,14 @@ from typing import Any
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.starting import template_process
 from planvec.backends.processes.starting.hidden_main import hidden_main
-from planvec.backends.processes.starting.messages import WorkerOrder, receive_number, send_with_fds
+from planvec.backends.processes.starting.messages import WorkerSpec, receive_number, send_with_fds
 from planvec.backends.processes.starting.process import NewWorker, StartLostError
 
 __all__ = ["ForkedWorker", "forget_templates", "fork_by_template"]
 
 _ANSWER_SECONDS = 60.0
 """How long a template may take to import what it needs, and to fork."""
-_LOOK_SECONDS = 1.0
+_STATE_CHECK_SECONDS = 1.0
 """How often it is asked meanwhile whether somebody has stopped it."""
 _END_SECONDS = 1.0
 _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
@@ -111,13 +111,13 @@ class _Template:
         self._lifeline.close()
         self._process.returncode = 0  # or it would be waited for
 
-    def fork(self, worker: NewWorker, order: int, streams: tuple[int, ...]) -> ForkedWorker:
+    def fork(self, worker: NewWorker, spec: int, streams: tuple[int, ...]) -> ForkedWorker:
         """Fork a worker.
 
         Args:
             worker: To start.
-            order: File descriptor of its `WorkerOrder`.
-            streams: The standard streams that the order names.
+            spec: File descriptor of its `WorkerSpec`.
+            streams: The standard streams that the spec names.
 
         Raises:
             StartLostError: The template was killed or stopped before it answered.
@@ -128,15 +128,15 @@ class _Template:
             undo.callback(report.close)
             with theirs:
                 ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
-                fds = (theirs.fileno(), order, *ends, *streams)
+                fds = (theirs.fileno(), spec, *ends, *streams)
                 try:
                     send_with_fds(self._requests, bytes([len(fds)]), fds)
                 except ConnectionError:
-                    raise self._lost() from None
+                    raise self._start_error() from None
             self._wait_for(report)
             pid, handles = receive_number(report)
             if pid is None:
-                raise self._lost()
+                raise self._start_error()
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
             handle = handles[0] if handles else os.dup(worker.sentinel)
@@ -146,18 +146,18 @@ class _Template:
     def _wait_for(self, report: socket.socket) -> None:
         """Wait until it answers; kill it if it does not."""
         deadline = time.monotonic() + _ANSWER_SECONDS
-        while not _is_readable(report, _LOOK_SECONDS):
+        while not _is_readable(report, _STATE_CHECK_SECONDS):
             if procfs.state(self._process.pid) == "T":
                 self._process.kill()
             if not self.is_alive():  # a fork of this process may hold the other end of the report open
-                raise self._lost()
+                raise self._start_error()
             if time.monotonic() > deadline:
                 self._process.kill()
                 raise OSError(
                     errno.ETIMEDOUT, f"the template process did not answer in {_ANSWER_SECONDS:g} s"
                 )
 
-    def _lost(self) -> OSError:
+    def _start_error(self) -> OSError:
         """Return the error that says why it does not answer."""
         try:
             code = self._process.wait(_END_SECONDS)
@@ -232,11 +232,11 @@ def fork_by_template(worker: NewWorker) -> ForkedWorker:
     environ = dict(os.environ)
     streams = tuple(filter(_is_open, (1, 2)))
     template = _template_of(environ, preparation["sys_path"])
-    order = WorkerOrder(worker.factory, environ, preparation, streams).write()
+    spec = WorkerSpec(worker.factory, environ, preparation, streams).write()
     try:
-        return template.fork(worker, order, streams)
+        return template.fork(worker, spec, streams)
     finally:
-        os.close(order)
+        os.close(spec)
 
 
 def _is_open(fd: int) -> bool:

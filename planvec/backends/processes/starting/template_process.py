@@ -23,7 +23,7 @@ import numpy as np
 from planvec.backends.processes.child.main import main
 from planvec.backends.processes.os.lifeline import die_with_parent
 from planvec.backends.processes.os.signals import HANDLED
-from planvec.backends.processes.starting.messages import WorkerOrder, receive_with_fds, send_number
+from planvec.backends.processes.starting.messages import WorkerSpec, receive_with_fds, send_number
 
 __all__ = ["run"]
 
@@ -153,14 +153,14 @@ def _run_worker(fds: list[int]) -> None:
     """Run a worker that was just forked; does not return.
 
     Args:
-        fds: The order, the worker's ends of the channel and of the lifeline, the slab, standard streams.
+        fds: The spec, the worker's ends of the channel and of the lifeline, the slab, standard streams.
     """
     memory, sock, lifeline, slab, *streams = fds
-    order = WorkerOrder.read(memory)
-    for number, fd in zip(order.streams, streams, strict=True):
+    spec = WorkerSpec.read(memory)
+    for number, fd in zip(spec.streams, streams, strict=True):
         os.dup2(fd, number)
         os.close(fd)
-    multiprocessing.spawn.prepare(order.preparation)
+    multiprocessing.spawn.prepare(spec.preparation)
     importlib.invalidate_caches()
     # From the operating system, as in an interpreter of its own; `random` does that itself after a fork.
     np.random.seed()  # noqa: NPY002
@@ -168,8 +168,8 @@ def _run_worker(fds: list[int]) -> None:
         socket.socket(fileno=sock),
         socket.socket(fileno=lifeline),
         _Memory(slab),
-        order.factory,
-        order.environ,
+        spec.factory,
+        spec.environ,
     )
 
 
@@ -180,13 +180,13 @@ def run(requests: int, lifeline: int) -> None:
         requests: File descriptor of its end of the pair over which its parent asks for workers.
         lifeline: File descriptor of its end of another pair; see `die_with_parent`.
     """
-    tied = socket.socket(fileno=lifeline)
-    die_with_parent(tied)
+    lifeline_socket = socket.socket(fileno=lifeline)
+    die_with_parent(lifeline_socket)
     for name in _PRELOADED:
         importlib.import_module(name)
     gc.freeze()  # no collection in a worker touches, and so copies, what it shares with the others
     try:
-        template = _Template(socket.socket(fileno=requests), tied)
+        template = _Template(socket.socket(fileno=requests), lifeline_socket)
         template.serve()
         os._exit(0)
     except BaseException:

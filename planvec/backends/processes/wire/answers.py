@@ -87,7 +87,7 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
             new_states=outputs.new_states if rest.states is None else rest.states,
             observations=outputs.observations if rest.observations is None else rest.observations,
         )
-    errors = {row: failure.revive() for row, failure in (rest.errors or {}).items()}
+    errors = {row: failure.to_error() for row, failure in (rest.errors or {}).items()}
     return Answer(outputs, rest.columns or {}, errors, seconds=seconds, is_borrowed=True)
 
 

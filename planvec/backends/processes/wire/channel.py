@@ -146,10 +146,10 @@ class Channel:
 
     def wait(self) -> None:
         """Wait until something can be read: look for `SPIN_SECONDS`, then sleep."""
-        give_up = time.perf_counter() + SPIN_SECONDS
+        deadline = time.perf_counter() + SPIN_SECONDS
         poll, now = self._poll.poll, time.perf_counter
         while not poll(0):
-            if now() > give_up:
+            if now() > deadline:
                 poll()
                 return
             yield_core()

@@ -48,7 +48,7 @@ class Failure:
             action = repr(action)
         return cls("EnvError", error.detail, text, error.row, action)
 
-    def revive(self, first_row: int = 0) -> errors.PlanvecError:
+    def to_error(self, first_row: int = 0) -> errors.PlanvecError:
         """The error to raise in the parent, with the remote traceback as its cause.
 
         Args:
