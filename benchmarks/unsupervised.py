@@ -15,10 +15,10 @@ from collections import deque
 from typing import Any
 
 import cloudpickle
-from planvec.backends.processes.os.launch import Child
-from planvec.backends.processes.os.start_methods import DEFAULT_START_METHOD
 
 import planvec
+from planvec.backends.processes.starting.launch import Child
+from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
 from planvec.backends.processes.wire.answers import read_answer
 from planvec.backends.processes.wire.channel import SPIN_SECONDS, Frame, yield_core
 from planvec.backends.processes.wire.requests import form_of
