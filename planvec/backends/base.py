@@ -109,7 +109,7 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
 
     @property
     def was_late(self) -> bool:
-        """Whether the worker exceeded the timeout. A retry of the same row would take as long."""
+        """Whether the worker exceeded the timeout. A retry of the same row would probably exceed it, too."""
         return self.reason is ExitReason.TIMEOUT
 
 

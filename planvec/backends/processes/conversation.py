@@ -1,4 +1,4 @@
-"""The messages between this process and one worker process.
+"""Exchanges requests and answers with one worker process.
 
     parent                                                child (child/host.py)
     ------                                                ---------------------
@@ -8,8 +8,8 @@
 
     submitted -> waiting (any number) -> sent (at most two, one per slot) -> done
 
-A ticket is used once, and an answer under another ticket than the oldest one sent is a broken worker.
-What becomes of the requests of a process that is gone is not decided here: see `worker`.
+Each ticket is used once. A process answers in the order of the tickets; any other ticket is a fault of the
+process. `worker` decides what happens to the requests of a process that has exited.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from planvec.errors import EnvError, InvalidBatchError
 __all__ = ["Conversation", "Sent", "WrongTicketError"]
 
 _SMALL = 32 << 10
-"""A frame below this size fits into the socket's buffer, so that sending it never waits for the worker."""
+"""A payload of at most this size fits into the buffer of the socket: sending it never waits."""
 
 
 class WrongTicketError(Exception):
-    """A process answered something that it was not asked."""
+    """Raised when a process answers another request than the oldest one."""
 
 
 class Sent(NamedTuple):
-    """A request that was sent: its ticket, and the slot of its rows."""
+    """Holds a request that was sent, its ticket, and the slot of its rows."""
 
     ticket: int
     slot: int
@@ -51,25 +51,25 @@ class Sent(NamedTuple):
 
 
 class Conversation:
-    """The requests of one process, until they are answered. Another process may follow it: `begin`.
+    """Holds the requests of one process until they are answered. `begin` continues with a new process.
 
     Attributes:
-        waiting: Submitted, but not sent.
-        sent: Sent, but not answered; the oldest first.
-        is_open: Whether more may be sent.
-        since: When the process was started, or began its present request.
-        progress: The cells that tell which ticket, row and step it is at; None where it has no rows.
+        waiting: Requests that are submitted but not sent, the oldest first.
+        sent: Requests that are sent but not answered, the oldest first.
+        is_open: Whether more requests may be sent.
+        since: Time at which the process was started or began the oldest sent request (`time.monotonic()`).
+        progress: The ticket, the row and the step that the process is executing; None if it steps no rows.
     """
 
     def __init__(self) -> None:
         self.waiting: deque[Pending] = deque()
         self.sent: deque[Sent] = deque()
         self._tickets = 0
-        self._delivering: Pending | None = None  # being handed on
+        self._delivering: Pending | None = None  # its answer is being delivered
         self._is_in_callback = False
 
     def begin(self, channel: Channel) -> None:
-        """Talk to a new process."""
+        """Begin the conversation with a new process. Waiting requests stay."""
         self._channel = channel
         self._free_slots = list(range(NUM_SLOTS))
         self._slots: list[Slot] = []
@@ -79,11 +79,11 @@ class Conversation:
         self.since = time.monotonic()
 
     def open(self, slab: Slab | None, action_space: gymnasium.Space[Any] | None) -> None:
-        """Send requests from now on.
+        """Start to send requests. The process is ready.
 
         Args:
-            slab: The memory of its rows, if it can step any.
-            action_space: The space of one action likewise.
+            slab: The shared memory of the rows; None if the process steps no rows.
+            action_space: The space of one action; None if the process steps no rows.
         """
         if slab is not None:
             self._slots, self.progress = slab.slots, slab.progress
@@ -91,13 +91,13 @@ class Conversation:
         self._is_ready = self.is_open = True
 
     def end(self) -> list[Pending]:
-        """Forget the requests and the slab (a view of it would keep its memory).
+        """Remove all requests and the slab, whose memory is freed with its last view.
 
         Returns:
             The requests that are not done, the oldest first.
         """
         delivering = [] if self._delivering is None or self._is_in_callback else [self._delivering]
-        # Each once: one that was interrupted may be in both queues.
+        # Without duplicates: if a signal handler interrupted `_send`, a request is in both queues.
         pending = list(dict.fromkeys([*delivering, *(sent.pending for sent in self.sent), *self.waiting]))
         self._delivering = None
         self.is_open = False
@@ -107,10 +107,10 @@ class Conversation:
         return pending
 
     def submit(self, pending: Pending) -> None:
-        """Send a request if there is room, else keep a copy of it until there is.
+        """Send a request if there is room; otherwise copy it and let it wait.
 
         Raises:
-            ChannelError: As of `send_waiting`.
+            ChannelError: The process has exited. The last request in `sent` has not reached it.
         """
         self.waiting.append(pending)
         self.send_waiting()
@@ -118,10 +118,10 @@ class Conversation:
             pending.request = pending.request.copy()  # the caller may change its arrays
 
     def send_waiting(self) -> None:
-        """Send what waits, as far as there is room.
+        """Send waiting requests while there is room.
 
         Raises:
-            ChannelError: The process is gone. The last of `sent` has not reached it.
+            ChannelError: The process has exited. The last request in `sent` has not reached it.
         """
         waiting = self.waiting
         while waiting and self.is_open:
@@ -139,14 +139,14 @@ class Conversation:
             except (pickle.PicklingError, TypeError, AttributeError, ValueError, OverflowError) as error:
                 if is_from_handler(error):
                     raise
-                # A request that cannot be sent must not stay in the way of the next ones.
+                # A request that cannot be sent must not block the next ones.
                 waiting.popleft()
                 if not isinstance(error, InvalidBatchError):
                     error = InvalidBatchError(f"{pending.describe()}: cannot be sent ({error})")
                 pending.finish(error=error)
                 continue
             if len(payload) > _SMALL and self.sent:
-                return  # the worker may be writing to us: neither side would read
+                return  # the process may be writing, too: if both sides write, neither reads
             self._send(pending, payload, index)
 
     def _send(self, pending: Pending, payload: bytes, slot: int) -> None:
@@ -165,21 +165,21 @@ class Conversation:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a signal handler has raised in a message, or while an answer was handed on."""
+        """Whether a signal handler raised during a message or during the delivery of an answer."""
         return (self._is_in_message or self._delivering is not None) and not self._is_in_callback
 
     def receive(self, on_ready_message: Callable[[Frame], None]) -> Pending | None:
-        """Read one frame, which is there.
+        """Read one frame, if one has arrived, and complete the request that it answers.
 
         Args:
-            on_ready_message: Takes the first frame of a process, and calls `open`, or ends the process.
+            on_ready_message: Handles the first frame of a process: it calls `open` or ends the process.
 
         Returns:
-            The request that it answers; None if it was the first, or if another thread was here first.
+            The completed request; None for the first frame, or if another thread has read the frame.
 
         Raises:
-            ChannelError: The process is gone.
-            WrongTicketError: It answered something that it was not asked.
+            ChannelError: The process has exited.
+            WrongTicketError: The frame answers another request than the oldest one.
         """
         self._is_in_message = True
         frame = self._channel.receive()
@@ -203,7 +203,7 @@ class Conversation:
         self.since = time.monotonic()
         has_slot = pending.form.has_slot
         slot = self._slots[index].first(frame.num_rows) if has_slot else None
-        # The slot is free from here on: whoever is delivering copies it before anything else is sent.
+        # The slot is free from here on: the callback copies the answer before another request is sent.
         self._delivering = pending
         self.sent.popleft()
         if has_slot:
@@ -218,7 +218,7 @@ class Conversation:
         return pending
 
     def fail_delivery(self, exit: WorkerExit) -> bool:
-        """Fail the answer whose handing on was interrupted, if there is one; returns whether there was."""
+        """Fail the request whose delivery was interrupted. Return whether there is one."""
         delivering, self._delivering = self._delivering, None
         if delivering is not None:
             delivering.fail(exit, is_current=False)
@@ -226,7 +226,7 @@ class Conversation:
 
 
 def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
-    """Read an answer, and tell whoever waits for it."""
+    """Read an answer, and complete its request."""
     if pending.cancelled():
         pending.finish()
         return
@@ -242,7 +242,7 @@ def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
             raise
         text = (
             f"{pending.describe()}: the answer cannot be read in this process "
-            f"({type(cause).__name__}: {cause}); leave infos of such types out with info_keys="
+            f"({type(cause).__name__}: {cause}); exclude infos of such types with info_keys="
         )
         answer, error = None, EnvError(text)
     pending.finish(answer, error)

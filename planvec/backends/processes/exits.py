@@ -1,4 +1,4 @@
-"""From the end of a process to a `WorkerExit`."""
+"""Makes the `WorkerExit` of a process."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def make_exit(
     was_killed: bool,
     may_be_cause: bool,
 ) -> WorkerExit:
-    """Return how a process ended, and the row that it was at.
+    """Return the exit of a process, with the row that was in progress.
 
     Args:
-        what: Which process, and how it ended.
-        reason: For `Stats`.
-        conversation: With the process.
-        is_ready: Whether it had made its object.
-        was_killed: Whether somebody else ended it.
-        may_be_cause: Whether the request at work may be the cause.
+        what: The process and how it exited, for messages.
+        reason: The reason, counted in `Stats`.
+        conversation: The conversation with the process.
+        is_ready: Whether the process had made its object.
+        was_killed: Whether the process was killed from outside.
+        may_be_cause: Whether the request in progress may be the cause.
     """
     exit = WorkerExit(reason, what, was_starting=not is_ready, was_killed=was_killed)
     if not is_ready:
-        exit.what += ", while its environment was made and tried with random actions"
+        exit.what += ", while its environment was made and verified with random actions"
     elif conversation.sent and may_be_cause:
         progress = conversation.progress
-        # A worker that had not begun it yet has died of something else.
+        # A process that had not begun the request exited for another reason.
         exit.is_cause = progress is None or progress[TICKET] == conversation.sent[0].ticket
         if exit.is_cause and progress is not None and progress[ROW] >= 0:
             exit.row, exit.step = progress[ROW], progress[STEP]

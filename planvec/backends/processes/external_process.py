@@ -1,4 +1,4 @@
-"""`ExternalProcess`: one process that hosts an object of the user's."""
+"""Defines `ExternalProcess`, a process that hosts one object of the user."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
 
 class ExternalProcess:
-    """A process that hosts the object that `factory` makes.
+    """Hosts one object in a process of its own, and forwards calls to it.
 
-    It starts at once and gets ready in the background; the first call waits for it.
+    The process starts at once, and makes the object in the background. The first call waits until it is made.
 
     Args:
-        factory: Called in the process, without arguments. A lambda, a closure, a function from a
-            notebook or from `__main__`: what cloudpickle can send.
+        factory: Makes the object. It is called in the process without arguments. cloudpickle sends it: it may
+            be a lambda, a closure, or a function from a notebook or from `__main__`.
         start_method: "template" (default), "spawn", "forkserver" or "fork".
-        name: For messages and process listings.
+        name: The name in messages and process listings.
 
     Raises:
-        WorkerStartError: The factory cannot be pickled, or no process can be started.
+        WorkerStartError: The start method does not exist on this system, the factory cannot be pickled, or
+            the system cannot start another process.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class ExternalProcess:
         """Start another process with a new object from the same factory.
 
         Args:
-            name: For messages; None takes the name of this one.
+            name: The name of the new process; None uses the name of this one.
         """
         other = object.__new__(ExternalProcess)
         other._open(self._worker.factory, self._worker.start_method, name or self._worker.name)
@@ -98,20 +99,20 @@ class ExternalProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the object is made."""
+        """Whether the object is made and the process accepts calls."""
         return self._worker.is_ready
 
     def wait_ready(self, timeout: float | None = START_SECONDS) -> EnvDescription | None:
         """Wait until the object is made.
 
         Args:
-            timeout: Seconds.
+            timeout: Seconds to wait; None waits without a limit.
 
         Returns:
-            The description of the environment, where the object is a `PlanEnv`; else None.
+            The description of the environment if the object is a `PlanEnv`, else None.
 
         Raises:
-            WorkerStartError: The factory raised, or took too long; the process is gone.
+            WorkerStartError: The factory raised, or did not return within `timeout`. The process has ended.
         """
         worker = self._worker
         worker.check()
@@ -127,32 +128,34 @@ class ExternalProcess:
         return worker.description
 
     def kill(self) -> None:
-        """Kill the process at once (SIGKILL), and what it has started.
+        """Kill the process and all of its child processes (SIGKILL).
 
-        Calls under way raise `WorkerCrashedError`, or, in a `BatchEnv`, are done again.
+        Calls that are not complete raise `WorkerCrashedError`; in a `BatchEnv` they are retried.
         """
         self._worker.kill()
 
     def restart(self) -> None:
-        """Start the process anew, with a new object from the same factory. Calls under way raise.
+        """Restart the process with a new object from the same factory.
+
+        Calls that are not complete raise `WorkerCrashedError`; in a `BatchEnv` they are retried.
 
         Raises:
-            ClosedError: It was closed.
-            WorkerStartError: No process can be started.
+            ClosedError: The process was closed.
+            WorkerStartError: The system cannot start another process.
         """
         worker = self._worker
         worker.check()
         with worker.lock:
             worker.abort("was restarted")
-            if worker.exit is not None:  # else a `BatchEnv` has done it
+            if worker.exit is not None:  # otherwise a `BatchEnv` has restarted it
                 worker.restart()
             if worker.exit is not None:
                 raise_exit(worker.exit)
 
     def close(self) -> None:
-        """Close the object and end the process. Closing again does nothing.
+        """Close the object and end the process. Further calls do nothing.
 
-        An idle worker gets a second to close its object; a busy one is killed.
+        An idle process has one second to close its object; a busy one is killed.
         """
         self._worker.close()
 
@@ -178,21 +181,21 @@ class ExternalProcess:
         """Call a method of the hosted object.
 
         Args:
-            name: The method.
-            args: Arguments, sent by cloudpickle.
-            kwargs: Keyword arguments.
+            name: Name of the method.
+            args: Positional arguments, sent by cloudpickle.
+            kwargs: Keyword arguments, sent by cloudpickle.
 
         Returns:
-            A promise of its value.
+            A promise of the return value.
 
         Raises:
-            InvalidBatchError: An argument cannot be pickled; nothing was sent.
-            WorkerCrashedError: The process is gone.
+            InvalidBatchError: An argument cannot be pickled. Nothing was sent.
+            WorkerCrashedError: The process has exited.
         """
         return self._submit(CallMethod(name, args, kwargs))
 
     def get_attr(self, name: str) -> Any:
-        """Return an attribute: of the environment where the object is a `PlanEnv`, else of the object.
+        """Return an attribute of the object; if the object is a `PlanEnv`, of its environment.
 
         Args:
             name: A dotted name, such as "gravity" or "ale.lives".
@@ -200,7 +203,7 @@ class ExternalProcess:
         return self._submit(GetAttribute(name)).result()
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute: of the environment where the object is a `PlanEnv`, else of the object."""
+        """Set an attribute of the object; if the object is a `PlanEnv`, of its environment."""
         self._submit(SetAttribute(name, value)).result()
 
     def get_state(self) -> Any:
@@ -229,8 +232,8 @@ class ExternalProcess:
         Args:
             actions: `[B, *action shape]`.
             states: `[B]`; None starts every row at the base state.
-            dt: int or `[B]`.
-            blocking: False returns a promise.
+            dt: Number of environment steps, an int or `[B]`.
+            blocking: Whether to wait for the result; otherwise a promise of it is returned.
             options: Further arguments of `PlanEnv.step_batch`.
         """
         promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
@@ -252,10 +255,10 @@ _exit_registered: list[int] = []
 
 
 def _register_exit() -> None:
-    """Close what is open when the interpreter exits.
+    """Register a function that closes all processes when the interpreter exits.
 
-    Registered after multiprocessing's own exit function, so that it runs before that one, which would
-    wait for the workers for ever.
+    It is registered after the exit function of multiprocessing, and therefore runs before it. That function
+    would wait for the processes without a limit.
     """
     if os.getpid() not in _exit_registered:
         _exit_registered[:] = [os.getpid()]

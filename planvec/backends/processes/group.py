@@ -1,4 +1,4 @@
-"""Waiting for several worker processes at once, and closing them together."""
+"""Waits for several worker processes at once, and closes them together."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from planvec.backends.processes.worker import ProcessWorker
 __all__ = ["ProcessGroup", "close_all"]
 
 _CLOCK_SECONDS = 0.05
-"""How often the clock is looked at while answers come without a pause."""
+"""Interval of the deadline checks while answers arrive without a pause."""
 _MAX_SECONDS = 0.5
-"""How long to sleep at most. Another thread may have replaced a worker, whose channel is then not watched."""
+"""Longest sleep. A worker that another thread has restarted has a new channel, which must be polled."""
 
 
 def close_all(workers: Sequence[ProcessWorker]) -> None:
-    """Close several processes in the time of one."""
+    """Close several processes at the same time, with one common deadline."""
     with delayed_signals():
         for worker in workers:
             worker.begin_close()
@@ -30,10 +30,10 @@ def close_all(workers: Sequence[ProcessWorker]) -> None:
 
 
 class ProcessGroup:
-    """A poll over the channels and the handles of some processes. See `backends.sharded.WorkerGroup`.
+    """Polls the channels and the handles of several processes. Implements `backends.sharded.WorkerGroup`.
 
     Args:
-        workers: All that may have work: whoever waits for one answer serves all of them.
+        workers: All workers of a backend. A thread that waits for one answer handles the messages of all.
     """
 
     def __init__(self, workers: Sequence[ProcessWorker]) -> None:
@@ -44,7 +44,7 @@ class ProcessGroup:
         self._next_clock_check = 0.0
 
     def poll(self) -> None:
-        """Handle all that has arrived, without waiting."""
+        """Handle all messages that have arrived, without waiting."""
         self._refresh()
         while events := self._poll.poll(0):
             self._handle(events)
@@ -52,13 +52,13 @@ class ProcessGroup:
         self._check_clock()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until something arrives, and handle it.
+        """Wait until a message arrives or a process exits, and handle it.
 
         Args:
-            timeout: Seconds, or None.
+            timeout: Seconds to wait, or None for no limit.
 
         Returns:
-            Whether anything has arrived.
+            Whether anything was handled.
         """
         self._refresh()
         events = self._spin()
@@ -72,11 +72,11 @@ class ProcessGroup:
         return bool(events)
 
     def close(self) -> None:
-        """Close all processes in the time of one."""
+        """Close all processes at the same time, with one common deadline."""
         close_all(self._workers)
 
     def _refresh(self) -> None:
-        """Watch the processes as they are now: one that was replaced has other descriptors."""
+        """Poll the present processes: a restarted one has new file descriptors."""
         generations = [worker.generation for worker in self._workers]
         if generations == self._generations:
             return
@@ -86,13 +86,13 @@ class ProcessGroup:
             for fd, is_channel in zip(worker.filenos(), (True, False), strict=False):
                 owners[fd] = (worker, is_channel)
                 poll.register(fd, select.POLLIN)
-        # Noted as done last: a signal handler may raise anywhere in here.
+        # `_generations` is set last, since a signal handler may raise anywhere in this method.
         self._poll, self._owners = poll, owners
         self._generations = generations
 
     def _handle(self, events: list[tuple[int, int]]) -> None:
         """Handle the events of a poll."""
-        if len(events) > 1:  # answers before exits: what a worker said before it died counts
+        if len(events) > 1:  # answers first: an answer that was sent before the exit counts
             events.sort(key=lambda event: not self._owners[event[0]][1])
         for fd, _ in events:
             worker, is_channel = self._owners[fd]
@@ -102,7 +102,7 @@ class ProcessGroup:
                 worker.handle_exit()
 
     def _spin(self) -> list[tuple[int, int]]:
-        """Look for a moment without sleeping."""
+        """Poll for `SPIN_SECONDS` without sleeping, and return the events."""
         poll, now = self._poll.poll, time.perf_counter
         deadline = now() + SPIN_SECONDS
         while not (events := poll(0)):
@@ -112,7 +112,7 @@ class ProcessGroup:
         return events
 
     def _seconds(self, timeout: float | None, now: float) -> float:
-        """Return the seconds until something other than an answer has to be done."""
+        """Return the seconds until the next deadline."""
         seconds = [_MAX_SECONDS, *(worker.seconds_left(now) for worker in self._workers)]
         if timeout is not None:
             seconds.append(timeout)

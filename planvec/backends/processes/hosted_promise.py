@@ -1,4 +1,4 @@
-"""The promise of a call on a hosted object, and the errors that the end of its process means."""
+"""Defines the promise of an operation on a hosted object, and the errors for the exit of its process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HostedPromise", "raise_exit"]
 
 
 class HostedPromise(Promise[Any]):
-    """The value of an operation on a hosted object."""
+    """Promises the value of an operation on a hosted object."""
 
     def __init__(self, waiter: Waiter, pending: Pending, name: str) -> None:
         self._waiter = waiter
@@ -38,11 +38,11 @@ class HostedPromise(Promise[Any]):
 
 
 def raise_exit(exit: WorkerExit, when: str = "") -> NoReturn:
-    """Raise the error that the end of a process means to a user.
+    """Raise the error for the exit of a process.
 
     Args:
-        exit: How it ended.
-        when: Ends the message.
+        exit: The exit.
+        when: Text to append to the message.
     """
     if exit.error is not None:
         raise exit.error

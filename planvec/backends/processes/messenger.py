@@ -1,7 +1,7 @@
 """Sends the requests of one worker process, and reads its answers.
 
-A signal handler of the user's may raise anywhere in here. What must not be left half done is noted first, and
-finished by whoever comes next: `_repair`.
+A signal handler of the user may raise anywhere in this module. Therefore a step that must be completed is
+recorded before it begins, and `_repair` completes it in the next call.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ __all__ = ["Messenger"]
 
 
 class Messenger(ABC):
-    """Sends requests to a process and reads its answers. Subclasses decide about a process that ends.
+    """Sends requests to a process and reads its answers. A subclass starts, ends and restarts the process.
 
     Args:
-        name: For messages.
+        name: The name in messages.
 
     Attributes:
-        name: As given.
-        lock: Held while anything here changes.
-        watchdog: Looks after the process while it works; has its limits.
-        is_ready: Whether its object is made.
-        is_closed: Whether it was closed.
-        capacity: The most rows that one request can have, once it is ready.
-        description: Of the hosted environment, once it is ready; None where the object is something else.
-        exit: How it ended, until it is started again.
+        name: The name in messages.
+        lock: Protects all state. The lock of the backend, once there is one.
+        watchdog: Enforces the limits on time and memory.
+        is_ready: Whether the object is made and the process accepts requests.
+        is_closed: Whether `close` was called.
+        capacity: Largest number of rows in one request. Valid once the process is ready.
+        description: The description of the hosted environment, or None if the object is not a `PlanEnv`.
+            Valid once the process is ready.
+        exit: The exit of the process until it is restarted; None while it runs.
     """
 
     _child: Child
@@ -61,30 +62,46 @@ class Messenger(ABC):
     @property
     @abstractmethod
     def _has_unreported_exit(self) -> bool:
-        """Whether an exit was noted that not everybody was delivering of yet."""
+        """Whether an exit is recorded but not reported yet."""
 
     @abstractmethod
     def _report_exit(self) -> None:
-        """Tell everybody of such an exit."""
+        """Report a recorded exit, if there is one, to the futures and to the callback for changes."""
 
     @abstractmethod
     def _end_crashed(self, may_be_cause: bool = True) -> None:
-        """The process has ended, or does not listen any more."""
+        """End a process that has exited or has stopped reading.
+
+        Args:
+            may_be_cause: Whether the request in progress may be the cause.
+        """
 
     @abstractmethod
     def _end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        """Let the process go."""
+        """Record the exit of the process, and report it.
+
+        Args:
+            reason: The reason, counted in `Stats`.
+            how: What the process did, for messages.
+            may_be_cause: Whether the request in progress may be the cause.
+        """
 
     @abstractmethod
     def _kill_and_end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        """Kill the process, and let it go."""
+        """Kill the process, then record and report its exit.
+
+        Args:
+            reason: The reason, counted in `Stats`.
+            how: What the process did, for messages.
+            may_be_cause: Whether the request in progress may be the cause.
+        """
 
     @abstractmethod
     def _give_up(self, error: PlanvecError) -> None:
-        """Let a process go that cannot make its object."""
+        """End a process that cannot make its object, with the error to raise."""
 
     def check(self) -> None:
-        """Raise if the process is closed, or belongs to another process."""
+        """Raise `ClosedError` if the process was closed, or if this is a fork of the process that owns it."""
         if self.is_closed:
             raise ClosedError(f"{self.name} was closed")
         self._check_own()
@@ -92,11 +109,11 @@ class Messenger(ABC):
     def _check_own(self) -> None:
         if self._child.is_foreign:
             raise ClosedError(
-                f"{self.name} belongs to the process that this one was forked from; open another one here"
+                f"{self.name} belongs to the process from which this one was forked; open a new one here"
             )
 
     def submit(self, request: Request[Any]) -> Pending:
-        """Ask for something; it is sent now if there is room, else while somebody waits."""
+        """Queue a request and return its future. It is sent at once if there is room, else during a wait."""
         if self._child.is_foreign:
             self._check_own()
         pending = Pending(request)
@@ -110,29 +127,30 @@ class Messenger(ABC):
             else:
                 try:
                     self._conversation.submit(pending)
-                except ChannelError:  # it had died before: whatever killed it, this request did not
+                except ChannelError:  # the process exited before this request: the request is not the cause
                     self._end_crashed(may_be_cause=len(self._conversation.sent) > 1)
         return pending
 
     def _repair(self) -> None:
-        """Finish what a signal handler that raised has left half done."""
+        """Complete the steps that a signal handler interrupted."""
         self._report_exit()
         if not self._conversation.is_interrupted or self._is_disconnected:
             return
         lost = WorkerExit(ExitReason.STOPPED, f"an answer of {self.name} was interrupted")
-        if not self._conversation.fail_delivery(lost):  # it is done again; the process is as good as before
+        if not self._conversation.fail_delivery(lost):  # the request is retried; the process is still usable
             self._kill_and_end(ExitReason.STOPPED, "was interrupted in a message", may_be_cause=False)
 
     def filenos(self) -> tuple[int, ...]:
-        """Return what becomes readable when an answer comes, and when the process ends; () if it is gone.
+        """Return the file descriptors of the channel and of the process handle, or () after the exit.
 
-        `generation` changes whenever these do.
+        The first becomes readable when an answer arrives, the second when the process exits. `generation`
+        changes whenever they do.
         """
         with self.lock:
             return () if self._is_disconnected else (self._child.channel.fileno(), self._child.handle)
 
     def receive(self) -> None:
-        """Read one answer, which is there, and send what waits for its room."""
+        """Read one answer, if one has arrived, and send the requests that waited for its slot."""
         conversation = self._conversation
         with self.lock:
             if self._is_disconnected:
@@ -157,10 +175,10 @@ class Messenger(ABC):
             except ChannelError:
                 self._end_crashed()
             except WrongTicketError:
-                self._kill_and_end(ExitReason.CRASH, "answered what it was not asked")
+                self._kill_and_end(ExitReason.CRASH, "answered a request that was not sent to it")
 
     def _on_ready_message(self, frame: Frame) -> None:
-        """Take the first frame: the object was made, or not."""
+        """Handle the first frame: become ready, or end a process that could not make its object."""
         try:
             self.description = read_ready_message(frame, self.name, self._fingerprint)
         except PlanvecError as error:

@@ -1,4 +1,4 @@
-"""A request on its way through a process, and the future of its answer."""
+"""Defines `Pending`, a request to a process and the future of its answer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ __all__ = ["Pending"]
 
 
 class Pending:
-    """The future of an answer: see `backends.base.Future`.
+    """Holds a request and is the future of its answer. Implements `backends.base.Future`.
 
-    It is no `concurrent.futures.Future`, which takes a lock and a condition of its own: several microseconds.
-    All is done with the lock of the worker held.
+    `concurrent.futures.Future` has a lock and a condition of its own, which cost several microseconds. This
+    class relies on the lock of the worker, which is held during all calls.
 
     Args:
-        request: What was asked.
+        request: The request.
 
     Attributes:
-        form: How it is written.
-        is_sent: Whether the process has it.
+        request: The request.
+        form: Writes the request.
+        is_sent: Whether the request is sent to the process.
     """
 
     __slots__ = (
@@ -48,13 +49,13 @@ class Pending:
         self._is_done = self._is_cancelled = self._is_reported = False
 
     def add_done_callback(self, fn: Callable[[Pending], object], /) -> None:
-        """Call `fn(self)` when it is done; at once if it is. There is one such function."""
+        """Call `fn(self)` when the request is done, or at once if it already is. There is one callback."""
         self._callback = fn
         if self._is_done:
             self._report(fn)
 
     def cancel(self) -> bool:
-        """Nobody wants the answer: it is not sent any more, or not read."""
+        """Cancel the request: it is not sent, or its answer is not read. Return False if it is done."""
         if self._is_done:
             return False
         self._is_cancelled = True
@@ -63,7 +64,7 @@ class Pending:
         return True
 
     def cancelled(self) -> bool:
-        """Return whether it was cancelled before it was done."""
+        """Return whether the request was cancelled before it was done."""
         return self._is_cancelled
 
     def done(self) -> bool:
@@ -71,7 +72,7 @@ class Pending:
         return self._is_done
 
     def exception(self) -> BaseException | None:
-        """Return the error, or None."""
+        """Return the error, or None if the request succeeded."""
         return self._error
 
     def result(self) -> Answer:
@@ -82,9 +83,9 @@ class Pending:
         return self._answer
 
     def finish(self, answer: Answer | None = None, error: BaseException | None = None) -> None:
-        """Be done.
+        """Complete the request, and call the callback.
 
-        Should a signal handler raise while the callback runs, this is called again, with a `WorkerExit`.
+        If a signal handler raises during the callback, this is called again with a `WorkerExit`.
         """
         if not self._is_reported:
             self._answer, self._error, self._is_done = answer, error, True
@@ -92,11 +93,11 @@ class Pending:
                 self._report(self._callback)
 
     def fail(self, exit: WorkerExit, is_current: bool) -> None:
-        """Fail, since the process is gone.
+        """Fail the request after the exit of the process.
 
         Args:
-            exit: How it ended.
-            is_current: Whether it was at work on this.
+            exit: The exit.
+            is_current: Whether the process was executing this request.
         """
         if not is_current and exit.is_cause:
             exit = WorkerExit(
@@ -105,7 +106,7 @@ class Pending:
         self.finish(error=exit)
 
     def describe(self) -> str:
-        """Return "step of 8 rows", for messages."""
+        """Return the text for messages, such as "step of 8 rows"."""
         count = self.request.num_rows
         rows = f" of {count} row{'s' * (count != 1)}" if count else ""
         return f"{self.request.verb}{rows}"
@@ -113,4 +114,4 @@ class Pending:
     def _report(self, callback: Callable[[Pending], object]) -> None:
         callback(self)
         self._is_reported = True
-        self._answer = None  # views of shared memory, which would keep it alive
+        self._answer = None  # its views would keep the shared memory alive

@@ -1,4 +1,4 @@
-"""A backend over worker processes."""
+"""Opens a backend over worker processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ def over_processes(
     """Return a backend over processes that each host a `PlanEnv`.
 
     Args:
-        processes: At least one.
-        timeout: Seconds that one chunk may take before its worker is killed; None: no limit.
-        max_restarts: How often a row is tried again after a worker died over it.
-        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks, or None.
+        processes: At least one process. The backend closes them.
+        timeout: Seconds that one chunk may take before its worker is killed; None for no limit.
+        max_restarts: Largest number of retries of a row on which workers exit.
+        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks; None for no
+            limit.
 
     Raises:
-        InvalidBatchError: Workers take more than `max_worker_rss` before their first step.
-        WorkerStartError, UnsupportedEnvError: As of `Sharded`.
+        InvalidBatchError: A worker uses more than `max_worker_rss` before its first step, or the system does
+            not show how much memory a process uses.
+        WorkerStartError: A worker did not become ready, or the workers have different environments.
+        UnsupportedEnvError: The environment cannot be saved exactly.
     """
     workers = [process._worker for process in processes]
     backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts)
@@ -49,10 +52,10 @@ def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
     used = max(worker.memory_used() for worker in workers)
     if not used:
         raise InvalidBatchError(
-            "max_worker_rss: expected None here, where /proc does not tell how much memory a process takes"
+            "max_worker_rss: expected None on a system without /proc, which shows the memory of a process"
         )
     if used >= max_worker_rss:
         raise InvalidBatchError(
-            f"max_worker_rss: expected more than the {used:,} bytes that a worker takes before its first "
+            f"max_worker_rss: expected more than the {used:,} bytes that a worker uses before its first "
             f"step, got {max_worker_rss:,}"
         )

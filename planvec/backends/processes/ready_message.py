@@ -1,4 +1,4 @@
-"""The first message of a worker process: its object was made, or not."""
+"""Reads the first message of a worker process, which says whether its object was made."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["read_ready_message"]
 
 
 def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> EnvDescription | None:
-    """Return the description of the environment; None where the object is something else.
+    """Return the description of the environment, or None if the object is not a `PlanEnv`.
 
     Args:
         frame: The message.
-        name: Of the worker, for messages.
-        fingerprint: Of the environment that the worker had before; None if this is its first.
+        name: Name of the worker, for messages.
+        fingerprint: Fingerprint of the environment before the restart; None on the first start.
 
     Raises:
-        UnsupportedEnvError: The environment cannot be saved faithfully.
-        WorkerStartError: The factory raised, or made another environment than the last time.
+        UnsupportedEnvError: The environment cannot be saved exactly.
+        WorkerStartError: The factory raised, or made another environment than before the restart.
     """
     if frame.verb == FAILED:
         failure: Failure = pickle.loads(frame.payload)

@@ -1,4 +1,4 @@
-"""When a process must be killed: it takes too long, too much memory, or somebody has stopped it."""
+"""Decides when a process must be killed: it exceeds its time or its memory, or a signal has stopped it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from planvec.backends.stats import ExitReason
 __all__ = ["START_SECONDS", "KillReason", "Watchdog"]
 
 START_SECONDS = 60.0
-"""How long a process may take to make its object."""
+"""Longest time for a process to make its object."""
 _STOPPED_SECONDS = 1.0
-"""How long a process may keep its work waiting until it is asked whether somebody has stopped it."""
+"""Time without an answer after which the state of a process is checked: a signal may have stopped it."""
 _STOP_CHECK_SECONDS = 0.25
-"""How often that is asked. Twice in a row says yes: some tools stop a process for a moment."""
+"""Interval of these checks. Two in a row must agree, since some tools stop a process for a moment."""
 _CANCELLED_SECONDS = 1.0
-"""How long a request that was cancelled may keep a process busy."""
+"""Longest time that a process may spend on a cancelled request."""
 _MEMORY_CHECK_SECONDS = 0.25
-"""How often a process is asked for the memory that it takes."""
+"""Interval of the memory checks."""
 
 
 class KillReason(NamedTuple):
-    """Why a process must be killed.
+    """Says why a process must be killed.
 
     Attributes:
-        reason: For `Stats`.
-        how: What it did, for messages.
-        may_be_cause: Whether the request at work may be the cause.
+        reason: The reason, counted in `Stats`.
+        how: What the process did, for messages.
+        may_be_cause: Whether the request in progress may be the cause.
     """
 
     reason: ExitReason
@@ -39,11 +39,11 @@ class KillReason(NamedTuple):
 
 
 class Watchdog:
-    """Looks after one process while it works.
+    """Enforces the limits of one process.
 
     Attributes:
-        timeout: Seconds that one request may take, or None.
-        max_rss: Bytes that the process may have in memory between two requests, or None.
+        timeout: Seconds that one request may take, or None for no limit.
+        max_rss: Bytes of memory that the process may use between two requests, or None for no limit.
     """
 
     def __init__(self) -> None:
@@ -52,12 +52,12 @@ class Watchdog:
         self.begin()
 
     def begin(self) -> None:
-        """Begin with a new process."""
+        """Begin to watch a new process."""
         self._next_memory_check = self._next_stop_check = 0.0
         self._was_stopped = False
 
     def seconds_left(self, now: float, conversation: Conversation, is_ready: bool) -> float:
-        """Return in how many seconds the process must have said something; infinite if there is no limit."""
+        """Return the seconds until the process must have answered; infinite if there is no limit."""
         if not is_ready:
             return conversation.since + START_SECONDS - now
         if conversation.sent and self.timeout is not None:
@@ -65,7 +65,7 @@ class Watchdog:
         return math.inf
 
     def is_due(self, now: float, conversation: Conversation, is_ready: bool) -> bool:
-        """Return whether `inspect` has something to look at. Cheap."""
+        """Return whether `inspect` should be called. Cheap."""
         waited = now - conversation.since
         if not is_ready:
             return waited >= _STOPPED_SECONDS
@@ -73,7 +73,7 @@ class Watchdog:
         return bool(conversation.sent) and (is_late or waited >= _STOPPED_SECONDS)
 
     def inspect(self, child: Child, conversation: Conversation, is_ready: bool) -> KillReason | None:
-        """Return why the process must be killed, or None. The lock of the worker is held."""
+        """Return why the process must be killed, or None. Call it with the lock of the worker held."""
         now = time.monotonic()
         waited = now - conversation.since
         if not is_ready:
@@ -99,7 +99,7 @@ class Watchdog:
         return KillReason(ExitReason.STOPPED, "had been stopped by a signal")
 
     def is_outgrown(self, now: float, child: Child) -> bool:
-        """Return whether the process takes more memory than it may. It is asked now and then."""
+        """Return whether the process uses more memory than `max_rss`. Measured at intervals."""
         if self.max_rss is None or now < self._next_memory_check:
             return False
         self._next_memory_check = now + _MEMORY_CHECK_SECONDS

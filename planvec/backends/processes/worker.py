@@ -1,12 +1,12 @@
-"""`ProcessWorker`: one worker process, from its start to its end, and its successors.
+"""Defines `ProcessWorker`, a worker that runs in a process and is restarted in a new one.
 
-    starting -> ready -> exited -> (restart) -> resting -> starting
+    starting -> ready -> exited -> (restart) -> pausing -> starting
 
-No thread runs in the parent: whoever waits for an answer reads what has arrived, sends what waits, and looks
-at the clock (see `group`). The end of a process is seen by the operating system's own handle of it, beside
-the channel.
+The parent runs no thread for it. A thread that waits for an answer reads the messages that have arrived,
+sends the requests that wait, and checks the deadlines (see `group`). The parent detects the exit of a process
+through the channel and through a handle of the process that the operating system provides.
 
-What must not be left half done by a signal handler that raises is noted first: see `messenger`.
+A signal handler may raise anywhere: `messenger` explains how interrupted steps are completed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,20 @@ __all__ = ["ProcessWorker"]
 
 
 class ProcessWorker(Messenger):
-    """A worker process. See `backends.base.Worker`.
+    """Executes requests in a process. Implements `backends.base.Worker`.
 
     Args:
         factory: The cloudpickled factory of the hosted object.
         start_method: One of `START_METHODS`.
-        name: For messages and process listings.
+        name: The name in messages and process listings.
 
     Attributes:
-        generation: Changes whenever `filenos` does.
+        factory: The cloudpickled factory of the hosted object.
+        start_method: One of `START_METHODS`.
+        generation: A number that changes whenever `filenos` does.
+
+    Raises:
+        WorkerStartError: The system cannot start another process.
     """
 
     def __init__(self, factory: bytes, start_method: str, name: str) -> None:
@@ -50,7 +55,7 @@ class ProcessWorker(Messenger):
         self._start()
 
     def listen(self, changed: Callable[[ProcessWorker], None], lock: threading.RLock) -> None:
-        """Have `changed(self)` called whenever it has become ready or has ended."""
+        """Set the callback for changes, and the lock to hold. See `backends.base.Worker.listen`."""
         self._changed, self.lock = changed, lock
         if self.exit is not None:
             changed(self)
@@ -58,7 +63,7 @@ class ProcessWorker(Messenger):
     # -- life ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        with delayed_signals():  # a process that was started and not noted would be lost
+        with delayed_signals():  # an interrupt between start and assignment would leave an unknown process
             self._child = Child(self.factory, self.start_method, self.name)
             self._conversation.begin(self._child.channel)
             self.watchdog.begin()
@@ -73,19 +78,19 @@ class ProcessWorker(Messenger):
         return self._child.pid
 
     def restart(self, pause: float = 0.0) -> None:
-        """Start the process anew after its exit, in `pause` seconds; requests wait until it is ready."""
+        """Start a new process in `pause` seconds. Requests wait until it is ready."""
         self.exit = None
         self._starts_at = time.monotonic() + pause
         self._start_if_due()
 
     def kill(self) -> None:
-        """Kill the process at once (SIGKILL), and what it has started."""
+        """Kill the process and all of its child processes (SIGKILL)."""
         self._check_own()
         with self.lock:
             self._child.kill()
 
     def abort(self, how: str) -> None:
-        """Kill the process, and forget its requests, which raise `WorkerExit`. Args: how: For the message."""
+        """Kill the process. Its requests raise `WorkerExit`, whose message ends with `how`."""
         with self.lock:
             if not self._is_disconnected:
                 self._child.kill()
@@ -93,19 +98,19 @@ class ProcessWorker(Messenger):
                 self._report_exit()
 
     def memory_used(self) -> int:
-        """Return the bytes that the process has in memory; 0 where the system does not tell."""
+        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
         return self._child.memory_used()
 
     def close(self) -> None:
-        """End the process, which has a second to close its object. See `begin_close` and `finish_close`."""
+        """Close the worker. An idle process has one second to close its object; a busy one is killed."""
         self.begin_close()
         self.finish_close(time.monotonic() + 1.0)
 
     def begin_close(self) -> None:
-        """Begin to close: an idle worker ends when it reads the end of the stream; a busy one is killed."""
+        """Close the channel: an idle process reads the end of the stream and exits. Kill a busy process."""
         if self._child.is_foreign:
             self.is_closed = True
-            return  # nor is the lock to be trusted: another thread may have held it in the fork
+            return  # without the lock: another thread may have held it during the fork
         with self.lock:
             if not self.is_closed:
                 self.is_closed = self._is_disconnected = True
@@ -120,7 +125,7 @@ class ProcessWorker(Messenger):
                     pending.finish(error=ClosedError(f"{self.name} was closed"))
 
     def finish_close(self, deadline: float) -> None:
-        """Finish closing: wait until `deadline` (`time.monotonic()`), then kill."""
+        """Wait for the process until `deadline` (`time.monotonic()`), then kill it and free its resources."""
         self._child.join(max(0.0, deadline - time.monotonic()))
         self._child.kill()
         self._child.end()
@@ -128,7 +133,7 @@ class ProcessWorker(Messenger):
     # -- time ---------------------------------------------------------------------------------------
 
     def seconds_left(self, now: float) -> float:
-        """Return in how many seconds `check_clock` should be called; infinite if only events matter."""
+        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
         if self._unreported_exit is not None or self._conversation.is_interrupted:
             return 0.0
         if self._is_disconnected:
@@ -136,7 +141,7 @@ class ProcessWorker(Messenger):
         return self.watchdog.seconds_left(now, self._conversation, self.is_ready)
 
     def check_clock(self, now: float) -> None:
-        """Do what is due. Args: now: `time.monotonic()`."""
+        """Start or kill the process if it is time to. `now` is `time.monotonic()`."""
         if self._unreported_exit is not None or self._conversation.is_interrupted or self._starts_at <= now:
             with self.lock:
                 self._repair()
@@ -144,7 +149,7 @@ class ProcessWorker(Messenger):
         elif not self._is_disconnected and self.watchdog.is_due(now, self._conversation, self.is_ready):
             with self.lock:
                 if self._is_disconnected:
-                    return  # another thread was here first
+                    return  # another thread has ended it
                 kill_reason = self.watchdog.inspect(self._child, self._conversation, self.is_ready)
                 if kill_reason is None:
                     return
@@ -166,7 +171,7 @@ class ProcessWorker(Messenger):
     # -- the end of a process -----------------------------------------------------------------------
 
     def handle_exit(self) -> None:
-        """The process has ended: take what it had answered, then tell everybody."""
+        """Handle the exit of the process: read the answers that it sent before, then report the exit."""
         with self.lock:
             self._check_own()
             child = self._child
@@ -176,29 +181,20 @@ class ProcessWorker(Messenger):
                 self._end_crashed()
 
     def give_up_starting(self, how: str) -> None:
-        """Give up on a process that does not become ready. Args: how: For the message."""
+        """Kill a process that does not become ready. `how` says in the message what it did."""
         with self.lock:
             if not self.is_ready and not self._is_disconnected:
                 self._child.kill()
                 self._give_up(WorkerStartError(f"{self.name} {how}"))
 
     def _end_crashed(self, may_be_cause: bool = True) -> None:
-        """The process has ended, or does not listen any more. Args: as of `_end`."""
         self._end(ExitReason.CRASH, self._child.how_it_ended(), may_be_cause)
 
     def _kill_and_end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        """Kill the process. Args: as of `_end`."""
         self._child.kill()
         self._end(reason, f"{how}, and was killed", may_be_cause)
 
     def _end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        """Let the process go, and tell everybody.
-
-        Args:
-            reason: For `Stats`.
-            how: What it did, for messages.
-            may_be_cause: Whether the request at work may be the cause.
-        """
         exit = make_exit(
             f"{self.name} (pid {self.pid}) {how}",
             reason,
@@ -211,7 +207,7 @@ class ProcessWorker(Messenger):
         self._report_exit()
 
     def _give_up(self, error: PlanvecError) -> None:
-        """End a process that cannot make its object: another one could not either."""
+        """End a process that cannot make its object. A restart would fail in the same way."""
         self._unreported_exit = WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error)
         self._report_exit()
 
@@ -220,7 +216,7 @@ class ProcessWorker(Messenger):
         return self._unreported_exit is not None
 
     def _report_exit(self) -> None:
-        """Tell everybody of an exit that was noted. Done again, should a signal handler raise in it."""
+        """Report a recorded exit. If a signal handler raises in it, the next call reports the exit again."""
         exit = self._unreported_exit
         if exit is None or self._is_in_callback:
             return
@@ -233,7 +229,7 @@ class ProcessWorker(Messenger):
                 lost = self._conversation.end()
                 self._child.end()
                 self.exit = exit
-                for pending in reversed(lost):  # so that the oldest is in front of all that is done again
+                for pending in reversed(lost):  # each is retried first, so that the oldest comes first
                     pending.fail(exit, is_current=pending is current)
                 self._unreported_exit, self._is_in_callback = None, False
                 self._changed(self)

@@ -1,4 +1,4 @@
-"""What runs in a worker process."""
+"""Runs in a worker process: makes the hosted object, and answers requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The child's side: hosts one object and answers requests until the parent hangs up."""
+"""Hosts one object in a worker process, and answers requests until the parent closes the channel."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Host", "open_host"]
 
 
 def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
-    """Make the hosted object, and report its description, or what went wrong.
+    """Make the hosted object, and send its description or the error to the parent.
 
     Args:
-        channel: To the parent.
+        channel: The channel to the parent.
         memory: The file descriptor of the slab.
         factory: The cloudpickled factory of the object.
 
     Returns:
-        None if it could not be made.
+        The host, or None if the object could not be made.
     """
     try:
         make = cloudpickle.loads(factory)
@@ -47,10 +47,10 @@ def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
 
 
 def _register_main_classes() -> None:
-    """Let classes of the user's script be found by name, as they are in the parent.
+    """Register the classes of the user's script in `__main__`, where pickle finds them by name.
 
-    cloudpickle has sent them by value; states and infos that hold instances of them are pickled by
-    name, so that their bytes are the same in every process.
+    cloudpickle sends these classes by value. States and infos with instances of them are pickled by name, so
+    that their bytes are the same in every process.
     """
     tracked = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
     main_module = sys.modules["__main__"]
@@ -60,15 +60,15 @@ def _register_main_classes() -> None:
 
 
 class Host:
-    """Answers requests, one after another.
+    """Answers requests in order.
 
     Args:
-        channel: To the parent.
+        channel: The channel to the parent.
         hosted: The object.
         memory: The file descriptor of the slab.
 
     Attributes:
-        stepper: Of the hosted environment; None where the object is something else.
+        stepper: Steps the hosted environment; None if the object is not a `PlanEnv`.
     """
 
     def __init__(self, channel: Channel, hosted: Any, memory: int) -> None:
@@ -84,12 +84,16 @@ class Host:
             self.stepper.loop.progress = slab.progress
 
     def serve(self) -> None:
-        """Answer until the parent hangs up."""
+        """Answer requests until the parent closes the channel.
+
+        Raises:
+            ChannelError: The parent has closed the channel.
+        """
         channel = self._channel
         while True:
             channel.wait()
             frame = channel.receive()
-            assert frame is not None  # this end of the channel waits
+            assert frame is not None  # `receive` waits at this end of the channel
             self._progress[ROW], self._progress[TICKET] = -1, frame.ticket
             perform: Callable[[Frame], bytes] = self._operate if frame.verb == HOSTED else self._perform
             try:
@@ -99,19 +103,19 @@ class Host:
             channel.send(Frame(frame.ticket, verb, frame.slot, frame.num_rows, payload))
 
     def close(self) -> None:
-        """Close the hosted object, where it can be closed."""
+        """Close the hosted object, if it has a `close` method."""
         close = getattr(self._hosted, "close", None)
         if callable(close):
             close()
 
     def _operate(self, frame: Frame) -> bytes:
-        """Do something with the hosted object."""
+        """Execute an operation on the hosted object, and return the payload of the answer."""
         operation: Operation = cloudpickle.loads(frame.payload)
         _register_main_classes()
         return write_value(operation.name, Answer(Outputs(), value=operation.apply(self._hosted)))
 
     def _perform(self, frame: Frame) -> bytes:
-        """Answer a request with the environment."""
+        """Execute a request to the environment, and return the payload of the answer."""
         assert self.stepper is not None
         form = form_named(frame.verb)
         slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None

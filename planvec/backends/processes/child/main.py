@@ -1,4 +1,4 @@
-"""Runs a worker process, under every start method."""
+"""Runs a worker process of any start method."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def main(
     """Run a worker, and end the process.
 
     Args:
-        sock: The worker's end of the pair.
-        lifeline: The worker's end of another pair; see `die_with_parent`.
+        sock: The worker's end of the channel.
+        lifeline: The worker's end of the lifeline; see `die_with_parent`.
         memory: Holds the file descriptor of the slab (`.detach()`).
         factory: The cloudpickled factory of the hosted object.
-        environ: The parent's environment variables: a process that forks workers has those that it was
-            started with.
+        environ: The present environment variables of the parent. A process that forks workers may have older
+            ones.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     for number in HANDLED:
-        if callable(signal.getsignal(number)):  # a forked process has the parent's handlers
+        if callable(signal.getsignal(number)):  # a forked process inherits the parent's handlers
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     die_with_parent(lifeline)
@@ -46,7 +46,7 @@ def main(
         if hosted is not None:
             hosted.serve()
     except ChannelError:
-        pass  # the parent is gone: nobody is left to tell
+        pass  # the parent has closed the channel or has ended
     finally:
         with contextlib.suppress(BaseException):
             if hosted is not None:
@@ -54,5 +54,5 @@ def main(
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        # Not sys.exit: threads that the environment left behind must not keep the process alive.
+        # Not sys.exit, which would wait for threads that the environment has started.
         os._exit(0)

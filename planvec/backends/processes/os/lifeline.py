@@ -1,4 +1,4 @@
-"""Has the kernel kill a process, and all that it has started, when its parent dies."""
+"""Makes the kernel kill a process and its process group when its parent ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["die_with_parent"]
 
 
 def die_with_parent(lifeline: socket.socket) -> None:
-    """Have this process, and all that it starts, killed when the parent dies.
+    """Make the kernel kill this process and its process group, a new one, when the parent ends.
 
-    The kernel does it: it sends a signal to the whole process group when the other end of the lifeline
-    closes, as it does however the parent dies. No thread and no signal handler would run while the
-    environment hangs in C with Python's lock held. PR_SET_PDEATHSIG would not do: it fires when the *thread*
-    ends that has started the process.
+    The kernel sends SIGKILL to the process group when the other end of the lifeline closes, which happens
+    however the parent ends. A thread or a signal handler would not run while the environment hangs in C and
+    holds the interpreter lock. PR_SET_PDEATHSIG is not suitable: it acts when the *thread* that started the
+    process ends.
 
     Args:
-        lifeline: This process's end of a socket pair on which nothing is ever sent. It must stay open.
+        lifeline: The end of this process of a socket pair on which nothing is sent. It must stay open.
     """
     os.setpgid(0, 0)
     fd = lifeline.fileno()
@@ -28,5 +28,5 @@ def die_with_parent(lifeline: socket.socket) -> None:
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([fd], [], [], 0)[0]:  # it died before
+    if select.select([fd], [], [], 0)[0]:  # the parent has already ended
         os.killpg(0, signal.SIGKILL)

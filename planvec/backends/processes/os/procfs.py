@@ -1,4 +1,4 @@
-"""Reads what Linux tells about processes under `/proc`; nothing elsewhere, and of those that have ended."""
+"""Reads facts about processes from `/proc`. They are empty for ended processes and on other systems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def _read(pid: int, name: str, extract: Callable[[str], str]) -> str:
-    """Return something out of a file about a process; empty where there is none."""
+    """Return `extract(text)` for a file of a process; empty if the file does not exist."""
     try:
         return extract(Path(f"/proc/{pid}/{name}").read_text())
     except (OSError, IndexError):
@@ -21,27 +21,27 @@ def _read(pid: int, name: str, extract: Callable[[str], str]) -> str:
 
 
 def exists(pid: int) -> bool:
-    """Return whether anything is left of a process, be it a zombie."""
+    """Return whether a process exists; a zombie counts."""
     return Path(f"/proc/{pid}").exists()
 
 
 def state(pid: int) -> str:
-    """Return what a process does: "R" (runs), "S" (sleeps), "T" (was stopped), "Z" (has died), ..., or ""."""
+    """Return the state of a process: "R" (running), "S" (sleeping), "T" (stopped), "Z" (zombie), or ""."""
     return _read(pid, "stat", lambda text: text.rpartition(")")[2].split()[0])
 
 
 def bytes_used(pid: int) -> int:
-    """Return the bytes of memory that a process takes; 0 where that cannot be told."""
+    """Return the bytes of memory that a process uses; 0 if they are not known."""
     return int(_read(pid, "statm", lambda text: text.split()[1]) or 0) * _PAGE
 
 
 def command(pid: int) -> str:
-    """Return the command line of a process; empty for a zombie too."""
+    """Return the command line of a process; empty for a zombie."""
     return _read(pid, "cmdline", lambda text: text.replace("\0", " "))
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
+    """Return the process ids of the child processes of a process."""
     pids: list[int] = []
     with contextlib.suppress(OSError):  # the process has just ended
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -51,11 +51,11 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and those that they have."""
-    below: list[int] = []
+    """Return the process ids of the child processes of a process, and of all processes below them."""
+    pids: list[int] = []
     pending = [pid]
     while pending:
-        pids = [child for child in children(pending.pop()) if child not in below]
-        below += pids
-        pending += pids
-    return below
+        new_pids = [child for child in children(pending.pop()) if child not in pids]
+        pids += new_pids
+        pending += new_pids
+    return pids

@@ -1,4 +1,4 @@
-"""Delays signals, whose handlers may raise anywhere, while something must not be left half done."""
+"""Delays signals while code must not be interrupted: their handlers may raise anywhere."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ _IMMEDIATE = {
 }
 _JOB_CONTROL = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
 HANDLED = {number for number in signal.Signals if number.name not in _IMMEDIATE | _JOB_CONTROL}
-"""Signals that wait: all but those that cannot, and those of job control. (A fork server that is started
-meanwhile needs SIGCHLD.)"""
+"""Signals to delay: all but those that cannot or must not wait, and those of job control. (A fork server that
+is started meanwhile needs SIGCHLD.)"""
 
 
 _masks: list[set[int]] = []
-"""Which signals the main thread blocked before each `delayed_signals` that it is in, the outermost first."""
+"""Signal masks of the main thread before each nested `delayed_signals`, the outermost first."""
 
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
     """Delay signals, and run the user's handlers at the end.
 
-    Python runs handlers in the main thread alone, so nothing need be done elsewhere. To block the signals
-    there is not enough, since other threads may take them; it keeps a child, which inherits that, quiet.
+    Python runs handlers in the main thread only; in other threads this does nothing. Blocking the signals
+    alone would not be enough, since other threads may receive them. They are blocked, too, because a child
+    process that is started meanwhile inherits the mask.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,7 +46,7 @@ def delayed_signals() -> Iterator[None]:
     received: dict[int, None] = {}
     handlers: dict[signal.Signals, Any] = {}
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:  # from here on: each of these calls may itself run a handler, which then raises here
+    try:  # each of the following calls may run a handler, which raises here
         for number in HANDLED:
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
@@ -58,17 +59,17 @@ def delayed_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        with contextlib.ExitStack() as tell:
+        with contextlib.ExitStack() as handling:  # runs every handler, even if one raises
             for late in received:
-                tell.callback(signal.raise_signal, late)
+                handling.callback(signal.raise_signal, late)
 
 
 @contextlib.contextmanager
 def original_signal_mask() -> Iterator[None]:
-    """Inside `delayed_signals`, block only what the user blocks, while a process is started that others use.
+    """Restore the user's signal mask inside `delayed_signals`, to start a process that other code uses, too.
 
-    A process keeps the signals blocked that it was started with, and so does all that it starts. Handlers
-    wait all the same.
+    A process inherits the signal mask, and passes it on to the processes that it starts. Handlers are still
+    delayed.
     """
     if not _masks or threading.current_thread() is not threading.main_thread():
         yield
@@ -81,7 +82,7 @@ def original_signal_mask() -> Iterator[None]:
 
 
 def is_from_handler(error: BaseException) -> bool:
-    """Return whether a handler of the user's raised an error, rather than the code that it interrupted."""
+    """Return whether a signal handler of the user raised an error, and not the code that it interrupted."""
     handlers = [signal.getsignal(number) for number in HANDLED]
     codes = {_code_of(handler) for handler in handlers if callable(handler)} - {None}
     frame = error.__traceback__
@@ -93,7 +94,7 @@ def is_from_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> Any:
-    """Return the code of a function, a method, a `partial` or an object that can be called."""
+    """Return the code object of a function, a method, a `partial` or a callable object; None if unknown."""
     for _ in range(4):
         if hasattr(handler, "__code__"):
             return handler.__code__

@@ -1,4 +1,4 @@
-"""Starts workers by the start methods of `multiprocessing`: spawn, forkserver and fork."""
+"""Starts workers with the start methods of `multiprocessing`: spawn, forkserver and fork."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
 
 
 class _InheritedMemory:
-    """A file descriptor that is handed to a child under any start method."""
+    """Sends a file descriptor to a child process with any start method."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -35,10 +35,10 @@ def _identity(handle: Any) -> Any:
 
 
 class MultiprocessingWorker:
-    """A process that multiprocessing has started; see `Process`.
+    """Wraps a process that multiprocessing has started. Implements `Process`.
 
     Args:
-        process: `multiprocessing.Process`, started.
+        process: A `multiprocessing.Process` that is started.
     """
 
     def __init__(self, process: Any) -> None:
@@ -47,25 +47,25 @@ class MultiprocessingWorker:
         self.handle = _open_handle(process)
 
     def exit_code(self, seconds: float) -> int | None:
-        """Wait for the exit code; see `Process`."""
+        """Wait for the exit code and return it. See `Process.exit_code`."""
         self._process.join(seconds)
         code: int | None = self._process.exitcode
         return code
 
     def forget(self) -> None:
-        """Do nothing: multiprocessing has done it."""
+        """Do nothing: multiprocessing frees its resources in a fork."""
 
     def close(self) -> None:
-        """Close the process and the handle."""
-        with contextlib.suppress(ValueError):  # not even SIGKILL has ended it: it waits for a device
+        """Free the resources of the process, which has ended."""
+        with contextlib.suppress(ValueError):  # it waits for a device, so that SIGKILL has not ended it
             self._process.close()
         os.close(self.handle)
 
 
 def _open_handle(process: Any) -> int:
-    """Return a file descriptor that becomes readable when the process dies."""
+    """Return a file descriptor that becomes readable when the process ends."""
     if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(ProcessLookupError):  # a fork server has noted its end already
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and a fork server has reaped it
             return os.pidfd_open(process.pid)
     return os.dup(process.sentinel)
 
@@ -75,10 +75,10 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
 
     Args:
         method: "spawn", "forkserver" or "fork".
-        worker: To start.
+        worker: The worker to start.
 
     Raises:
-        OSError: There is no process or no file left to be had.
+        OSError: The system cannot start another process or open another file.
     """
     if method != "fork":
         _start_helpers(method)
@@ -92,10 +92,10 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
 
 
 def _start_helpers(method: str) -> None:
-    """Start multiprocessing's own helpers with the user's signal mask: others use them, too.
+    """Start the helper processes of multiprocessing with the user's signal mask: other code uses them, too.
 
-    The fork server imports once what every worker needs: a restart then takes 25 ms, not 190. Unless it
-    runs already, or the user has told it what to import.
+    The fork server imports the modules of a worker once, so that a restart takes 25 ms instead of 190. This
+    has no effect if it already runs, or if the user has set its list of modules.
     """
     with hidden_main(), original_signal_mask():
         resource_tracker.ensure_running()

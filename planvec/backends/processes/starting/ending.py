@@ -1,4 +1,4 @@
-"""Ends a child process: waits for it, kills it and what it has started, and frees what belonged to it."""
+"""Ends a child process: waits for it, kills it and its child processes, and frees its resources."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from planvec.backends.processes.wire.channel import Channel
 __all__ = ["GRACE_SECONDS", "end", "has_ended", "kill"]
 
 GRACE_SECONDS = 1.0
-"""How long a child may take to end by itself."""
+"""Longest time for a child process to end by itself."""
 
 
 def has_ended(handle: int, seconds: float) -> bool:
     """Wait for a process, and return whether it has ended.
 
     Args:
-        handle: See `Process`. multiprocessing's own `join` would believe a dead fork server.
-        seconds: How long to wait.
+        handle: The handle of the process; see `Process`. `join` of multiprocessing is not reliable: it
+            reports an exit if the fork server has ended.
+        seconds: Seconds to wait.
     """
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -31,7 +32,7 @@ def has_ended(handle: int, seconds: float) -> bool:
 
 
 def kill(process: Process) -> None:
-    """Kill a process and all below it, those in groups of their own, too."""
+    """Kill a process and all processes below it, also those in other process groups."""
     if has_ended(process.handle, 0.0):
         return
     for pid in [*procfs.descendants(process.pid), process.pid]:
@@ -40,14 +41,14 @@ def kill(process: Process) -> None:
 
 
 def _kill_group(process: Process) -> None:
-    """Kill what is left of the group that a process led which has ended.
+    """Kill the remaining members of the process group of a process that has ended.
 
-    Its number cannot have gone to another process while it was not waited for, or while members of its
-    group are left. If neither holds, a process of that number is a stranger.
+    Another process can have the same process id only if the process was reaped and no member of its group is
+    left. In this case nothing is killed.
     """
     try:
         signal.pidfd_send_signal(process.handle, 0)
-    except (OSError, AttributeError):  # it was waited for
+    except (OSError, AttributeError):  # it was reaped
         if procfs.exists(process.pid):
             return
     with contextlib.suppress(OSError):
@@ -55,14 +56,14 @@ def _kill_group(process: Process) -> None:
 
 
 def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int, owner: int) -> None:
-    """End a process and free all that belonged to it.
+    """End a process and free its resources.
 
     Args:
-        process: To end; it has `GRACE_SECONDS` to do so by itself once its channel is closed.
-        channel: To it.
-        lifeline: The parent's end; see `die_with_parent`.
-        memory: File descriptor of its slab.
-        owner: The process id of the parent. In a forked copy of the parent, nothing is done.
+        process: The process. After its channel is closed, it has `GRACE_SECONDS` to end by itself.
+        channel: The channel to the process.
+        lifeline: The parent's end of the lifeline; see `die_with_parent`.
+        memory: File descriptor of the slab.
+        owner: The process id of the parent. In a fork of the parent, this does nothing.
     """
     if os.getpid() != owner:
         return

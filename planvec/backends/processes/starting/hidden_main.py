@@ -16,8 +16,8 @@ _lock = threading.Lock()
 def hidden_main() -> Iterator[None]:
     """Hide the user's script from multiprocessing while a process is started.
 
-    The child would run it again otherwise, which is why scripts need a `__main__` guard elsewhere.
-    What the factory needs of it is sent by value.
+    Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
+    The functions and classes of the script that the factory needs are sent by value.
     """
     module = sys.modules["__main__"]
     names = ("__file__", "__spec__")
@@ -34,6 +34,6 @@ def hidden_main() -> Iterator[None]:
 
 
 def forget_hidden_main() -> None:
-    """Replace the lock in a forked child: another thread of the parent may have held it."""
+    """Replace the lock in a forked child, since another thread of the parent may have held it."""
     global _lock
     _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Starts a child process with what connects it to its parent, and makes sure that it ends."""
+"""Starts a child process with a channel to its parent, and guarantees that it ends."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Child"]
 
 _STALL_SECONDS = 10.0
 _MAX_ATTEMPTS = 4
-"""How often a start is tried before somebody who kills the process that forks workers has won."""
+"""Largest number of attempts to start a worker while the process that forks workers is killed."""
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 _hooks: list[str] = []
 
 
 def _release_inherited() -> None:
-    """In a forked child, free what the parent holds: it is not the child's.
+    """Free the resources of the parent in a forked child.
 
-    A child that kept the parent's ends of the channels would keep workers from noticing that the
-    parent has died, and the kernel from killing them; one that used them would mix up the answers. Locks
-    may have been held.
+    If the child kept the parent's ends of the channels open, workers could not detect the exit of the parent,
+    and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are replaced,
+    since another thread may have held them.
     """
     forget_hidden_main()
     forget_templates()
@@ -50,41 +50,41 @@ def _register_hook() -> None:
 
 
 class Child:
-    """A process that runs `child.main.main`, with the channel to it and the memory shared with it.
+    """Starts a process that runs `child.main.main`, and holds the channel and the memory shared with it.
 
-    It leads a process group of its own, so that whatever it starts can be killed with it.
+    The child leads a process group of its own, so that all of its child processes can be killed with it.
 
     Args:
         factory: The cloudpickled factory of the hosted object.
         start_method: One of `START_METHODS`.
-        name: For process listings.
+        name: The name in process listings.
 
     Attributes:
-        pid: Its process id.
-        channel: To the child.
-        lifeline: Open as long as the child may live; see `die_with_parent`.
+        pid: The process id of the child.
+        channel: The channel to the child.
+        lifeline: The parent's end of the lifeline, open while the child runs; see `die_with_parent`.
         memory: File descriptor of the slab.
-        handle: File descriptor that becomes readable when the child dies.
-        is_foreign: Whether this is a forked copy of the process that it belongs to.
-        was_killed: Whether somebody else ended it (SIGKILL, SIGTERM), once `how_it_ended` was asked.
-        end: Ends the child and frees all that belonged to it; may be called again.
+        handle: File descriptor that becomes readable when the child ends.
+        is_foreign: Whether this is a copy in a fork of the parent.
+        was_killed: Whether the child was killed from outside (SIGKILL, SIGTERM). Valid after `how_it_ended`.
+        end: Ends the child and frees its resources; may be called again.
 
     Raises:
-        WorkerStartError: There is no process, no memory or no file left to be had.
+        WorkerStartError: The system cannot start another process, or lacks memory or files.
     """
 
     def __init__(self, factory: bytes, start_method: str, name: str) -> None:
         self.is_foreign = self.was_killed = False
         _register_hook()
         try:
-            with delayed_signals():  # nor is the child, which inherits that, until it ignores Ctrl-C
+            with delayed_signals():  # the child inherits the blocked signals until it ignores Ctrl-C
                 for _ in range(_MAX_ATTEMPTS - 1):
                     with contextlib.suppress(StartLostError):
                         self._start(factory, start_method, name)
                         return
                 self._start(factory, start_method, name)
         except OSError as error:
-            if is_from_handler(error):  # it waited until the process was there
+            if is_from_handler(error):  # the handler ran after the start
                 raise
             raise WorkerStartError(f"{name} could not be started: {error}") from error
 
@@ -112,50 +112,50 @@ class Child:
         self.end = weakref.finalize(self, end, *resources)
 
     def forget(self) -> None:
-        """Free what a forked copy of the parent has inherited; the child is not its own."""
+        """Free the inherited resources in a fork of the parent. The child keeps running."""
         self.is_foreign = True
         self.lifeline.close()
         finalizer = getattr(self, "end", None)
-        if finalizer is not None and finalizer.alive:  # not of the one being forked: it needs its memory
+        if finalizer is not None and finalizer.alive:  # else this fork becomes the child and needs them
             os.close(self.memory)
             self._process.forget()
 
     def is_alive(self) -> bool:
-        """Return whether the process still runs."""
+        """Return whether the process runs."""
         return not self._is_over and not has_ended(self.handle, 0.0)
 
     @property
     def _is_over(self) -> bool:
-        """Whether it is not ours to look after: `handle` may be the number of another file by now."""
+        """Whether the process is ended or foreign. Then `handle` may belong to another file."""
         return self.is_foreign or not self.end.alive
 
     def is_stopped(self) -> bool:
-        """Return whether somebody has stopped the process (SIGSTOP); False where that cannot be told."""
+        """Return whether a signal has stopped the process (SIGSTOP); False if the system does not show it."""
         return procfs.state(self.pid) == "T"
 
     def memory_used(self) -> int:
-        """Return the bytes that the process has in memory; 0 where that cannot be told."""
+        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
         return procfs.bytes_used(self.pid)
 
     def kill(self) -> None:
-        """Kill the process at once, and what it has started."""
+        """Kill the process and all of its child processes."""
         if not self._is_over:
             kill(self._process)
 
     def join(self, seconds: float) -> None:
-        """Wait for the process to end."""
+        """Wait at most `seconds` for the process to end."""
         if not self._is_over:
             has_ended(self.handle, seconds)
 
     def how_it_ended(self) -> str:
-        """Wait for the exit code, kill what has stopped answering, and say how the process ended."""
+        """Return how the process ended, for messages. Kill it if it does not end within `GRACE_SECONDS`."""
         if not has_ended(self.handle, GRACE_SECONDS):
             self.kill()
         code = self._process.exit_code(GRACE_SECONDS)
         self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
         if code is None:
             is_over = has_ended(self.handle, 0.0)
-            return "ended, and nobody can tell its exit code" if is_over else "stopped answering"
+            return "ended with an unknown exit code" if is_over else "stopped answering"
         if code >= 0:
             return f"exited with code {code}"
         try:

@@ -1,4 +1,4 @@
-"""Messages between a template process and its parent, over socket pairs.
+"""Sends messages between a template process and its parent, over socket pairs.
 
     parent                                      template
       | -- number of fds + the fds --------------> |  "requests", one pair for all workers: fork a worker
@@ -6,8 +6,8 @@
       | <- process id (or -errno) + pidfd -------- |  "report", one pair for each worker
       | <- exit code, once it has ended ---------- |
 
-What the worker itself must know, a `WorkerSpec`, lies in memory without a name, which the template hands on
-without reading it: nothing of the user's is unpickled in the template, whatever its size.
+The data for the worker, a `WorkerSpec`, lies in memory without a name. The template passes its file
+descriptor to the worker and does not read it, so that it never unpickles data of the user.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
 ]
 
 MAX_FDS = 8
-"""The most file descriptors that one message carries."""
+"""Largest number of file descriptors in one message."""
 _NUMBER = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Holds what a forked worker must know that an interpreter of its own would have inherited.
+    """Holds the data for a forked worker, which a process with a fresh interpreter would inherit or receive.
 
     Attributes:
         factory: The cloudpickled factory of the hosted object.
-        environ: The parent's environment variables.
-        preparation: `sys.path`, the working directory and the like, as the spawn method sends them.
-        streams: The numbers of the standard streams that come with the request: 1 and 2, where they are open.
+        environ: The environment variables of the parent.
+        preparation: `sys.path`, the working directory and further settings, as the spawn method sends them.
+        streams: The standard streams that are sent with the request: those of 1 and 2 that are open.
     """
 
     factory: bytes
@@ -55,10 +55,10 @@ class WorkerSpec:
     streams: tuple[int, ...]
 
     def write(self) -> int:
-        """Return a file descriptor of memory that holds the order.
+        """Return a file descriptor of memory that holds the pickled data.
 
         Raises:
-            OSError: No memory or no file is left.
+            OSError: The system lacks memory or files.
         """
         memory = open_memory()
         try:
@@ -71,29 +71,29 @@ class WorkerSpec:
 
     @classmethod
     def read(cls, memory: int) -> WorkerSpec:
-        """Read the order out of memory that `write` returned, and close the file descriptor."""
+        """Return the data from memory that `write` returned, and close the file descriptor."""
         with open(memory, "rb") as file:
             file.seek(0)
-            order: WorkerSpec = pickle.loads(file.read())
-        return order
+            spec: WorkerSpec = pickle.loads(file.read())
+        return spec
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
     """Send at least one byte, and file descriptors with the first one.
 
     Raises:
-        OSError: The other side is gone.
+        OSError: The other side has closed the socket, or too many file descriptors are in flight.
     """
     socket.send_fds(sock, [data], list(fds))
 
 
 def receive_with_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """Receive up to `size` bytes, and the file descriptors that came with them, which no child inherits.
+    """Receive up to `size` bytes and the file descriptors sent with them, which are not inheritable.
 
-    `socket.recv_fds` would leave them inheritable by what another thread starts.
+    With `socket.recv_fds`, a process that another thread starts meanwhile could inherit them.
 
     Raises:
-        OSError: The other side is gone.
+        OSError: The other side has closed the socket.
     """
     fds = array.array("i")
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -107,13 +107,13 @@ def receive_with_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
 
 
 def send_number(report: socket.socket, number: int, fds: Sequence[int] = ()) -> None:
-    """Send a number to whoever still wants to know it."""
+    """Send a number and file descriptors. Do nothing if the other side has closed the socket."""
     with contextlib.suppress(OSError):
         send_with_fds(report, _NUMBER.pack(number), fds)
 
 
 def receive_number(report: socket.socket) -> tuple[int | None, list[int]]:
-    """Receive a number and its file descriptors; None where the other side has closed the pair."""
+    """Receive a number and its file descriptors. The number is None if the other side has closed."""
     try:
         data, fds = receive_with_fds(report, _NUMBER.size)
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""Types that every start method takes and returns: a worker to start, and a process that was started."""
+"""Defines the argument and the result of every start method: a worker to start, and a started process."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["NewWorker", "Process", "StartLostError"]
 
 
 class StartLostError(OSError):
-    """The process that was to fork a worker was lost before it answered: try again, with new sockets."""
+    """Raised when the process that forks workers ends before it answers. Retry with new sockets."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewWorker:
-    """Holds what a worker needs to start; see `child.main.main`.
+    """Holds the arguments of a worker to start; see `child.main.main`.
 
     Attributes:
-        name: For process listings.
+        name: The name in process listings.
         factory: The cloudpickled factory of the hosted object.
         channel: The worker's end of the channel.
         lifeline: The worker's end of the lifeline.
         memory: File descriptor of the slab.
-        sentinel: File descriptor of the parent's end of the lifeline, which becomes readable when the
-            worker ends, and all that has inherited its end.
+        sentinel: File descriptor of the parent's end of the lifeline. It becomes readable when the worker and
+            all processes that inherited the other end have ended.
     """
 
     name: str
@@ -36,11 +36,11 @@ class NewWorker:
 
 
 class Process(Protocol):
-    """A process that was started.
+    """Represents a started process.
 
     Attributes:
-        pid: Its process id.
-        handle: File descriptor that becomes readable when it ends; open until `close`.
+        pid: The process id.
+        handle: File descriptor that becomes readable when the process ends; open until `close`.
     """
 
     pid: int
@@ -50,15 +50,15 @@ class Process(Protocol):
         """Wait for the process, and return its exit code.
 
         Args:
-            seconds: How long to wait.
+            seconds: Seconds to wait.
 
         Returns:
-            As `subprocess.Popen.returncode`: -N for signal N. None where it has not ended, or where nobody
-            can tell any more.
+            The exit code, or -N for signal N, as `subprocess.Popen.returncode`. None if the process has not
+            ended, or if its exit code is unknown.
         """
 
     def forget(self) -> None:
-        """Free what a forked copy of the parent has inherited; the process is not its child."""
+        """Free the inherited resources in a fork of the parent. The process keeps running."""
 
     def close(self) -> None:
-        """Free what belongs to the process, which has ended."""
+        """Free the resources of the process, which has ended."""

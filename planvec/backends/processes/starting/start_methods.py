@@ -26,7 +26,7 @@ def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
 
 
 START_METHODS = _start_methods()
-"""Name -> the function that starts a worker. Those that this system lacks are missing."""
+"""Name -> function that starts a worker, for the start methods that this system supports."""
 
 DEFAULT_START_METHOD = next(iter(START_METHODS))
-"""The first: "template", or "spawn" where processes cannot be forked."""
+"""The first of them: "template", or "spawn" on a system that cannot fork processes."""

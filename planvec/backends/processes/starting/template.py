@@ -1,10 +1,10 @@
-"""Starts template processes, and has them fork workers; see `template_process` for their side.
+"""Starts template processes, which fork workers. `template_process` is their side.
 
     user's process --(a fresh interpreter)--> template --(fork)--> worker, worker, ...
 
-The user's process is never forked: threads, BLAS and numba do not survive that. A template runs from the
-first worker on until the user's process ends. If somebody kills it, the next worker is forked by another one;
-the workers that it had forked go on, but nobody is left to tell their exit codes.
+The user's process is never forked, since threads, BLAS and numba do not survive a fork. A template is started
+with the first worker and runs until the user's process ends. If it is killed, the next worker is forked by a
+new template. The existing workers continue, but their exit codes will be unknown.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from planvec.backends.processes.starting.process import NewWorker, StartLostErro
 __all__ = ["ForkedWorker", "forget_templates", "fork_by_template"]
 
 _ANSWER_SECONDS = 60.0
-"""How long a template may take to import what it needs, and to fork."""
+"""Longest time for a template to import its modules and to fork a worker."""
 _STATE_CHECK_SECONDS = 1.0
-"""How often it is asked meanwhile whether somebody has stopped it."""
+"""Interval at which the template is checked meanwhile: a signal may have stopped it."""
 _END_SECONDS = 1.0
 _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
-"""How the environment variables begin that count when an interpreter starts or numpy is imported."""
+"""Prefixes of the environment variables that are read when an interpreter starts or numpy is imported."""
 _COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import run as _run; _run{fds!r}"
 
 
 class ForkedWorker:
-    """A process that a template has forked; see `Process`.
+    """Represents a process that a template has forked. Implements `Process`.
 
     Args:
-        pid: Its process id.
-        handle: Becomes readable when it ends.
-        report: Over which the template tells its exit code.
-        template: The process that has forked it.
+        pid: The process id.
+        handle: File descriptor that becomes readable when the process ends.
+        report: Socket over which the template sends the exit code.
+        template: The template process.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class ForkedWorker:
         self._exit_code: int | None = None
 
     def exit_code(self, seconds: float) -> int | None:
-        """Wait for the exit code; see `Process`."""
+        """Wait for the exit code and return it. See `Process.exit_code`."""
         if self._exit_code is None and _is_readable(self._report, seconds):
             self._exit_code, _ = receive_number(self._report)
             if self._exit_code is None:
-                self._template.poll()  # it has ended: leave no zombie
+                self._template.poll()  # the template has ended: reap it
         return self._exit_code
 
     def forget(self) -> None:
-        """Close a forked copy's end of the report."""
+        """Close the report in a fork of the parent. The process keeps running."""
         self._report.close()
 
     def close(self) -> None:
@@ -78,13 +78,13 @@ class ForkedWorker:
 
 
 class _Template:
-    """A template process.
+    """Starts a template process, and sends requests to it.
 
     Args:
         path: `sys.path` for its imports.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The template cannot be started.
     """
 
     def __init__(self, path: list[str]) -> None:
@@ -101,27 +101,27 @@ class _Template:
         self._end = weakref.finalize(self, _end, *arguments)
 
     def is_alive(self) -> bool:
-        """Return whether it still runs; if not, leave no zombie."""
+        """Return whether the template runs. If it has ended, reap it."""
         return self._process.poll() is None
 
     def forget(self) -> None:
-        """Drop it in a forked copy of the parent, whose child it is not."""
+        """Free the inherited resources in a fork of the parent. The template keeps running."""
         self._end.detach()
         self._requests.close()
         self._lifeline.close()
-        self._process.returncode = 0  # or it would be waited for
+        self._process.returncode = 0  # otherwise `Popen` would wait for it
 
     def fork(self, worker: NewWorker, spec: int, streams: tuple[int, ...]) -> ForkedWorker:
         """Fork a worker.
 
         Args:
-            worker: To start.
+            worker: The worker to start.
             spec: File descriptor of its `WorkerSpec`.
             streams: The standard streams that the spec names.
 
         Raises:
             StartLostError: The template was killed or stopped before it answered.
-            OSError: There is no process or no file left to be had.
+            OSError: The system cannot start another process or open another file.
         """
         report, theirs = socket.socketpair()
         with contextlib.ExitStack() as undo:
@@ -144,12 +144,12 @@ class _Template:
         return ForkedWorker(pid, handle, report, self._process)
 
     def _wait_for(self, report: socket.socket) -> None:
-        """Wait until it answers; kill it if it does not."""
+        """Wait until the template answers. Kill it if it is stopped or exceeds the time limit."""
         deadline = time.monotonic() + _ANSWER_SECONDS
         while not _is_readable(report, _STATE_CHECK_SECONDS):
             if procfs.state(self._process.pid) == "T":
                 self._process.kill()
-            if not self.is_alive():  # a fork of this process may hold the other end of the report open
+            if not self.is_alive():  # without this check: a fork of this process may keep the report open
                 raise self._start_error()
             if time.monotonic() > deadline:
                 self._process.kill()
@@ -158,11 +158,11 @@ class _Template:
                 )
 
     def _start_error(self) -> OSError:
-        """Return the error that says why it does not answer."""
+        """Return the error for a template that does not answer."""
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            return OSError(errno.EMFILE, "the template process has no file left")
+            return OSError(errno.EMFILE, "the template process cannot open another file")
         if code > 0:
             return OSError(errno.ECHILD, f"the template process has exited with code {code}")
         return StartLostError(errno.ECHILD, "the template process was killed")
@@ -177,14 +177,14 @@ def _start_interpreter(path: list[str], requests: int, lifeline: int) -> subproc
         [multiprocessing.spawn.get_executable(), *flags._args_from_interpreter_flags(), "-c", code],
         stdin=subprocess.DEVNULL,
         pass_fds=(requests, lifeline),
-        process_group=0,  # Ctrl-C at the terminal is the parent's business
+        process_group=0,  # the parent handles Ctrl-C at the terminal
     )
 
 
 def _end(
     process: subprocess.Popen[bytes], requests: socket.socket, lifeline: socket.socket, owner: int
 ) -> None:
-    """End a template; in a forked copy of the parent, do nothing."""
+    """End a template. In a fork of the parent, do nothing."""
     if os.getpid() != owner:
         return
     requests.close()
@@ -202,11 +202,11 @@ def _is_readable(sock: socket.socket, seconds: float) -> bool:
 
 _lock = threading.Lock()
 _templates: dict[frozenset[tuple[str, str]], _Template] = {}
-"""By the environment variables that counted when it was started."""
+"""Environment variables that were read when the template was started -> the template."""
 
 
 def _template_of(environ: dict[str, str], path: list[str]) -> _Template:
-    """Return a template that runs, and that was started with the same variables for its imports."""
+    """Return a running template that was started with the same environment variables for its imports."""
     key = frozenset((name, value) for name, value in environ.items() if name.startswith(_READ_AT_IMPORT))
     with _lock:
         template = _templates.get(key)
@@ -216,18 +216,21 @@ def _template_of(environ: dict[str, str], path: list[str]) -> _Template:
 
 
 def fork_by_template(worker: NewWorker) -> ForkedWorker:
-    """Have a template process fork a worker; start one first, if none runs.
+    """Start a worker by a fork of a template process. Start a template first if none runs.
 
-    What a process inherits otherwise (limits, umask, CPU affinity) the worker has from the template, and so
-    from the time when that was started.
+    The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
+    process when the template was started.
+
+    Args:
+        worker: The worker to start.
 
     Raises:
         StartLostError: The template was killed or stopped before it answered.
-        OSError: There is no process, no memory or no file left to be had.
+        OSError: The system cannot start another process, or lacks memory or files.
     """
     with hidden_main():
         preparation = multiprocessing.spawn.get_preparation_data(worker.name)
-    # Its class refuses to be pickled, lest it be stored; this goes into memory of the worker's.
+    # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.
     preparation["authkey"] = bytes(preparation["authkey"])
     environ = dict(os.environ)
     streams = tuple(filter(_is_open, (1, 2)))
@@ -248,7 +251,7 @@ def _is_open(fd: int) -> bool:
 
 
 def forget_templates() -> None:
-    """Drop all templates in a forked child, which starts its own."""
+    """Drop all templates in a forked child, which starts templates of its own."""
     global _lock
     _lock = threading.Lock()
     for template in _templates.values():

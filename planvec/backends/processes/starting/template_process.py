@@ -1,7 +1,7 @@
-"""Forks workers from an interpreter that has imported what every worker needs: the template process.
+"""Runs the template process: an interpreter that has imported the modules of a worker, and forks workers.
 
-It has one thread, listens on nothing, and never unpickles anything: requests arrive over a socket pair from
-the process that has started it. See `messages` for what they say, and `template` for the parent's side.
+It has one thread, listens on no address, and never unpickles data. Requests arrive over a socket pair from
+the process that started it. `messages` describes them, and `template` is the parent's side.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ _PRELOADED = (
     "gymnasium.envs.toy_text",
     "gymnasium.wrappers",
 )
-"""What workers need for Gymnasium's own environments: no simulator and nothing of the user's. By name, since
-these modules are above this one, and a worker finds them by name too, in what it unpickles."""
+"""Modules that workers import for Gymnasium's own environments: no simulators and no modules of the user.
+Listed by name, since this module must not import modules of higher levels; a worker finds them by name, too,
+when it unpickles the factory."""
 
 
 class _Memory:
-    """Holds the file descriptor of a slab, as `main` takes it."""
+    """Holds the file descriptor of a slab in the form that `main` expects."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -50,11 +51,11 @@ class _Memory:
 
 
 class _Template:
-    """Forks workers when it is asked to, and reports how they end.
+    """Forks workers on request, and reports their exit codes.
 
     Args:
-        requests: From the parent.
-        lifeline: See `die_with_parent`.
+        requests: The socket over which the parent sends requests.
+        lifeline: This end of the lifeline; see `die_with_parent`.
     """
 
     def __init__(self, requests: socket.socket, lifeline: socket.socket) -> None:
@@ -64,12 +65,12 @@ class _Template:
         self._wakeup, self._waker = socket.socketpair()
         self._wakeup.setblocking(False)
         self._waker.setblocking(False)
-        # Noted before anything is changed: a worker gets them back.
+        # Saved before any change: a worker restores them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._on_child = signal.getsignal(signal.SIGCHLD)
 
     def serve(self) -> None:
-        """Fork workers until the parent hangs up."""
+        """Fork workers until the parent closes the socket."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -87,7 +88,7 @@ class _Template:
                     return
                 if len(fds) == data[0]:
                     self._fork(fds)
-                else:  # no file is left for all of them; the parent sees that the report is closed
+                else:  # this process cannot open all of the files; the parent sees that the report is closed
                     _close(fds)
 
     def _reap(self) -> None:
@@ -103,7 +104,7 @@ class _Template:
                 send_number(report, os.waitstatus_to_exitcode(status))
 
     def _fork(self, fds: list[int]) -> None:
-        """Fork a worker, and close what is the worker's alone: nobody else may hold it open."""
+        """Fork a worker, and close its file descriptors here: only the worker may keep them open."""
         report = socket.socket(fileno=fds[0])
         try:
             pid = os.fork()
@@ -121,7 +122,7 @@ class _Template:
             _close(fds[1:])
 
     def _become_worker(self, report: socket.socket, fds: list[int]) -> NoReturn:
-        """In the fork: drop what is the template's, and run a worker."""
+        """Run a worker in the fork, after freeing the resources of the template."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, self._on_child)
@@ -143,17 +144,18 @@ def _close(fds: list[int]) -> None:
 
 
 def _open_handle(pid: int) -> list[int]:
-    """Return a pidfd of a child that was not waited for; nothing where the system has none."""
+    """Return a pidfd of a child that is not reaped, or an empty list if the system has none."""
     with contextlib.suppress(AttributeError, OSError):
         return [os.pidfd_open(pid)]
     return []
 
 
 def _run_worker(fds: list[int]) -> None:
-    """Run a worker that was just forked; does not return.
+    """Run a worker in the fork. Does not return.
 
     Args:
-        fds: The spec, the worker's ends of the channel and of the lifeline, the slab, standard streams.
+        fds: File descriptors of the spec, of the worker's ends of the channel and of the lifeline, of the
+            slab, and of the standard streams.
     """
     memory, sock, lifeline, slab, *streams = fds
     spec = WorkerSpec.read(memory)
@@ -162,7 +164,7 @@ def _run_worker(fds: list[int]) -> None:
         os.close(fd)
     multiprocessing.spawn.prepare(spec.preparation)
     importlib.invalidate_caches()
-    # From the operating system, as in an interpreter of its own; `random` does that itself after a fork.
+    # A seed from the operating system, as in a fresh interpreter. `random` reseeds itself after a fork.
     np.random.seed()  # noqa: NPY002
     main(
         socket.socket(fileno=sock),
@@ -177,14 +179,14 @@ def run(requests: int, lifeline: int) -> None:
     """Run a template process, and end it.
 
     Args:
-        requests: File descriptor of its end of the pair over which its parent asks for workers.
-        lifeline: File descriptor of its end of another pair; see `die_with_parent`.
+        requests: File descriptor of its end of the socket pair for requests.
+        lifeline: File descriptor of its end of the lifeline; see `die_with_parent`.
     """
     lifeline_socket = socket.socket(fileno=lifeline)
     die_with_parent(lifeline_socket)
     for name in _PRELOADED:
         importlib.import_module(name)
-    gc.freeze()  # no collection in a worker touches, and so copies, what it shares with the others
+    gc.freeze()  # a collection in a worker would otherwise write to, and so copy, the shared memory pages
     try:
         template = _Template(socket.socket(fileno=requests), lifeline_socket)
         template.serve()

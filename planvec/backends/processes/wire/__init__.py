@@ -1,4 +1,4 @@
-"""How requests and answers travel between this process and a worker."""
+"""Encodes, sends and decodes the messages between a parent and a worker."""
 
 from __future__ import annotations
 

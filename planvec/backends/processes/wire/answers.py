@@ -1,7 +1,7 @@
-"""How answers are written by a worker, and read by its parent.
+"""Writes answers in a worker and reads them in its parent.
 
-Arrays of fixed size lie in the slot of the request. Infos of numbers and arrays are sent as bytes; the rest
-is pickled.
+Arrays of fixed size lie in the slot of the request. Infos of numbers and arrays are encoded as bytes; other
+data is pickled.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from planvec.rows import Answer, Columns, Outputs, decode_columns, encode_column
 __all__ = ["read_answer", "read_value", "write_answer", "write_value"]
 
 _COLUMNS = b"columns:"
-"""Begins a payload of encoded infos. A pickle begins with another byte."""
+"""Prefix of a payload of encoded infos. A pickle begins with another byte."""
 
 
 @dataclass(slots=True)
 class _Rest:
-    """The part of an answer that does not lie in a slot; None where there is none.
+    """Holds the parts of an answer that do not lie in a slot, or None for a part that it lacks.
 
     Attributes:
         states: New states of variable size.
         observations: Observations of variable size.
         columns: Infos.
-        errors: Of flagged rows.
-        values: Frames, attributes.
+        errors: Row of the chunk -> error of a flagged row.
+        values: Rendered frames or values of attributes.
     """
 
     states: Any = None
@@ -43,10 +43,14 @@ class _Rest:
 
 
 def write_answer(answer: Answer, slot: Slot) -> bytes:
-    """Write an answer whose arrays were written into a slot; returns the payload.
+    """Return the payload of an answer whose arrays of fixed size lie in a slot.
+
+    Args:
+        answer: The answer.
+        slot: The slot. Receives the time that the worker took.
 
     Raises:
-        EnvError: An info cannot be pickled; names its key and its row.
+        EnvError: An info cannot be pickled. The message names its key and its row.
     """
     slot.seconds[0] = answer.seconds
     fixed, outputs = slot.outputs, answer.outputs
@@ -71,7 +75,7 @@ def write_answer(answer: Answer, slot: Slot) -> bytes:
 
 
 def read_answer(slot: Slot, payload: bytes) -> Answer:
-    """Read what `write_answer` has written. Its arrays are views of the slot, to be copied at once."""
+    """Return the answer that `write_answer` wrote. Its arrays are views of the slot: copy them at once."""
     seconds = float(slot.seconds[0])
     if not payload:
         return Answer(slot.outputs, seconds=seconds, is_borrowed=True)
@@ -92,14 +96,14 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
 
 
 def write_value(what: str, answer: Answer) -> bytes:
-    """Write an answer that needs no slot: a value, or a list of values.
+    """Return the payload of an answer without a slot: a value, or a list of values.
 
     Args:
-        what: What was asked for, for the message.
-        answer: With its `value` or with `outputs.values`.
+        what: The verb of the request or the name of the operation, for messages.
+        answer: The answer, with `value` or `outputs.values`.
 
     Raises:
-        EnvError: It cannot be pickled.
+        EnvError: The value cannot be pickled.
     """
     value = (answer.value, answer.outputs.values)
     try:
@@ -111,6 +115,6 @@ def write_value(what: str, answer: Answer) -> bytes:
 
 
 def read_value(payload: bytes) -> Answer:
-    """Read what `write_value` has written."""
+    """Return the answer that `write_value` wrote."""
     value, values = pickle.loads(payload)
     return Answer(Outputs(values=values), value=value)

@@ -1,10 +1,10 @@
-"""Frames between a parent and its worker, over a pair of local sockets.
+"""Sends frames between a parent and its worker, over a pair of local sockets.
 
-A frame is a header of fixed size (ticket, verb, slot, rows, length) and a payload, often empty: what is
-of fixed size lies in the slab. Sockets were chosen by measuring (`benchmarks/signalling.py`): pipes,
-eventfds and semaphores cost the same, since what costs is waking a process on another core (20 us each
-way); but a socket tells at once when the other side dies, and needs no name. The wake-up is saved by
-looking at the socket for some microseconds before sleeping on it: see `Channel.wait`.
+A frame is a header of fixed size (ticket, verb, slot, rows, length) and a payload. The payload is often
+empty, since data of fixed size lies in the slab. Sockets were chosen by measurement
+(`benchmarks/signalling.py`): pipes, eventfds and semaphores take the same time, most of which is to wake a
+process on another core (20 us each way); but a socket reports the exit of the other side at once, and needs
+no name. `Channel.wait` avoids the wake-up: it polls the socket for some microseconds before it sleeps.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ __all__ = ["SPIN_SECONDS", "Channel", "ChannelError", "Frame", "close_parent_cha
 
 _HEADER = struct.Struct("<Q16sIIQ")
 SPIN_SECONDS = 200e-6
-"""How long to look before sleeping: as long as the other side may take to wake up, to make sense of an
-answer and to ask again, so that calls in close succession find both sides awake."""
+"""Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
+the next request. Therefore neither side sleeps between calls in close succession."""
 
 _parent_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
-"""Let another process that waits for this core run first: with more processes than cores, looking without
-yielding would keep the very process waiting that one waits for."""
+"""Lets another process run on this core first. With more processes than cores, a process that polls without
+yielding would delay the process that it waits for."""
 
 
 class Frame(NamedTuple):
-    """One message.
+    """Holds one message.
 
     Attributes:
-        ticket: Which request it is, or answers.
-        verb: What to do, or how it went: at most 16 ASCII characters.
-        slot: Where in the slab its rows lie.
-        num_rows: How many.
-        payload: What is not in the slab.
+        ticket: Number of the request that this is, or that this answers.
+        verb: Kind of the request, or the outcome: at most 16 ASCII characters.
+        slot: Index of the slot in the slab that holds the rows.
+        num_rows: Number of rows.
+        payload: Data that does not lie in the slab.
     """
 
     ticket: int
@@ -52,23 +52,23 @@ class Frame(NamedTuple):
 
 
 class ChannelError(Exception):
-    """The other side is gone, or has stopped in the middle of a frame."""
+    """Raised when the other side has closed the channel, or has stopped in the middle of a frame."""
 
 
 def _as_channel_error(error: OSError) -> ChannelError:
-    """What an error of the socket says; one that a signal handler of the user's has raised says nothing."""
+    """Return the error to raise for an error of the socket. Raise one from a signal handler of the user."""
     if is_from_handler(error):
         raise error
     return ChannelError(str(error))
 
 
 class Channel:
-    """One end of the pair.
+    """Sends and receives frames at one end of the pair.
 
     Args:
         sock: A connected stream socket.
-        stall_seconds: How long a frame may stop halfway before the other side counts as gone; None for
-            as long as it takes.
+        stall_seconds: Longest pause within a frame, in seconds, before the other side counts as closed. The
+            channel does not wait for the first byte of a frame. None, in the worker, waits without a limit.
     """
 
     def __init__(self, sock: socket.socket, stall_seconds: float | None = None) -> None:
@@ -81,14 +81,14 @@ class Channel:
             _parent_channels.add(self)
 
     def fileno(self) -> int:
-        """The socket's file descriptor."""
+        """Return the file descriptor of the socket."""
         return self._fd
 
     def send(self, frame: Frame) -> None:
         """Send a frame.
 
         Raises:
-            ChannelError: The other side is gone, or stopped reading.
+            ChannelError: The other side has closed the channel or has stopped reading.
         """
         ticket, verb, slot, num_rows, payload = frame
         data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
@@ -99,7 +99,7 @@ class Channel:
             raise _as_channel_error(error) from error
 
     def _write_at_once(self, data: bytes) -> bool:
-        """Write so few bytes that they go in one piece, or not at all: whether they went."""
+        """Write a few bytes, all of them or none. Return whether they were written."""
         try:
             os.write(self._fd, data)
         except BlockingIOError:  # a large frame before this one is still being read
@@ -107,10 +107,10 @@ class Channel:
         return True
 
     def receive(self) -> Frame | None:
-        """Read a frame; None where there is none, and the channel does not wait.
+        """Return the next frame; None if none has arrived and the channel does not wait.
 
         Raises:
-            ChannelError: The other side is gone, or stopped in the middle.
+            ChannelError: The other side has closed the channel, or has stopped in the middle of a frame.
         """
         try:
             header = self._read_at_once(_HEADER.size)
@@ -125,7 +125,7 @@ class Channel:
         return Frame(ticket, verb.rstrip(b"\0"), slot, num_rows, payload)
 
     def _read_at_once(self, size: int) -> bytes | None:
-        """What is there; None if nothing is, and the channel does not wait."""
+        """Return the bytes that have arrived; None if none have and the channel does not wait."""
         try:
             return os.read(self._fd, size)
         except BlockingIOError:
@@ -141,11 +141,11 @@ class Channel:
         return bytes(buffer)
 
     def is_readable(self) -> bool:
-        """Whether something is there to read, or the other side is gone."""
+        """Return whether there are bytes to read, or the other side has closed the channel."""
         return bool(self._poll.poll(0))
 
     def wait(self) -> None:
-        """Wait until something can be read: look for `SPIN_SECONDS`, then sleep."""
+        """Wait until something can be read: poll for `SPIN_SECONDS`, then sleep."""
         deadline = time.perf_counter() + SPIN_SECONDS
         poll, now = self._poll.poll, time.perf_counter
         while not poll(0):
@@ -162,9 +162,9 @@ class Channel:
 
 
 def close_parent_channels() -> None:
-    """Close the parent's ends in a forked child.
+    """Close the parent's ends of all channels in a forked child.
 
-    A child that kept them would keep its siblings from noticing that the parent has died.
+    If a child kept them open, its siblings could not detect the exit of the parent.
     """
     for channel in list(_parent_channels):
         channel.close()

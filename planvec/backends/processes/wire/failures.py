@@ -1,6 +1,6 @@
-"""An exception on its way from a worker to its parent.
+"""Sends exceptions from a worker to its parent as text.
 
-It travels as text: an exception may fail to pickle, fail to unpickle, or run code while doing so.
+A pickled exception may fail to pickle, fail to unpickle, or run code when it is unpickled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["Failure"]
 
 @dataclass(slots=True)
 class Failure:
-    """What is left of an exception.
+    """Describes an exception.
 
     Attributes:
-        type_name: The name of its class.
+        type_name: Name of its class.
         detail: Its message.
-        text: Its traceback.
-        row: The row of the chunk that it came from, or None.
-        action: That row's action, or its repr where it cannot be sent.
+        text: Its formatted traceback.
+        row: Row of the chunk that raised it, or None.
+        action: Action of that row, or its repr if it cannot be pickled; None without a row.
     """
 
     type_name: str
@@ -35,11 +35,11 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Take down an exception that was just caught."""
+        """Return the description of a caught exception."""
         if not isinstance(error, errors.EnvError):
             text = "".join(traceback.format_exception(error))
             return cls(type(error).__name__, str(error), text)
-        # Of the environment's own error: the worker counts its rows from 0.
+        # The traceback of the cause: that of an `EnvError` would name the row from the start of the chunk.
         text = "".join(traceback.format_exception(error.__cause__ or error))
         action = error.action
         try:
@@ -49,10 +49,10 @@ class Failure:
         return cls("EnvError", error.detail, text, error.row, action)
 
     def to_error(self, first_row: int = 0) -> errors.PlanvecError:
-        """The error to raise in the parent, with the remote traceback as its cause.
+        """Return the error to raise in the parent. Its `__cause__` is the remote traceback.
 
         Args:
-            first_row: Where the chunk begins in the batch.
+            first_row: Index of the first row of the chunk in the batch.
         """
         known = getattr(errors, self.type_name, None)
         error: errors.PlanvecError

@@ -1,4 +1,4 @@
-"""What a user asks of the object that a process hosts, whatever it is: a call, an attribute."""
+"""Defines operations on the hosted object: calls of methods, reads and writes of attributes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["CallMethod", "GetAttribute", "HostedRequest", "Operation", "SetAttri
 
 
 class Operation(ABC):
-    """Something to do with the hosted object.
+    """Base class of operations on the hosted object.
 
     Attributes:
-        name: Of the method or the attribute.
+        name: Name of the method or the attribute.
     """
 
     name: str
 
     @abstractmethod
     def apply(self, hosted: Any) -> Any:
-        """Do it, in the process; returns its value."""
+        """Execute the operation in the process, and return its value."""
 
 
 @dataclass(slots=True)
 class CallMethod(Operation):
-    """Call a method of the hosted object.
+    """Calls a method of the hosted object.
 
     Attributes:
-        name: The method.
+        name: Name of the method.
         args: Positional arguments.
         kwargs: Keyword arguments.
     """
@@ -49,7 +49,7 @@ class CallMethod(Operation):
 
 @dataclass(slots=True)
 class GetAttribute(Operation):
-    """Read an attribute: of the environment where the object is a `PlanEnv`, else of the object.
+    """Reads an attribute of the object; if the object is a `PlanEnv`, of its environment.
 
     Attributes:
         name: A dotted name.
@@ -66,11 +66,11 @@ class GetAttribute(Operation):
 
 @dataclass(slots=True)
 class SetAttribute(Operation):
-    """Set an attribute: of the environment where the object is a `PlanEnv`, else of the object.
+    """Sets an attribute of the object; if the object is a `PlanEnv`, of its environment.
 
     Attributes:
-        name: The attribute.
-        value: Its new value.
+        name: Name of the attribute.
+        value: The new value.
     """
 
     name: str
@@ -85,11 +85,11 @@ class SetAttribute(Operation):
 
 @dataclass(slots=True)
 class HostedRequest(Request[Any]):
-    """An operation, pickled.
+    """Requests an operation on the hosted object.
 
     Attributes:
-        name: For messages.
-        payload: The operation.
+        name: Name of the method or the attribute, for messages.
+        payload: The pickled operation.
     """
 
     verb: ClassVar[str] = "call"
@@ -99,7 +99,7 @@ class HostedRequest(Request[Any]):
 
     @classmethod
     def of(cls, operation: Operation) -> HostedRequest:
-        """Pickle an operation.
+        """Return the request for an operation.
 
         Raises:
             InvalidBatchError: An argument cannot be pickled.

@@ -1,7 +1,7 @@
-"""How requests are written for a worker, and read by it: one `Form` per kind of request.
+"""Writes requests in the parent and reads them in the worker, with one `Form` per kind of request.
 
-What is of fixed size lies in a slot of the slab; the rest (states of variable size, texts, large rollouts)
-is pickled into the payload of the message. Requests without a form of their own are pickled whole.
+Data of fixed size lies in a slot of the slab. Other data (states of variable size, texts, large rollouts) is
+pickled into the payload of the message. A request without a form of its own is pickled as a whole.
 """
 
 from __future__ import annotations
@@ -38,12 +38,9 @@ R = TypeVar("R", bound=Request[Any])
 class Form(ABC, Generic[R]):
     """Writes and reads requests of one kind.
 
-    Args:
-        action_space: The space of one action.
-
     Attributes:
-        verb: Names the form in a message: at most 16 ASCII characters.
-        has_slot: Whether its rows lie in a slot.
+        verb: Name of the form in messages: at most 16 ASCII characters.
+        has_slot: Whether the rows of the request lie in a slot.
     """
 
     verb: ClassVar[bytes]
@@ -51,22 +48,31 @@ class Form(ABC, Generic[R]):
 
     @abstractmethod
     def write(self, request: R, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        """Write a request into its rows of a slot.
+        """Write a request into a slot, and return the payload.
 
         Args:
             request: The request.
-            slot: Its rows; None if the form has no slot.
-            space: The space of one action.
+            slot: The first rows of a slot; None if the form has no slot.
+            space: The space of one action; None if the process steps no rows.
 
         Returns:
-            The payload: what does not lie in the slot.
+            The pickled data that does not lie in the slot; empty if there is none.
         """
 
     @abstractmethod
     def read(
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
     ) -> tuple[Request[Any], Outputs | None]:
-        """Return what `write` has written, and where the outputs of its rows belong."""
+        """Return the request that `write` wrote, and the outputs to fill in.
+
+        Args:
+            slot: The first rows of the slot; None if the form has no slot.
+            payload: The payload that `write` returned.
+            space: The space of one action; None if the process steps no rows.
+
+        Returns:
+            The request, and the arrays for the outputs of its rows; None if the form has no slot.
+        """
 
 
 class _StepForm(Form[StepBatch]):
@@ -182,7 +188,7 @@ class _ObserveForm(Form[ObserveBatch]):
 
 
 class _PickledForm(Form[Request[Any]]):
-    """Requests whose answers are no arrays: nothing would be gained by a slot."""
+    """Pickles requests whose answers are not arrays of fixed size, so that a slot has no use."""
 
     verb = b"request"
     has_slot = False
@@ -228,7 +234,7 @@ _BY_VERB = {form.verb: form for form in (*_FORMS.values(), _PICKLED)}
 
 
 def form_of(request: Request[Any]) -> Form[Any]:
-    """Return the form of a request."""
+    """Return the form that writes a request."""
     return _FORMS.get(type(request), _PICKLED)
 
 
@@ -238,7 +244,7 @@ def form_named(verb: bytes) -> Form[Any]:
 
 
 def _write_start(request: StepBatch | RolloutBatch, slot: Slot) -> None:
-    """Write what steps and rollouts have in common."""
+    """Write the data that steps and rollouts have in common: seeds, states and `mask_errors`."""
     slot.has_seeds[0] = request.seeds is not None
     slot.mask_errors[0] = request.mask_errors
     if request.seeds is not None:
@@ -248,13 +254,13 @@ def _write_start(request: StepBatch | RolloutBatch, slot: Slot) -> None:
 
 
 def _observations(slot: Slot) -> Any:
-    """Return the room for observations: in the slot, or a list for those of variable size."""
+    """Return the arrays for observations in the slot, or a list for observations of variable size."""
     fixed = slot.outputs.observations
     return [None] * len(slot.dt) if fixed is None else fixed
 
 
 def _outputs(slot: Slot, return_state: bool, has_observations: bool) -> Outputs:
-    """Return the outputs of a slot, with lists for what has no fixed size."""
+    """Return the outputs in a slot, with lists for data of variable size."""
     fixed = slot.outputs
     is_fixed = fixed.new_states is not None and fixed.observations is not None
     if return_state and has_observations and is_fixed:

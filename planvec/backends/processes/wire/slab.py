@@ -1,13 +1,13 @@
-"""The rows of a batch in memory that a worker shares with its parent.
+"""Lays out the rows of a batch in memory that a worker shares with its parent.
 
     slot 0: states actions dt seeds flags rollout_actions | new_states observations rewards ... seconds
     slot 1: the same; the parent fills one slot while the worker steps the other
-    progress: ticket, row, step, where the worker is at present
+    progress: ticket, row and step that the worker is executing
 
-The parent writes the left side and the worker the right, and neither reads what the other has not
-announced over the channel: the rows of a worker that died while writing them are never read. What
-it was doing then is told by `progress` alone. The memory has no name in the file system: it is freed when
-both processes have ended, however they ended. Its size is bounded; larger batches are cut into more chunks.
+The parent writes the left side, and the worker writes the right side. Each side reads data only after a
+message about it has arrived over the channel. Therefore rows that a worker was writing when it crashed are
+never read; only `progress` is. The memory has no name in the file system: it is freed when both processes
+have ended, even after a crash. Its size is bounded; larger batches are cut into more chunks.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MAX_ROWS = 2048
 _ALIGNMENT = 64
 _MAX_VIEWS = 32
 _ROLLOUT_BYTES = 1 << 20
-"""Room for the actions of rollouts; more are pickled."""
+"""Bytes for the actions of rollouts. Larger rollouts are pickled."""
 
 
 def open_memory() -> int:
-    """A file descriptor of memory without a name. It grows when it is first used."""
+    """Return a file descriptor of memory without a name. Its size is 0 until `Slab` sets it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("planvec", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:  # unlinked at once
@@ -45,19 +45,21 @@ def open_memory() -> int:
 
 @dataclass(slots=True)
 class Slot:
-    """The memory of one chunk. What is not of fixed size is None and is sent in the message instead.
+    """Holds the arrays of one chunk. Letters: B rows.
 
-    Attributes, B the rows:
-        states: `[B]` or None.
-        actions: A tree of arrays `[B, ...]` or None.
+    Data of variable size is None here, and is sent in the message instead.
+
+    Attributes:
+        states: `[B]`, or None.
+        actions: A tree of arrays `[B, ...]`, or None.
         dt: `[B]` int64.
         seeds: `[B]` uint64.
-        has_seeds: `[1]` bool, whether `seeds` count.
-        return_state: `[1]` bool, whether new states are wanted.
-        mask_errors: `[1]` bool, whether rows that raise are flagged rather than the end of the chunk.
-        rollout_actions: Bytes, for `rollout_tree`.
+        has_seeds: `[1]` bool, whether `seeds` are valid.
+        return_state: `[1]` bool, whether new states are requested.
+        mask_errors: `[1]` bool, whether rows that raise are flagged; otherwise the first one fails the chunk.
+        rollout_actions: uint8, the memory for `rollout_tree`.
         outputs: The outputs of the rows.
-        seconds: `[1]` float64, how long the worker took.
+        seconds: `[1]` float64, the time that the worker took.
     """
 
     states: NDArray[Any] | None
@@ -73,7 +75,7 @@ class Slot:
     _views: dict[int, Slot] = field(default_factory=dict)
 
     def first(self, num_rows: int) -> Slot:
-        """Return the first rows of this slot, as views (cached, since calls tend to be of one size)."""
+        """Return views of the first rows of this slot. Cached, since many calls have the same size."""
         view = self._views.get(num_rows)
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
@@ -88,27 +90,27 @@ class Slot:
                 outputs=self.outputs.part(rows),
                 _views={},
             )
-            self._views[num_rows] = view  # complete by now, should a signal handler raise here
+            self._views[num_rows] = view  # stored last: a signal handler may raise before
         return view
 
     def rollout_tree(self, space: Space[Any], num_actions: int) -> Any:
-        """Return a tree of arrays `[num_actions, ...]` in `rollout_actions`; None where they do not fit.
+        """Return a tree of arrays `[num_actions, ...]` in `rollout_actions`, or None if they do not fit.
 
         Args:
             space: The space of one action.
-            num_actions: B times H.
+            num_actions: Number of rows times the horizon.
         """
         if not is_fixed(space):
             return None
         allocate = _Allocator(self.rollout_actions.data)
         try:
             return empty_rows(space, num_actions, allocate)
-        except ValueError:  # the buffer is smaller than that
+        except ValueError:  # the buffer is too small
             return None
 
 
 class _Allocator:
-    """Hands out arrays from a buffer one after another, or, without one, counts the bytes."""
+    """Allocates arrays in a buffer one after another; without a buffer, it only counts the bytes."""
 
     def __init__(self, buffer: mmap.mmap | memoryview | None, offset: int = 0) -> None:
         self._buffer = buffer
@@ -121,7 +123,7 @@ class _Allocator:
         count = int(np.prod(shape, dtype=np.int64))
         self.offset = start + count * dtype.itemsize
         if self._buffer is None or not count * dtype.itemsize:
-            # Only shape and dtype matter here: no memory is touched, whatever the size.
+            # Only shape and dtype matter here: this allocates no memory, whatever the size.
             return np.broadcast_to(np.zeros((), dtype), shape)
         return np.frombuffer(self._buffer, dtype, count, start).reshape(shape)
 
@@ -154,27 +156,27 @@ def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> S
 
 
 def _capacity(description: EnvDescription) -> int:
-    """Rows per slot: what fits into `_SLOT_BYTES`, but one row at least."""
+    """Return the number of rows per slot: as many as fit into `_SLOT_BYTES`, but at least 1."""
     one = _Allocator(None)
     _slot(description, 1, one)
     return max(1, min(_MAX_ROWS, _SLOT_BYTES // max(one.offset - _ROLLOUT_BYTES, 1)))
 
 
 class Slab:
-    """The slots of one worker, mapped from a file descriptor.
+    """Maps the slots of one worker from a file descriptor.
 
-    Both processes make one from the same description, and so agree where everything lies.
+    Both processes make a slab from the same description, and therefore use the same layout.
 
     Args:
-        description: Of the environment.
-        memory: What `open_memory` gave; grown to the size that is needed.
+        description: The description of the environment.
+        memory: The file descriptor from `open_memory`. The memory is enlarged to the required size.
 
     Attributes:
-        capacity: The most rows that a slot can hold.
-        num_bytes: The size of the memory.
+        capacity: Largest number of rows in a slot.
+        num_bytes: Size of the memory in bytes.
         slots: The slots.
-        progress: What the worker is doing: `[3]` int64, the ticket, the row of that chunk, the step of
-            that rollout.
+        progress: `[3]` int64: the ticket, the row of the chunk and the step of the rollout that the worker
+            is executing.
     """
 
     def __init__(self, description: EnvDescription, memory: int) -> None:

@@ -1,14 +1,14 @@
-"""Verbs of messages: at most 16 ASCII characters. Those of requests stand with their forms."""
+"""Defines verbs of messages: at most 16 ASCII characters. Each `Form` defines the verb of its requests."""
 
 from __future__ import annotations
 
 __all__ = ["DONE", "FAILED", "HOSTED", "READY"]
 
 READY = b"ready"
-"""The object was made; the payload is the description of its environment."""
+"""The object is made; the payload is the pickled description of its environment, or None."""
 HOSTED = b"hosted"
 """The payload is an `Operation` on the hosted object."""
 DONE = b"done"
-"""The request was carried out; the payload is what does not lie in the slab."""
+"""The request succeeded; the payload is the data that does not lie in the slab."""
 FAILED = b"failed"
-"""It raised; the payload is a `Failure`."""
+"""The request raised an exception; the payload is a pickled `Failure`."""
