@@ -25,15 +25,15 @@ _EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
 """Part of the remaining rows that a round cuts, for equal rows and for others."""
 _LAST_EVEN_PART = 0.25
 """Part of a batch of equal rows that is cut in one last round."""
-_SHORTEST = 1e-3
-"""Seconds of work below which the overhead of a range counts, so that smaller ones are useless."""
+_SHORTEST = 2e-3
+"""Seconds of work below which ranges are not shortened because rows to come may be expensive."""
 
 
 class _Sizes(NamedTuple):
     """Bounds the work of a range, in seconds.
 
     Attributes:
-        shortest: Work of the ranges of the last round.
+        shortest: With less work, the overhead of a range counts. The last round has such ranges.
         longest: With more work, the other workers would have to wait if the rows turn out to be expensive.
     """
 
@@ -41,7 +41,7 @@ class _Sizes(NamedTuple):
     longest: float
 
 
-_BLOCKING = _Sizes(_SHORTEST, 10e-3)
+_BLOCKING = _Sizes(1e-3, 10e-3)
 """Bounds for a call that the caller waits for: it submits the next range when a worker has room."""
 _ASYNC = _Sizes(5e-3, 25e-3)
 """Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work."""
@@ -81,9 +81,6 @@ class Cutter:
         left = self._num_rows - self.next_row
         if left <= 1:
             return left
-        if not self._pace.is_measured:
-            fair = -(-left // num_workers)
-            return min(_FIRST_ROWS, fair)
         if not self._num_in_round:
             self._begin_round(left, num_workers)
         if self._is_last_round:
@@ -94,18 +91,22 @@ class Cutter:
     def _begin_round(self, left: int, num_workers: int) -> None:
         """Choose the size of the next `num_workers` ranges."""
         pace, sizes, steps = self._pace, self._sizes, self._steps
+        self._num_in_round = num_workers
+        if not pace.is_measured:
+            self._is_last_round = left <= num_workers * _FIRST_ROWS
+            self._round_rows = _FIRST_ROWS
+            return
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         row_seconds = mean * pace.seconds
         fair_seconds = left * row_seconds / num_workers
         is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= sizes.longest
         self._is_last_round = is_rest or fair_seconds <= sizes.shortest
-        self._num_in_round = num_workers
         if not self._is_last_round:
             share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
             wanted = max(share * fair_seconds, sizes.shortest)
             # The rows to come may be as expensive as the most expensive ones of late.
-            safe = sizes.longest * pace.seconds / pace.highest_seconds
-            self._round_rows = max(1, int(max(min(wanted, safe), _SHORTEST) / row_seconds))
+            safe = max(sizes.longest * pace.seconds / pace.highest_seconds, _SHORTEST)
+            self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
 
     def num_steps(self, rows: slice) -> int:
         """Return the largest number of environment steps of a range of rows."""
