@@ -692,7 +692,7 @@ def test_workers_whose_factory_draws_at_random_are_refused() -> None:
 def test_a_worker_that_leaks_is_replaced_between_chunks(
     method: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_WEIGH_SECONDS", 0.0)
+    monkeypatch.setattr(watchdog, "_MEMORY_CHECK_SECONDS", 0.0)
     with (
         planvec.make(Faulty, num_workers=2, start_method=method, max_worker_rss=400 << 20) as env,
         caplog.at_level(logging.WARNING, "planvec"),
@@ -710,7 +710,7 @@ def test_a_worker_that_leaks_is_replaced_between_chunks(
 def test_workers_that_outgrow_their_limit_with_every_chunk_go_on_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watchdog, "_WEIGH_SECONDS", 0.0)
+    monkeypatch.setattr(watchdog, "_MEMORY_CHECK_SECONDS", 0.0)
     with quick(max_worker_rss=4 << 30) as env:
         states = states_of(env)
         env.sync_states(states[0])
