@@ -1,4 +1,4 @@
-"""Prints what a benchmark measures: text for people, or lines `name value` for `paired.py`."""
+"""Print what a benchmark measures: text for people, or lines `name value` for `paired.py`."""
 
 from __future__ import annotations
 

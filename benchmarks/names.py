@@ -1,4 +1,4 @@
-"""Calls planvec by the argument names of whichever checkout is imported.
+"""Call planvec by the argument names of whichever checkout is imported.
 
 `paired.py` runs one benchmark on two checkouts. In older ones `make` and `PlanEnv` take the arguments of
 `gymnasium.make` as their own, and `rollout_batch` takes `seed` instead of `action_seed`.

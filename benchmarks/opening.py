@@ -1,10 +1,12 @@
-"""How long workers take to open, and to come back after a kill, by each start method.
+"""Measure how long workers take to open, and to be replaced after a kill, by each start method.
 
     python benchmarks/opening.py
+    python benchmarks/paired.py ../old . benchmarks/opening.py -- --methods default
 
 Each figure comes from a new interpreter, so that helpers (the template, the fork server) are started anew
 and their time counts; what an interpreter takes to import planvec does not. The start methods take turns. The
 best of some rounds is shown, since other processes can only make it longer; for a kill, best and median.
+"default" is the start method that `planvec.make` takes by itself.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ import statistics
 import subprocess
 import sys
 
-METHODS = ["template", "spawn", "forkserver", "fork"]
+from figures import Figures, add_plain
+
+METHODS = ("default", "template", "spawn", "forkserver", "fork")
 
 OPEN = """
 import time
-import planvec, planvec.envs.opening
+import planvec
+planvec.make  # imports it
 started = time.perf_counter()
 with planvec.make("CartPole-v1", num_workers={num_workers}, start_method={method!r}):
     print(time.perf_counter() - started, flush=True)
@@ -39,11 +44,10 @@ with planvec.make("CartPole-v1", num_workers=1, start_method={method!r}) as env:
 """
 
 
-def seconds(code: str, **values: object) -> list[float]:
+def seconds(code: str, method: str, **values: object) -> list[float]:
     """Run a script in a new interpreter; returns the seconds that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code.format(**values)], stdout=subprocess.PIPE, text=True, check=True
-    )
+    script = code.format(method=None if method == "default" else method, **values)
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     return [float(line) for line in done.stdout.split()]
 
 
@@ -53,23 +57,30 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=20)
+    add_plain(parser)
     arguments = parser.parse_args()
+    figures = Figures(arguments.plain)
     for num_workers in arguments.workers:
         times: dict[str, list[float]] = {method: [] for method in arguments.methods}
         for _ in range(arguments.rounds):
             for method in times:
-                times[method] += seconds(OPEN, num_workers=num_workers, method=method)
+                times[method] += seconds(OPEN, method, num_workers=num_workers)
         best = "  ".join(f"{method} {min(taken):.2f} s" for method, taken in times.items())
-        print(f"{num_workers:>2} workers are open after  {best}", flush=True)
+        figures.text(f"{num_workers:>2} workers are open after  {best}")
+        for method, taken in times.items():
+            figures.figure(f"open/{num_workers} workers/{method}/s", min(taken))
     kills = {
-        method: [1000 * taken for taken in seconds(KILL, times=arguments.kills, method=method)]
+        method: [1000 * taken for taken in seconds(KILL, method, times=arguments.kills)]
         for method in arguments.methods
     }
     shown = "  ".join(
         f"{method} {statistics.median(taken):.0f} ms (best {min(taken):.0f})"
         for method, taken in kills.items()
     )
-    print(f"a killed worker is replaced after  {shown}")
+    figures.text(f"a killed worker is replaced after  {shown}")
+    for method, taken in kills.items():
+        figures.figure(f"replace/{method}/ms", statistics.median(taken))
+        figures.figure(f"replace best/{method}/ms", min(taken))
 
 
 if __name__ == "__main__":

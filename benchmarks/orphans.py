@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+from figures import Figures, add_plain
+
 from planvec.backends.processes.os.procfs import descendants
 
 SECONDS = 2.0
@@ -52,7 +54,7 @@ signal.pause()
 
 
 def kill_one(method: str, what: str) -> tuple[int, float, int]:
-    """How many processes a parent had, how long the last one lived on, and how many outlived `SECONDS`."""
+    """Kill a parent; returns the number of its processes, how long the last one lived, how many too long."""
     code = PARENT.format(method=method, what=what)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -78,7 +80,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=100, help="for each state of the workers")
     parser.add_argument("--methods", nargs="+", default=["template", "spawn", "forkserver", "fork"])
+    add_plain(parser)
     arguments = parser.parse_args()
+    figures = Figures(arguments.plain)
     status = 0
     for what in ("idle", "busy", "hung"):
         methods = itertools.cycle(arguments.methods)
@@ -86,10 +90,12 @@ def main() -> int:
         clean = sum(not left for _, _, left in runs)
         times = [elapsed for _, elapsed, _ in runs]
         num_processes = sum(count for count, _, _ in runs)
-        print(
+        figures.text(
             f"{what:<5} {clean} of {len(runs)} left nothing; {num_processes} processes, gone after "
             f"{statistics.median(times) * 1000:.0f} ms at the median, {max(times) * 1000:.0f} at most"
         )
+        figures.figure(f"{what}/left over/runs", len(runs) - clean)
+        figures.figure(f"{what}/gone after/ms", statistics.median(times) * 1000)
         status |= clean < len(runs)
     return status
 

@@ -1,4 +1,4 @@
-"""`planvec plan` while its workers are killed, beside the same in peace: the same bytes in the trajectory.
+"""Run `planvec plan` with and without kills of its workers, and compare the bytes of the trajectories.
 
     python benchmarks/plan_under_fire.py --every 0.3
 
@@ -24,7 +24,7 @@ from planvec.backends.processes.os import procfs
 
 
 def workers_of(pid: int) -> list[int]:
-    """The worker processes of one: its template's children."""
+    """Return the worker processes of one: its template's children."""
     templates = [child for child in procfs.children(pid) if "template_process" in procfs.command(child)]
     return [worker for template in templates for worker in procfs.children(template)]
 

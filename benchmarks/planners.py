@@ -1,4 +1,4 @@
-"""Tree search beside its peers, in one run.
+"""Measure tree search beside its peers, in one run.
 
     pip install -e ".[benchmark]"
     python benchmarks/planners.py                     # all of it, about three minutes
@@ -26,6 +26,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from figures import Figures, add_plain
 from numba import njit
 
 import planvec
@@ -38,7 +39,7 @@ ROUNDS = 7
 
 
 def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The median figure of each, measured in turns; a first round warms up."""
+    """Return the median figure of each, measured in turns; a first round warms up."""
     figures: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(ROUNDS + 1):
         for name, measure in contenders.items():
@@ -53,7 +54,7 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
 
 @njit
 def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any) -> None:
-    """A whole search; the value of a node is a hash of its number, its reward 0."""
+    """Search; the value of a node is a hash of its number, its reward 0."""
     outcomes, statuses, num_steps, rewards, ones, values, ended = rows
     expansion.init(tree, rules)
     done = 0
@@ -81,7 +82,7 @@ def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int,
 
 
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
-    """Simulations per second of the selection."""
+    """Return a measurement of the simulations per second of the selection."""
     rules = Rules(value_scale=SCALE_BY_TREE, max_depth=100)
     tree = empty_arrays(num_simulations + num_in_flight + 1, NUM_ACTIONS, 100, False, False)
     paths = empty_paths(num_in_flight, 100)
@@ -100,7 +101,7 @@ def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
 
 
 class Instant:
-    """A stepper that costs nothing: the state counts up, the reward is a hash of it."""
+    """Steps at no cost: the state counts up, the reward is a hash of it."""
 
     observation_space = gymnasium.spaces.Discrete(1)
     action_space = gymnasium.spaces.Discrete(NUM_ACTIONS)
@@ -119,7 +120,7 @@ class Instant:
 
 
 def whole_search(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
-    """Simulations per second of `MCTS` on a stepper that costs nothing."""
+    """Return a measurement of the simulations per second of `MCTS` on a stepper that costs nothing."""
     planner = planvec.MCTS(num_simulations=num_simulations, batch_size=num_in_flight, rollout_horizon=0)
     state = np.zeros(1, Instant.state_dtype)
 
@@ -130,7 +131,7 @@ def whole_search(num_in_flight: int, num_simulations: int) -> Callable[[], float
 
 
 def mctx_search(num_roots: int, num_simulations: int) -> Callable[[], float]:
-    """Simulations per second of mctx, compiled as a whole."""
+    """Return a measurement of the simulations per second of mctx, compiled as a whole."""
     import jax
     import jax.numpy as jnp
     import mctx
@@ -167,7 +168,7 @@ def mctx_search(num_roots: int, num_simulations: int) -> Callable[[], float]:
     return measure
 
 
-def show_tree() -> None:
+def show_tree(figures: Figures) -> None:
     for num_simulations in (1_000, 10_000):
         contenders = {f"planvec, tree alone, K = {k}": tree_alone(k, num_simulations) for k in (1, 8, 64)}
         contenders |= {f"planvec, MCTS, K = {k}": whole_search(k, num_simulations) for k in (1, 64, 512)}
@@ -177,12 +178,13 @@ def show_tree() -> None:
                     contenders[f"mctx, {num_roots} roots"] = mctx_search(num_roots, num_simulations)
         medians = in_turn(contenders)
         best = max((figure for name, figure in medians.items() if name.startswith("mctx")), default=None)
-        print(
+        figures.text(
             f"\nTree with a model that costs nothing, {NUM_ACTIONS} actions, {num_simulations:,} simulations"
         )
         for name, figure in medians.items():
             ratio = f", {figure / best:.1f} times mctx's best" if best and name.startswith("planvec") else ""
-            print(f"  {name:<28} {figure:>12,.0f} simulations/s{ratio}")
+            figures.text(f"  {name:<28} {figure:>12,.0f} simulations/s{ratio}")
+            figures.figure(f"tree/{num_simulations}/{name}/per_s", figure)
 
 
 # -- OpenSpiel -------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ GAME = "catch(rows=10,columns=5)"
 
 
 class Catch(gymnasium.Env[Any, Any]):
-    """OpenSpiel's catch: where the ball falls is drawn by `reset`, the rest is deterministic."""
+    """Plays OpenSpiel's catch: where the ball falls is drawn by `reset`, the rest is deterministic."""
 
     action_space = gymnasium.spaces.Discrete(3)
 
@@ -218,7 +220,7 @@ class Catch(gymnasium.Env[Any, Any]):
 
 
 class CatchCodec(planvec.Codec):
-    """The actions so far, and how many."""
+    """Saves the actions so far, and how many."""
 
     dtype = np.dtype([("actions", "i1", 16), ("count", "i1")])
     draws = False
@@ -242,7 +244,7 @@ def make_catch() -> Any:
     return Catch()
 
 
-def show_openspiel() -> None:
+def show_openspiel(figures: Figures) -> None:
     import pyspiel
     from open_spiel.python.algorithms import mcts
 
@@ -270,17 +272,20 @@ def show_openspiel() -> None:
         }
         medians = in_turn(contenders)
         ours, theirs = planner.plan(alone, state, seed=0), bot.mcts_search(start)
-    print(f"\nCatch, {num_simulations:,} simulations with a random rollout each")
+    figures.text(f"\nCatch, {num_simulations:,} simulations with a random rollout each")
     for name, figure in medians.items():
-        print(f"  {name:<28} {figure:>12,.0f} simulations/s")
+        figures.text(f"  {name:<28} {figure:>12,.0f} simulations/s")
+        figures.figure(f"openspiel/{name}/per_s", figure)
     values = {child.action: round(child.total_reward / child.explore_count, 2) for child in theirs.children}
-    print(f"  values of the actions: planvec {ours.action_values.round(2).tolist()}, OpenSpiel {values}")
+    figures.text(
+        f"  values of the actions: planvec {ours.action_values.round(2).tolist()}, OpenSpiel {values}"
+    )
 
 
 # -- workers, swarm ------------------------------------------------------------------------------
 
 
-def show_atari() -> None:
+def show_atari(figures: Figures) -> None:
     options = {"frameskip": 4, "repeat_action_probability": 0.0}
     with planvec.make("ALE/MsPacman-v5", num_workers=2, info_keys=(), env_kwargs=options) as env:
         state = env.reset(seed=0).state
@@ -302,10 +307,11 @@ def show_atari() -> None:
 
         medians = in_turn({"step_batch, 513 rows": raw, "MCTS, K = 64": plan})
     ratio = medians["MCTS, K = 64"] / medians["step_batch, 513 rows"]
-    print("\nMsPacman, two workers, frame skip 4")
+    figures.text("\nMsPacman, two workers, frame skip 4")
     for name, figure in medians.items():
-        print(f"  {name:<28} {figure:>12,.0f} env steps/s")
-    print(f"  the search keeps the workers stepping at {ratio:.0%} of raw step_batch")
+        figures.text(f"  {name:<28} {figure:>12,.0f} env steps/s")
+        figures.figure(f"atari/{name}/per_s", figure)
+    figures.text(f"  the search keeps the workers stepping at {ratio:.0%} of raw step_batch")
 
 
 class Timed:
@@ -328,8 +334,8 @@ class Timed:
         return Completed(out)
 
 
-def show_swarm() -> None:
-    print("\nThe swarm's own arithmetic, share of a plan (two workers)")
+def show_swarm(figures: Figures) -> None:
+    figures.text("\nThe swarm's own arithmetic, share of a plan (two workers)")
     atari = {"frameskip": 15, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
     for env_id, options in (("CartPole-v1", {}), ("ALE/MsPacman-v5", atari)):
         with planvec.make(env_id, num_workers=2, info_keys=(), env_kwargs=options) as env:
@@ -341,7 +347,9 @@ def show_swarm() -> None:
                 plan = planvec.Swarm().plan(timed, state, seed=0)
                 return 1 - timed.seconds / plan.elapsed
 
-            print(f"  {env_id:<28} {in_turn({'share': share})['share']:>12.1%}")
+            median = in_turn({"share": share})["share"]
+            figures.text(f"  {env_id:<28} {median:>12.1%}")
+            figures.figure(f"swarm/{env_id}/share", median)
 
 
 SECTIONS = {"tree": show_tree, "openspiel": show_openspiel, "atari": show_atari, "swarm": show_swarm}
@@ -352,8 +360,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
-    for name in parser.parse_args().only:
-        SECTIONS[name]()
+    add_plain(parser)
+    arguments = parser.parse_args()
+    figures = Figures(arguments.plain)
+    for name in arguments.only:
+        SECTIONS[name](figures)
 
 
 if __name__ == "__main__":

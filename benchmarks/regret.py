@@ -1,4 +1,4 @@
-"""Regret of tree search against value iteration, by number of simulations.
+"""Measure the regret of tree search against value iteration, by number of simulations.
 
     python benchmarks/regret.py [--starts 50] [--simulations 100 1000 10000 100000] [--only NAME ...]
 

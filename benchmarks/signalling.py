@@ -1,4 +1,4 @@
-"""What it costs to wake a worker and to hear from it, by mechanism.
+"""Measure what it costs to wake a worker and to hear from it, by mechanism.
 
     python benchmarks/signalling.py
 
@@ -10,6 +10,7 @@ others cost, they tell at once when the other side dies, and they have no name.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import multiprocessing
 import os
@@ -19,6 +20,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from figures import Figures, add_plain
 
 CONTEXT = multiprocessing.get_context("fork")
 MESSAGE = b"x" * 40
@@ -79,7 +82,7 @@ def pipe_worker(connection: Any, turns: int) -> None:
 
 @contextlib.contextmanager
 def started(target: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """A worker for as long as it is needed."""
+    """Run a worker for as long as it is needed."""
     process = CONTEXT.Process(target=target, args=arguments, daemon=True)
     process.start()
     try:
@@ -90,7 +93,7 @@ def started(target: Callable[..., None], *arguments: Any) -> Iterator[None]:
 
 
 def mechanisms(stack: contextlib.ExitStack, turns: int) -> dict[str, Callable[[], None]]:
-    """For each mechanism, one request and its answer."""
+    """Return for each mechanism a function that sends a request and takes its answer."""
     calls: dict[str, Callable[[], None]] = {}
     for name, looks in (("socket", False), ("socket, look first", True)):
         ours, theirs = socket.socketpair()
@@ -135,6 +138,11 @@ def mechanisms(stack: contextlib.ExitStack, turns: int) -> dict[str, Callable[[]
 
 def main() -> None:
     """Measure all mechanisms."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_plain(parser)
+    figures = Figures(parser.parse_args().plain)
     for turns in WORK_ITERATIONS:
         started_at = time.perf_counter()
         for _ in range(100):
@@ -151,7 +159,8 @@ def main() -> None:
                         times[name].append(time.perf_counter() - before)
             for name, values in times.items():
                 over = statistics.median(values) - alone
-                print(f"{alone * 1e6:6.1f} us of work   {name:20s} + {over * 1e6:6.1f} us", flush=True)
+                figures.text(f"{alone * 1e6:6.1f} us of work   {name:20s} + {over * 1e6:6.1f} us")
+                figures.figure(f"{turns} turns of work/{name}/us", over * 1e6)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scores of the planners on real tasks.
+"""Measure what planners score on real tasks.
 
     python benchmarks/tasks.py                        # every task, 5 seeds: about an hour on 2 cores
     python benchmarks/tasks.py --only Taxi Pendulum --seeds 5
@@ -28,7 +28,7 @@ FRAME_SKIP = 15
 
 
 class Task(NamedTuple):
-    """One line of the table.
+    """Describes one line of the table.
 
     Attributes:
         env_id: The environment.

@@ -31,7 +31,7 @@ NUM_SUBSTEPS = 2700
 
 
 class SlowCartPole(CartPoleEnv):
-    """CartPole with about 200 us of extra work a step: a pendulum integrated in Python."""
+    """Takes about 200 us more a step than CartPole: it integrates a pendulum in Python."""
 
     def step(self, action: Any) -> Any:
         """Step, after some work that cannot be left out."""

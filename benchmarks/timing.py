@@ -1,4 +1,4 @@
-"""Measures how long calls take, in turn (A, B, C, A, B, C, ...): a machine that drifts treats all alike."""
+"""Measure how long calls take, in turn (A, B, C, A, B, C, ...): a machine that drifts treats all alike."""
 
 from __future__ import annotations
 

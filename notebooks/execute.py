@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def executed(script: Path) -> nbformat.NotebookNode:
-    """The notebook of a script, executed in this folder by this interpreter."""
+    """Return the notebook of a script, executed in this folder by this interpreter."""
     notebook = jupytext.read(script)
     notebook.metadata["kernelspec"] = {
         "display_name": "Python 3",
@@ -34,7 +34,7 @@ def executed(script: Path) -> nbformat.NotebookNode:
 
 
 def sources(notebook: nbformat.NotebookNode) -> list[str]:
-    """What the cells say."""
+    """Return the source of each cell."""
     return [cell.source.strip() for cell in notebook.cells]
 
 

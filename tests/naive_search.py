@@ -170,7 +170,7 @@ class NaiveSearch:
         out = self.env.rollout_batch(
             np.array([node.state]),
             self.config.rollout_steps,
-            seed=seed,
+            action_seed=seed,
             seeds=seeds,
             discount=self.config.discount,
             blocking=True,

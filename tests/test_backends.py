@@ -398,7 +398,9 @@ def test_a_clone_has_the_base_state_and_a_life_of_its_own(backend: Backend) -> N
         state = states_of(env)[4]
         env.set_state(state)
         if not backend.can_be_cloned:
-            with pytest.raises(TypeError, match="clone: expected a BatchEnv over processes or in this"):
+            with pytest.raises(
+                TypeError, match="clone: expected a BatchEnv over worker processes or a PlanEnv"
+            ):
                 env.clone()
             return
         with env.clone() as other:
@@ -420,7 +422,7 @@ def test_a_clone_has_as_many_workers_and_the_same_mode() -> None:
 def test_one_environment_cannot_be_cloned() -> None:
     with (
         PlanEnv(Faulty()) as env,
-        pytest.raises(TypeError, match="clone: expected a PlanEnv that was opened"),
+        pytest.raises(TypeError, match="clone: expected a PlanEnv opened with"),
     ):
         env.clone()
 

@@ -257,7 +257,7 @@ def test_workers_with_different_models_are_refused(tmp_path: Path) -> None:
         planvec.BatchEnv(
             [
                 planvec.ExternalProcess(
-                    lambda file=file: planvec.PlanEnv("HalfCheetah-v5", xml_file=file)  # type: ignore[misc]
+                    lambda file=file: planvec.PlanEnv("HalfCheetah-v5", env_kwargs={"xml_file": file})  # type: ignore[misc]
                 )
                 for file in files
             ]
@@ -277,14 +277,14 @@ def test_environments_of_different_options_have_different_fingerprints(one: Any,
     found = []
     for env_id, kwargs in (one, one, other):
         with PlanEnv(env_id, env_kwargs=kwargs) as env:
-            found.append(env.describe().fingerprint)
+            found.append(env.stepper.description.fingerprint)
     assert found[0] == found[1] != found[2]
 
 
 def test_a_model_whose_bodies_fall_asleep_is_refused(tmp_path: Path) -> None:
     path = model_file(tmp_path, sleep=True)
     with pytest.raises(UnsupportedEnvError, match="lets bodies sleep.*leave out"):
-        PlanEnv("HalfCheetah-v5", xml_file=path)
+        PlanEnv("HalfCheetah-v5", env_kwargs={"xml_file": path})
 
 
 # -- classes of the user's own ---------------------------------------------------------------------

@@ -28,8 +28,8 @@ SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))
 WAVE = planvec.SwarmWave(num_walkers=16, num_iterations=40, dt=(1, 4))
 
 
-def plan(env_id: str, planner: SwarmConfig = SMALL, seed: int = 0, **kwargs: Any) -> Plan:
-    with planvec.PlanEnv(env_id, env_kwargs=kwargs) as env:
+def plan(env_id: str, planner: SwarmConfig = SMALL, seed: int = 0, **options: Any) -> Plan:
+    with planvec.PlanEnv(env_id, **options) as env:
         return planner.plan(env, env.reset(seed=0).state, seed=seed)
 
 
@@ -518,7 +518,7 @@ def test_a_normal_sampler_out_of_range_is_refused(wrong: dict[str, float]) -> No
 
 
 def test_a_plan_finds_the_goal_of_a_dry_lake() -> None:
-    decision = plan("FrozenLake-v1", planvec.Swarm(), is_slippery=False)
+    decision = plan("FrozenLake-v1", planvec.Swarm(), env_kwargs={"is_slippery": False})
     assert (decision.best_return, decision.stop_reason) == (1.0, "ended")
 
 

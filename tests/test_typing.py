@@ -107,7 +107,8 @@ def test_an_editor_shows_the_parameters_of_make_and_its_docstring() -> None:
     script = editor("planvec.make(")
     shown = {param.name for signature in script.get_signatures() for param in signature.params}
     assert shown == set(inspect.signature(planvec.make).parameters)
-    assert any("Worker processes" in name.docstring() for name in script.infer(2, 10))
+    summary = str(inspect.getdoc(planvec.make)).splitlines()[0]
+    assert any(summary in name.docstring() for name in script.infer(2, 10))
 
 
 def test_an_editor_completes_what_an_environment_offers() -> None:

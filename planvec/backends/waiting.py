@@ -79,8 +79,6 @@ class Waiter:
         Raises:
             WorkerTimeoutError: The condition was not true within `timeout`.
         """
-        if is_done():
-            return
         deadline = None if timeout is None else time.monotonic() + timeout
         if deadline is not None:
             self.poll()  # messages that have arrived count, even if the timeout is 0

@@ -133,7 +133,8 @@ def _is_inside(space: Any, array: NDArray[Any]) -> bool:
     if space.start:
         return False
     if array.size <= _FEW:  # one NumPy operation would cost more
-        return all(0 <= index < space.n for index in array.tolist())
+        indices = array.tolist()
+        return not indices or (min(indices) >= 0 and max(indices) < space.n)
     return bool(np.maximum.reduce(array.view(np.uint64)) < space.n)
 
 

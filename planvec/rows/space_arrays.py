@@ -9,6 +9,7 @@ converts it for the user.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -146,7 +147,12 @@ def own_copy(value: Any) -> Any:
 
 def raw(records: NDArray[Any]) -> NDArray[Any]:
     """Return records viewed as blocks of bytes. NumPy copies blocks at once, but records field by field."""
-    return records.view(f"V{records.dtype.itemsize}")
+    return records.view(_block_dtype(records.dtype.itemsize))
+
+
+@functools.lru_cache(maxsize=64)
+def _block_dtype(num_bytes: int) -> np.dtype[np.void]:
+    return np.dtype(f"V{num_bytes}")
 
 
 def take_row(space: Space[Any], tree: Any, row: int) -> Any:

@@ -123,7 +123,7 @@ class Sharded:
                     call.copy_request()
                 call.prepare()
             if request.is_counted:
-                self.stats.num_rows += request.num_rows
+                self.stats.num_rows += call.num_rows
         return call
 
     def sync_base_state(self) -> Promise[None]:

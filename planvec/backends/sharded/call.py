@@ -63,7 +63,7 @@ class Chunk:
     def request(self) -> Request[Any]:
         """Return the request to submit to a worker."""
         request = self.call.request
-        if self.num_rows < request.num_rows:
+        if self.num_rows < self.call.num_rows:
             request = request.part(self.rows)
         return request.flagged() if self.is_flagging else request
 
@@ -93,6 +93,7 @@ class Call(Promise[T]):
 
     Attributes:
         request: The request.
+        num_rows: Number of its rows.
         cutter: Chooses the sizes of the chunks.
         is_done: Whether the call is complete or has failed.
     """
@@ -107,7 +108,7 @@ class Call(Promise[T]):
         stats: Stats,
         is_async: bool,
     ) -> None:
-        num_rows = request.num_rows
+        self.num_rows = num_rows = request.num_rows
         self.request = request
         self.cutter = Cutter(num_rows, request.steps, pace, is_async)
         self.is_done = request.has_rows and not num_rows
@@ -219,7 +220,7 @@ class Call(Promise[T]):
         """Return the merger of the answers. Made after chunks are submitted, while the workers work."""
         merger = self._merger
         if merger is None:
-            merger = self._merger = Merger(self.request, self._description)
+            merger = self._merger = Merger(self.request, self.num_rows, self._description)
         return merger
 
     def deliver(self, chunk: Chunk, answer: Answer) -> None:

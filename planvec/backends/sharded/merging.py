@@ -17,11 +17,13 @@ class Merger(Generic[T]):
 
     Args:
         request: The request.
+        num_rows: Number of its rows.
         description: The description of the environment.
     """
 
-    def __init__(self, request: Request[T], description: EnvDescription) -> None:
+    def __init__(self, request: Request[T], num_rows: int, description: EnvDescription) -> None:
         self._request = request
+        self._num_rows = num_rows
         self._description = description
         self._outputs: Outputs | None = None
         self._columns: dict[int, tuple[int, Columns]] = {}  # first row -> number of rows, infos
@@ -45,7 +47,7 @@ class Merger(Generic[T]):
             self._answer.value = answer.value
             return
         request = self._request
-        if self._outputs is None and not is_flagging and num_rows == request.num_rows:
+        if self._outputs is None and not is_flagging and num_rows == self._num_rows:
             is_own = not answer.is_borrowed
             outputs = answer.outputs
             self._outputs = outputs if is_own else request.own_outputs(self._description, outputs)
