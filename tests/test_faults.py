@@ -698,7 +698,7 @@ def test_workers_whose_factory_draws_at_random_are_refused() -> None:
 def test_a_worker_that_leaks_is_replaced_between_chunks(
     method: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_WEIGH_SECONDS", 0.0)
+    monkeypatch.setattr(watchdog, "_MEMORY_CHECK_SECONDS", 0.0)
     with planvec.make(Faulty, num_workers=1, start_method=method) as env:
         states_of(env)
         limit = env.workers[0]._worker.memory_used() + (150 << 20)
@@ -719,7 +719,7 @@ def test_a_worker_that_leaks_is_replaced_between_chunks(
 def test_workers_that_outgrow_their_limit_with_every_chunk_go_on_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watchdog, "_WEIGH_SECONDS", 0.0)
+    monkeypatch.setattr(watchdog, "_MEMORY_CHECK_SECONDS", 0.0)
     with quick(max_worker_rss=4 << 30) as env:
         states = states_of(env)
         env.sync_states(states[0])
