@@ -200,6 +200,22 @@ def test_workers_that_die_faster_than_they_start_end_the_call() -> None:
         assert_complete(finish(ask(env), [alone]))  # the next call tries again
 
 
+def test_a_row_bound_to_a_worker_that_dies_faster_than_it_starts_ends_its_call() -> None:
+    (alone,) = workers(1)
+    with over([alone]) as env:
+        promise = env.step_batch([DEADLY], blocking=False)
+        alone.num_lives = 2  # from now on the row waits for this worker alone
+        while alone.num_lives:
+            alone.work()
+        for _ in range(4):
+            assert not promise.done()
+            alone.die()  # while it starts
+        assert promise.done()
+        with pytest.raises(planvec.WorkerStartError, match="worker-0 fell over; more than 3 workers exited"):
+            promise.result()
+        assert_complete(finish(ask(env), [alone]))
+
+
 def test_a_worker_that_cannot_be_started_is_told_once_and_others_do_its_rows() -> None:
     one, other = both = workers(2)
     with over(both) as env:

@@ -130,6 +130,7 @@ class Recovery:
         self._set_failure(record, error)
         self.num_failed_starts = self.num_idle_exits = 0
         self._queue.fail_waiting(error)
+        self._queue.release(record)
 
     def _give_up(self, record: WorkerRecord, error: PlanvecError) -> None:
         """Give up a worker that cannot start. Others take its rows; the next call raises the reason."""
