@@ -20,7 +20,7 @@ import planvec
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
 from planvec.backends.processes.wire.answers import read_answer
-from planvec.backends.processes.wire.channel import SPIN_SECONDS, Frame, yield_core
+from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
 from planvec.backends.processes.wire.requests import form_of
 from planvec.backends.processes.wire.slab import NUM_SLOTS, Slab
 from planvec.backends.processes.wire.verbs import DONE, READY
@@ -74,7 +74,7 @@ class Worker:
         part = request.part(rows)
         form, slot = form_of(part), self._slots[index].first(part.num_rows)
         payload = form.write(part, slot, self.about.action_space)
-        self._channel.send(Frame(0, form.verb, index, part.num_rows, payload))
+        self._channel.send(0, form.verb, index, part.num_rows, payload)
         self._sent.append((index, rows))
 
     def receive(self) -> tuple[int, slice, Answer]:

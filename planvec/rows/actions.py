@@ -99,11 +99,12 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
         raise InvalidBatchError(
             f"{name}: expected shape (B, *{space.shape}), got rows of different shapes"
         ) from error
-    if array.size == 0 and array.ndim == 1 and space.shape != (0,):
-        array = np.empty((0, *space.shape), space.dtype)
-    if array.ndim != 1 + len(space.shape) or array.shape[1:] != space.shape:
+    shape = space.shape
+    if array.size == 0 and array.ndim == 1 and shape != (0,):
+        array = np.empty((0, *shape), space.dtype)
+    if array.ndim != 1 + len(shape) or array.shape[1:] != shape:
         rows = len(array) if array.ndim else "B"
-        expected = f"({', '.join(map(str, (rows, *space.shape)))}{',' * (not space.shape)})"
+        expected = f"({', '.join(map(str, (rows, *shape)))}{',' * (not shape)})"
         raise InvalidBatchError(f"{name}: expected shape {expected}, got {array.shape}")
     if _is_inside(space, array):
         return array
@@ -128,9 +129,7 @@ def _is_inside(space: Any, array: NDArray[Any]) -> bool:
 
     One operation suffices: as unsigned numbers, negative indices are large.
     """
-    if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64:
-        return False
-    if space.start:
+    if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64 or space.start:
         return False
     if array.size <= _FEW:  # one NumPy operation would cost more
         indices = array.tolist()

@@ -30,9 +30,11 @@ def check_on_error(on_error: Any) -> bool:
     Raises:
         InvalidBatchError: `on_error` is neither "raise" nor "mask".
     """
-    if on_error not in ("raise", "mask"):
-        raise InvalidBatchError(f"on_error: expected 'raise' or 'mask', got {on_error!r}")
-    return bool(on_error == "mask")
+    if on_error == "raise":
+        return False
+    if on_error == "mask":
+        return True
+    raise InvalidBatchError(f"on_error: expected 'raise' or 'mask', got {on_error!r}")
 
 
 def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:

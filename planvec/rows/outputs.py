@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.rows.infos import Columns
-from planvec.rows.space_arrays import copy_rows, copy_tree, empty_rows, raw, take_rows
+from planvec.rows.space_arrays import copy_rows, empty_rows, raw, take_rows
 
 __all__ = ["Answer", "Errors", "Outputs"]
 
@@ -33,6 +33,7 @@ class Outputs:
         truncated: `[B]` bool.
         num_steps: `[B]` int64, environment steps taken.
         values: A list of B values of any type, such as frames or attributes.
+        state_blocks: The new states as blocks of bytes, which NumPy copies faster; None for objects.
     """
 
     new_states: NDArray[Any] | None = None
@@ -42,6 +43,7 @@ class Outputs:
     truncated: NDArray[np.bool_] | None = None
     num_steps: NDArray[np.int64] | None = None
     values: list[Any] | None = None
+    state_blocks: NDArray[np.void] | None = None
 
     @classmethod
     def of_steps(
@@ -60,13 +62,15 @@ class Outputs:
             return_state: Whether there are new states.
         """
         space = observation_space
+        states = np.empty(num_rows, state_dtype) if return_state else None
         return cls(
-            new_states=np.empty(num_rows, state_dtype) if return_state else None,
+            new_states=states,
             observations=None if space is None else empty_rows(space, num_rows),
             rewards=np.empty(num_rows),
             terminated=np.empty(num_rows, bool),
             truncated=np.empty(num_rows, bool),
             num_steps=np.empty(num_rows, np.int64),
+            state_blocks=None if states is None or state_dtype.hasobject else raw(states),
         )
 
     def part(self, rows: slice) -> Outputs:
@@ -79,35 +83,7 @@ class Outputs:
             truncated=None if self.truncated is None else self.truncated[rows],
             num_steps=None if self.num_steps is None else self.num_steps[rows],
             values=None if self.values is None else self.values[rows],
-        )
-
-    def copy(self, with_states: bool, with_observations: bool) -> Outputs:
-        """Return a copy of the outputs of steps or rollouts, in new arrays.
-
-        Args:
-            with_states: Whether to copy the new states; they are None otherwise.
-            with_observations: Whether to copy the observations; they are None otherwise.
-        """
-        assert self.rewards is not None
-        assert self.terminated is not None
-        assert self.truncated is not None
-        assert self.num_steps is not None
-        states, observations = None, None
-        if with_states:
-            assert self.new_states is not None
-            dtype = self.new_states.dtype
-            has_objects = dtype.hasobject
-            states = self.new_states.copy() if has_objects else raw(self.new_states).copy().view(dtype)
-        if with_observations:
-            is_array = isinstance(self.observations, (np.ndarray, list))
-            observations = self.observations.copy() if is_array else copy_tree(self.observations)
-        return Outputs(
-            states,
-            observations,
-            self.rewards.copy(),
-            self.terminated.copy(),
-            self.truncated.copy(),
-            self.num_steps.copy(),
+            state_blocks=None if self.state_blocks is None else self.state_blocks[rows],
         )
 
     def put(self, rows: slice, part: Outputs) -> None:
@@ -119,10 +95,10 @@ class Outputs:
         """
         if self.new_states is not None:
             assert part.new_states is not None
-            if self.new_states.dtype.hasobject:
+            if self.state_blocks is None or part.state_blocks is None:
                 self.new_states[rows] = part.new_states
             else:
-                raw(self.new_states[rows])[:] = raw(part.new_states)
+                self.state_blocks[rows] = part.state_blocks
         if isinstance(self.observations, (np.ndarray, list)):
             self.observations[rows] = part.observations
         elif self.observations is not None:

@@ -46,7 +46,7 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
     """
     dtype, origin = state_format
     states = states if type(states) is np.ndarray else _as_states(dtype, states)
-    if states.dtype != dtype:
+    if states.dtype is not dtype and states.dtype != dtype:
         raise InvalidBatchError(
             f"states: expected dtype {dtype}, got {states.dtype}; pass states that this environment returned"
         )

@@ -102,6 +102,13 @@ class RowResults:
             stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
             codec.dump(self.after(), out.new_states)
+        if len(self.rewards) == 1:
+            if isinstance(self.rewards[0], float):  # assigning elements is faster than converting lists
+                out.rewards[0], out.num_steps[0] = self.rewards[0], self.num_steps[0]
+                out.terminated[0], out.truncated[0] = self.terminated[0], self.truncated[0]
+                return
+            if np.ndim(self.rewards[0]):  # NumPy would broadcast it, but not in a batch of several rows
+                _check_rewards(self.rewards)
         try:
             out.rewards[:] = self.rewards
         except (TypeError, ValueError):

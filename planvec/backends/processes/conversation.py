@@ -132,10 +132,12 @@ class Conversation:
             has_slot = pending.form.has_slot
             if len(self.sent) >= NUM_SLOTS or (has_slot and not self._free_slots):
                 return
+            request = pending.request
+            num_rows = request.num_rows
             index = self._free_slots[-1] if has_slot else 0
-            slot = self._slots[index].first(pending.request.num_rows) if has_slot else None
+            slot = self._slots[index].first(num_rows) if has_slot else None
             try:
-                payload = pending.form.write(pending.request, slot, self._space)
+                payload = pending.form.write(request, slot, self._space)
             except (pickle.PicklingError, TypeError, AttributeError, ValueError, OverflowError) as error:
                 if is_from_handler(error):
                     raise
@@ -147,11 +149,10 @@ class Conversation:
                 continue
             if len(payload) > _SMALL and self.sent:
                 return  # the process may be writing, too: if both sides write, neither reads
-            self._send(pending, payload, index)
+            self._send(pending, index, num_rows, payload)
 
-    def _send(self, pending: Pending, payload: bytes, slot: int) -> None:
+    def _send(self, pending: Pending, slot: int, num_rows: int, payload: bytes) -> None:
         self._tickets += 1
-        frame = Frame(self._tickets, pending.form.verb, slot, pending.request.num_rows, payload)
         if not self.sent:
             self.since = time.monotonic()
         self._is_in_message = True
@@ -160,7 +161,7 @@ class Conversation:
         self.waiting.popleft()
         if pending.form.has_slot:
             self._free_slots.pop()
-        self._channel.send(frame)
+        self._channel.send(self._tickets, pending.form.verb, slot, num_rows, payload)
         self._is_in_message = False
 
     @property

@@ -57,12 +57,8 @@ class Messenger(ABC):
         self._changed: Callable[[Any], None] = lambda worker: None
         self._fingerprint: bytes | None = None
         self._conversation = Conversation()
+        self._unreported_exit: WorkerExit | None = None  # recorded, but not reported yet
         self._is_disconnected = self._is_outgrown = False
-
-    @property
-    @abstractmethod
-    def _has_unreported_exit(self) -> bool:
-        """Whether an exit is recorded but not reported yet."""
 
     @abstractmethod
     def _report_exit(self) -> None:
@@ -118,7 +114,7 @@ class Messenger(ABC):
             self._check_own()
         pending = Pending(request)
         with self.lock:
-            if self._conversation.is_interrupted or self._has_unreported_exit:
+            if self._conversation.is_interrupted or self._unreported_exit is not None:
                 self._repair()
             if self.is_closed:
                 pending.finish(error=ClosedError(f"{self.name} was closed"))
@@ -155,7 +151,7 @@ class Messenger(ABC):
         with self.lock:
             if self._is_disconnected:
                 return
-            if conversation.is_interrupted or self._has_unreported_exit or self._child.is_foreign:
+            if conversation.is_interrupted or self._unreported_exit is not None or self._child.is_foreign:
                 self._check_own()
                 self._repair()
                 if self._is_disconnected:

@@ -50,7 +50,6 @@ class ProcessWorker(Messenger):
         self.start_method = start_method
         self.generation = 0
         self._starts_at = math.inf
-        self._unreported_exit: WorkerExit | None = None
         self._is_in_callback = False
         self._start()
 
@@ -210,10 +209,6 @@ class ProcessWorker(Messenger):
         """End a process that cannot make its object. A restart would fail in the same way."""
         self._unreported_exit = WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error)
         self._report_exit()
-
-    @property
-    def _has_unreported_exit(self) -> bool:
-        return self._unreported_exit is not None
 
     def _report_exit(self) -> None:
         """Report a recorded exit. If a signal handler raises in it, the next call reports the exit again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from planvec.errors import PlanvecError
-from planvec.rows import Answer, Columns, EnvDescription, Outputs, Request, merge_columns
+from planvec.rows import Answer, Columns, EnvDescription, Request, merge_columns
 
 __all__ = ["Merger"]
 
@@ -25,9 +25,8 @@ class Merger(Generic[T]):
         self._request = request
         self._num_rows = num_rows
         self._description = description
-        self._outputs: Outputs | None = None
         self._columns: dict[int, tuple[int, Columns]] = {}  # first row -> number of rows, infos
-        self._answer = Answer(Outputs())
+        self._answer = Answer(request.new_outputs(description))
 
     @property
     def num_flagged(self) -> int:
@@ -46,13 +45,10 @@ class Merger(Generic[T]):
         if not num_rows:
             self._answer.value = answer.value
             return
-        request = self._request
-        if self._outputs is None and not is_flagging and num_rows == self._num_rows:
-            is_own = not answer.is_borrowed
-            outputs = answer.outputs
-            self._outputs = outputs if is_own else request.own_outputs(self._description, outputs)
+        if num_rows == self._num_rows and not answer.is_borrowed and not is_flagging:
+            self._answer.outputs = answer.outputs
         else:
-            self._all_outputs().put(rows, answer.outputs)
+            self._answer.outputs.put(rows, answer.outputs)
         # A dict, not a list: if a signal handler interrupts a merge, the chunk is retried and merged again.
         self._columns[rows.start] = num_rows, answer.columns
 
@@ -63,7 +59,6 @@ class Merger(Generic[T]):
     def result(self) -> T:
         """Return the result for the user, once all chunks are merged."""
         answer = self._answer
-        answer.outputs = self._all_outputs()
         if len(self._columns) == 1:
             ((_, answer.columns),) = self._columns.values()
         elif self._columns:
@@ -71,9 +66,3 @@ class Merger(Generic[T]):
                 [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
             )
         return self._request.result(self._description, answer)
-
-    def _all_outputs(self) -> Outputs:
-        """Return the outputs of all rows. Allocated at first use, after chunks are submitted."""
-        if self._outputs is None:
-            self._outputs = self._request.new_outputs(self._description)
-        return self._outputs

@@ -65,12 +65,6 @@ class Request(ABC, Generic[T]):
         """Return uninitialised outputs for all rows."""
         return Outputs()
 
-    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
-        """Return a copy of the outputs of all rows, with the fields that this request asks for."""
-        own = self.new_outputs(about)
-        own.put(slice(0, self.num_rows), borrowed)
-        return own
-
     def result(self, about: EnvDescription, answer: Answer) -> T:
         """Return the result for the user. By default it is the value of an answer without rows."""
         value: T = answer.value

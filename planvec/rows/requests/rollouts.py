@@ -82,9 +82,6 @@ class RolloutBatch(RowRequest[Rollouts]):
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
         return next(islice(self.sequences(space)(row), step, None), None)
 
-    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
-        return borrowed.copy(with_states=True, with_observations=False)
-
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs.of_steps(len(self.states), about.state_dtype, None)
 

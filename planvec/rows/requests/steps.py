@@ -75,9 +75,6 @@ class StepBatch(RowRequest[Transitions]):
     def flagged(self) -> FlagBatch:
         return FlagBatch(self.states, has_observations=True, return_state=self.return_state)
 
-    def own_outputs(self, about: EnvDescription, borrowed: Outputs) -> Outputs:
-        return borrowed.copy(self.return_state, with_observations=True)
-
     def new_outputs(self, about: EnvDescription) -> Outputs:
         space = about.observation_space
         return Outputs.of_steps(len(self.states), about.state_dtype, space, self.return_state)

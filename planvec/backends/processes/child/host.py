@@ -40,9 +40,9 @@ def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
         host = Host(channel, make(), memory)
         payload = cloudpickle.dumps(None if host.stepper is None else host.stepper.description)
     except BaseException as error:
-        channel.send(Frame(0, FAILED, payload=pickle.dumps(Failure.of(error))))
+        channel.send(0, FAILED, payload=pickle.dumps(Failure.of(error)))
         return None
-    channel.send(Frame(0, READY, payload=payload))
+    channel.send(0, READY, payload=payload)
     return host
 
 
@@ -100,7 +100,7 @@ class Host:
                 payload, verb = perform(frame), DONE
             except BaseException as error:
                 payload, verb = pickle.dumps(Failure.of(error)), FAILED
-            channel.send(Frame(frame.ticket, verb, frame.slot, frame.num_rows, payload))
+            channel.send(frame.ticket, verb, frame.slot, frame.num_rows, payload)
 
     def close(self) -> None:
         """Close the hosted object, if it has a `close` method."""
@@ -119,7 +119,7 @@ class Host:
         assert self.stepper is not None
         form = form_named(frame.verb)
         slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None
-        request, outputs = form.read(slot, frame.payload, self.stepper.env.action_space)
+        request, outputs = form.read(slot, frame.payload, self.stepper.description.action_space)
         answer = self.stepper.perform(request, outputs)
         if slot is None:
             return write_value(request.verb, answer)

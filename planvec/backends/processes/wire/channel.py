@@ -34,7 +34,7 @@ yielding would delay the process that it waits for."""
 
 
 class Frame(NamedTuple):
-    """Holds one message.
+    """Holds one message that was received.
 
     Attributes:
         ticket: Number of the request that this is, or that this answers.
@@ -46,9 +46,9 @@ class Frame(NamedTuple):
 
     ticket: int
     verb: bytes
-    slot: int = 0
-    num_rows: int = 0
-    payload: bytes = b""
+    slot: int
+    num_rows: int
+    payload: bytes
 
 
 class ChannelError(Exception):
@@ -84,13 +84,12 @@ class Channel:
         """Return the file descriptor of the socket."""
         return self._fd
 
-    def send(self, frame: Frame) -> None:
-        """Send a frame.
+    def send(self, ticket: int, verb: bytes, slot: int = 0, num_rows: int = 0, payload: bytes = b"") -> None:
+        """Send a frame. The arguments are the fields of `Frame`.
 
         Raises:
             ChannelError: The other side has closed the channel or has stopped reading.
         """
-        ticket, verb, slot, num_rows, payload = frame
         data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
         try:
             if payload or not self._write_at_once(data):

@@ -34,6 +34,9 @@ __all__ = ["Form", "form_named", "form_of"]
 
 R = TypeVar("R", bound=Request[Any])
 
+_HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4
+"""The bits of `Slot.flags`."""
+
 
 class Form(ABC, Generic[R]):
     """Writes and reads requests of one kind.
@@ -80,7 +83,11 @@ class _StepForm(Form[StepBatch]):
 
     def write(self, request: StepBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         assert slot is not None
-        slot.return_state[0] = request.return_state
+        slot.flags[0] = (
+            (request.seeds is not None) * _HAS_SEEDS
+            + request.return_state * _RETURN_STATE
+            + request.mask_errors * _MASK_ERRORS
+        )
         _write_start(request, slot)
         slot.dt[:] = request.dt
         if slot.actions is not None:
@@ -96,13 +103,14 @@ class _StepForm(Form[StepBatch]):
         assert slot is not None
         states: Any
         states, actions = pickle.loads(payload) if payload else (None, None)
+        flags = int(slot.flags[0])
         request = StepBatch(
             states if slot.states is None else slot.states,
             actions if slot.actions is None else slot.actions,
             slot.dt,
-            slot.seeds if slot.has_seeds[0] else None,
-            bool(slot.return_state[0]),
-            bool(slot.mask_errors[0]),
+            slot.seeds if flags & _HAS_SEEDS else None,
+            bool(flags & _RETURN_STATE),
+            bool(flags & _MASK_ERRORS),
         )
         return request, _outputs(slot, request.return_state, has_observations=True)
 
@@ -113,7 +121,6 @@ class _RolloutForm(Form[RolloutBatch]):
     def write(self, request: RolloutBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         assert slot is not None
         assert space is not None
-        slot.return_state[0] = True
         _write_start(request, slot)
         actions = request.actions
         num_actions = 0
@@ -124,26 +131,29 @@ class _RolloutForm(Form[RolloutBatch]):
                 copy_rows(actions, target)
                 actions, num_actions = None, count
         states = request.states if slot.states is None else None
-        options = request.horizon, request.action_seed, request.first_row, request.discount
-        return pickle.dumps((options, num_actions, actions, states), protocol=5)
+        options = {
+            "horizon": request.horizon,
+            "action_seed": request.action_seed,
+            "first_row": request.first_row,
+            "discount": request.discount,
+            "mask_errors": request.mask_errors,
+        }
+        has_seeds = request.seeds is not None
+        return pickle.dumps((options, has_seeds, num_actions, actions, states), protocol=5)
 
     def read(
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
     ) -> tuple[RolloutBatch, Outputs | None]:
         assert slot is not None
         assert space is not None
-        (horizon, action_seed, first_row, discount), num_actions, actions, states = pickle.loads(payload)
+        options, has_seeds, num_actions, actions, states = pickle.loads(payload)
         if num_actions:
             actions = slot.rollout_tree(space, num_actions)
         request = RolloutBatch(
             states=states if slot.states is None else slot.states,
-            horizon=horizon,
             actions=actions,
-            action_seed=action_seed,
-            first_row=first_row,
-            seeds=slot.seeds if slot.has_seeds[0] else None,
-            discount=discount,
-            mask_errors=bool(slot.mask_errors[0]),
+            seeds=slot.seeds if has_seeds else None,
+            **options,
         )
         return request, _outputs(slot, return_state=True, has_observations=False)
 
@@ -153,20 +163,19 @@ class _FlagForm(Form[FlagBatch]):
 
     def write(self, request: FlagBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         assert slot is not None
-        slot.return_state[0] = request.return_state
         if slot.state_blocks is not None:
             slot.state_blocks[:] = raw(request.states)
         states = request.states if slot.states is None else None
-        return pickle.dumps((states, request.has_observations), protocol=5)
+        return pickle.dumps((states, request.has_observations, request.return_state), protocol=5)
 
     def read(
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
     ) -> tuple[FlagBatch, Outputs | None]:
         assert slot is not None
-        states, has_observations = pickle.loads(payload)
+        states, has_observations, return_state = pickle.loads(payload)
         states = states if slot.states is None else slot.states
-        request = FlagBatch(states, has_observations, bool(slot.return_state[0]))
-        return request, _outputs(slot, request.return_state, has_observations)
+        request = FlagBatch(states, has_observations, return_state)
+        return request, _outputs(slot, return_state, has_observations)
 
 
 class _ObserveForm(Form[ObserveBatch]):
@@ -244,9 +253,7 @@ def form_named(verb: bytes) -> Form[Any]:
 
 
 def _write_start(request: StepBatch | RolloutBatch, slot: Slot) -> None:
-    """Write the data that steps and rollouts have in common: seeds, states and `mask_errors`."""
-    slot.has_seeds[0] = request.seeds is not None
-    slot.mask_errors[0] = request.mask_errors
+    """Write the data that steps and rollouts have in common: seeds and states."""
     if request.seeds is not None:
         slot.seeds[:] = request.seeds
     if slot.state_blocks is not None:
@@ -269,5 +276,6 @@ def _outputs(slot: Slot, return_state: bool, has_observations: bool) -> Outputs:
     return replace(
         fixed,
         new_states=states if return_state else None,
+        state_blocks=fixed.state_blocks if return_state else None,
         observations=_observations(slot) if has_observations else None,
     )

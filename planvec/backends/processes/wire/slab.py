@@ -55,9 +55,7 @@ class Slot:
         actions: A tree of arrays `[B, ...]`, or None.
         dt: `[B]` int64.
         seeds: `[B]` uint64.
-        has_seeds: `[1]` bool, whether `seeds` are valid.
-        return_state: `[1]` bool, whether new states are requested.
-        mask_errors: `[1]` bool, whether rows that raise are flagged; otherwise the first one fails the chunk.
+        flags: `[1]` uint8, the options of steps, see `wire.requests`.
         rollout_actions: uint8, the memory for `rollout_tree`.
         outputs: The outputs of the rows.
         seconds: `[1]` float64, the time that the worker took.
@@ -68,9 +66,7 @@ class Slot:
     actions: Any
     dt: NDArray[np.int64]
     seeds: NDArray[np.uint64]
-    has_seeds: NDArray[np.bool_]
-    return_state: NDArray[np.bool_]
-    mask_errors: NDArray[np.bool_]
+    flags: NDArray[np.uint8]
     rollout_actions: NDArray[np.uint8]
     outputs: Outputs
     seconds: NDArray[np.float64]
@@ -138,19 +134,19 @@ def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> S
     dtype = description.state_format.dtype
     has_records = not dtype.hasobject
     states = allocate(num_rows, dtype) if has_records else None
+    new_states = allocate(num_rows, dtype) if has_records else None
     return Slot(
         states=states,
         state_blocks=None if states is None else raw(states),
         actions=rows(description.action_space),
         dt=allocate(num_rows, np.int64),
         seeds=allocate(num_rows, np.uint64),
-        has_seeds=allocate(1, np.bool_),
-        return_state=allocate(1, np.bool_),
-        mask_errors=allocate(1, np.bool_),
+        flags=allocate(1, np.uint8),
         rollout_actions=allocate(_ROLLOUT_BYTES, np.uint8),
         seconds=allocate(1, np.float64),
         outputs=Outputs(
-            new_states=allocate(num_rows, dtype) if has_records else None,
+            new_states=new_states,
+            state_blocks=None if new_states is None else raw(new_states),
             observations=rows(description.observation_space),
             rewards=allocate(num_rows, np.float64),
             terminated=allocate(num_rows, np.bool_),
