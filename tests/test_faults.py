@@ -484,6 +484,43 @@ def test_what_cannot_be_pickled_fails_at_the_caller(env: planvec.BatchEnv) -> No
     assert_counts(env, states_of(env))
 
 
+class Token:
+    """An action that cannot always be pickled."""
+
+    def __init__(self, is_in_use: bool = False) -> None:
+        self.is_in_use = is_in_use
+
+    def __reduce__(self) -> Any:
+        if self.is_in_use:
+            raise RuntimeError("the token is in use")
+        return Token, ()
+
+
+class Tokens(gymnasium.Space[Token]):
+    def sample(self, mask: Any = None, probability: Any = None) -> Token:
+        return Token()
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, Token)
+
+
+class TakesTokens(Faulty):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Tokens()
+
+    def step(self, action: Any) -> Any:
+        return super().step(0)
+
+
+def test_an_action_that_cannot_be_pickled_is_named_and_keeps_nothing_waiting() -> None:
+    with planvec.make(TakesTokens, num_workers=1, start_method="fork") as env:
+        message = "step of 2 rows: an argument cannot be pickled .RuntimeError: the token is in use.$"
+        with pytest.raises(planvec.InvalidBatchError, match=message):
+            env.step_batch([Token(), Token(is_in_use=True)])
+        assert env.step_batch([Token(), Token()]).rewards.shape == (2,)
+
+
 class Closing:
     """Closes a process while it is pickled."""
 
