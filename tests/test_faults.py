@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
-from faulty import ARMED, Faulty, actions_with, fault, once
+from faulty import ARMED, Faulty, Speechless, actions_with, fault, once
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 from methods import METHODS
 from processes import is_zombie_or_gone, wait_until_dead
@@ -576,6 +576,33 @@ def test_what_cannot_be_unpickled_is_an_error_with_its_traceback(method: str) ->
             worker.call("reset", options=Explosive()).result()
         assert "_explode" in str(caught.value.__cause__)
         assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
+
+
+class Rocket:
+    """Hosted by a process, though it is no environment."""
+
+    def __init__(self, is_broken: bool = False) -> None:
+        if is_broken:
+            self.launch()
+
+    def launch(self) -> None:
+        raise Speechless
+
+    def fuel(self) -> int:
+        return 7
+
+
+def test_an_exception_whose_text_cannot_be_read_costs_no_worker() -> None:
+    message = r"Speechless: \(its text cannot be read: RuntimeError\)"
+    with ExternalProcess(Rocket, start_method="fork") as worker:
+        with pytest.raises(planvec.EnvError, match=message):
+            worker.call("launch").result()
+        assert worker.call("fuel").result() == 7
+    with (
+        ExternalProcess(lambda: Rocket(is_broken=True), start_method="fork") as worker,
+        pytest.raises(planvec.WorkerStartError, match=f"could not be started: {message}"),
+    ):
+        worker.wait_ready()
 
 
 # -- starting --------------------------------------------------------------------------------------

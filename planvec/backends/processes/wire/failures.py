@@ -38,7 +38,7 @@ class Failure:
         """Return the description of a caught exception."""
         if not isinstance(error, errors.EnvError):
             text = "".join(traceback.format_exception(error))
-            return cls(type(error).__name__, str(error), text)
+            return cls(type(error).__name__, _text_of(error), text)
         # The traceback of the cause: that of an `EnvError` would name the row from the start of the chunk.
         text = "".join(traceback.format_exception(error.__cause__ or error))
         action = error.action
@@ -65,3 +65,11 @@ class Failure:
             error = errors.EnvError(f"{self.type_name}: {self.detail}")
         error.__cause__ = errors.RemoteTraceback(self.text)
         return error
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the message of an exception of the user, whose `__str__` may raise."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be read: {type(another).__name__})"
