@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 from compare import assert_same, same_states
 from faulty import ARMED, Faulty, Speechless, actions_with, fault, once
+from gymnasium import spaces
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 from methods import METHODS
 from processes import is_zombie_or_gone, wait_until_dead
@@ -634,6 +636,23 @@ def test_a_factory_that_hangs_is_an_error_at_make_and_leaves_no_worker(
     with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.7 s"):
         planvec.make(hang, num_workers=2, start_method=method)
     assert all(is_zombie_or_gone(int(path.name)) for path in tmp_path.iterdir())
+
+
+def test_a_space_of_a_class_that_only_the_worker_knows_is_an_error_at_make() -> None:
+    def make() -> Any:
+        module = types.ModuleType("known_to_the_worker")
+        sys.modules[module.__name__] = module
+        module.Buttons = type("Buttons", (spaces.Discrete,), {"__module__": module.__name__})
+        env = Faulty()
+        env.action_space = module.Buttons(100)
+        return env
+
+    with pytest.raises(planvec.WorkerStartError, match="ModuleNotFoundError: No module named 'known_to_the"):
+        quick(make, num_workers=1)
+    with ExternalProcess(lambda: PlanEnv(make), start_method="fork") as worker:
+        for _ in range(2):
+            with pytest.raises(planvec.WorkerStartError, match="cannot be read in this process"):
+                worker.wait_ready()
 
 
 def test_a_factory_that_dies_is_an_error_at_make() -> None:
