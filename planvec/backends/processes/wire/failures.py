@@ -48,17 +48,12 @@ class Failure:
             action = repr(action)
         return cls("EnvError", error.detail, text, error.row, action)
 
-    def to_error(self, first_row: int = 0) -> errors.PlanvecError:
-        """Return the error to raise in the parent. Its `__cause__` is the remote traceback.
-
-        Args:
-            first_row: Index of the first row of the chunk in the batch.
-        """
+    def to_error(self) -> errors.PlanvecError:
+        """Return the error to raise in the parent. Its `__cause__` is the remote traceback."""
         known = getattr(errors, self.type_name, None)
         error: errors.PlanvecError
         if self.type_name == "EnvError":
-            row = None if self.row is None else self.row + first_row
-            error = errors.EnvError(self.detail, row=row, action=self.action)
+            error = errors.EnvError(self.detail, row=self.row, action=self.action)
         elif isinstance(known, type) and issubclass(known, errors.PlanvecError):
             error = known(self.detail)
         else:
