@@ -8,8 +8,6 @@ import pytest
 
 METHODS: list[Any] = [
     "template",
-    "fork",
-    pytest.param("forkserver", marks=pytest.mark.slow),
-    pytest.param("spawn", marks=pytest.mark.slow),
+    *(pytest.param(method, marks=pytest.mark.slow) for method in ("fork", "forkserver", "spawn")),
 ]
-"""As parameters. The quick suite has the default, and the one that shares most with this process."""
+"""As parameters. The quick suite has the default alone; many tests of one method use fork."""

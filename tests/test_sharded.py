@@ -400,6 +400,17 @@ def test_a_promise_that_is_abandoned_cancels_its_chunks_and_leaves_the_others_al
                 future.result()
 
 
+def test_a_worker_that_cancels_what_is_wanted_fails_the_call() -> None:
+    (alone,) = workers(1)
+    with over([alone]) as env:
+        promise = ask(env)
+        (_, future) = alone.pending.pop()
+        future.cancel()
+        with pytest.raises(planvec.PlanvecError, match="worker-0 cancelled the step of rows 0 to 7"):
+            promise.result(timeout=10)
+        assert_complete(finish(ask(env), [alone]))
+
+
 def test_an_answer_that_comes_after_its_promise_was_abandoned_is_ignored() -> None:
     (alone,) = workers(1)
     with over([alone]) as env:

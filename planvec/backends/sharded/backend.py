@@ -194,6 +194,9 @@ class Sharded:
                 record.chunks.remove(chunk)
             if not future.cancelled():
                 self._deliver(record, chunk, future)
+            elif not chunk.is_done:
+                text = f"{record.worker.name} cancelled the {chunk.describe()}, which was not cancelled here"
+                chunk.call.fail_chunk(chunk, PlanvecError(text))
             if chunk.call.is_done:
                 self._calls.discard(chunk.call)
             # A chunk that is neither submitted nor done is the one that `_dispatch` is submitting.

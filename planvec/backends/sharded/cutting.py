@@ -1,17 +1,49 @@
-"""Cuts the rows of a batch into ranges, one at a time, when workers have room for them."""
+"""Cuts the rows of a batch into ranges, one at a time, when workers have room for them.
+
+Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one range per
+worker, a batch would take as long as the worker with the expensive rows. Therefore the rows are cut in
+rounds of one range per worker: large ranges first, smaller ones in later rounds (factoring, Hummel, Schonberg
+and Flynn 1992). If rows have proved to be equal, two rounds suffice. No range is so small that sending it
+costs more than a few percent of its work, and none so large that other workers would wait for long if its
+rows turn out to be expensive.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.backends.sharded.pace import Pace, Sizes
+from planvec.backends.sharded.pace import Pace
 
 __all__ = ["Cutter"]
 
-_BLOCKING = Sizes(1e-3, 10e-3)
+_FIRST_ROWS = 8
+"""Rows of a range before any cost is measured."""
+_EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
+"""Part of the remaining rows that a round cuts, for equal rows and for others."""
+_LAST_EVEN_PART = 0.25
+"""Part of a batch of equal rows that is cut in one last round."""
+_SHORTEST = 2e-3
+"""Seconds of work below which ranges are not shortened because rows to come may be expensive."""
+
+
+class _Sizes(NamedTuple):
+    """Bounds the work of a range, in seconds.
+
+    Attributes:
+        shortest: With less work, the overhead of a range counts. The last round has such ranges.
+        longest: With more work, the other workers would have to wait if the rows turn out to be expensive.
+    """
+
+    shortest: float
+    longest: float
+
+
+_BLOCKING = _Sizes(1e-3, 10e-3)
 """Bounds for a call that the caller waits for: it submits the next range when a worker has room."""
-_ASYNC = Sizes(10e-3, 25e-3)
+_ASYNC = _Sizes(5e-3, 25e-3)
 """Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work."""
 
 
@@ -34,7 +66,11 @@ class Cutter:
         self._steps = steps
         self._pace = pace
         self._sizes = _ASYNC if is_async else _BLOCKING
-        self._num_shares = 0  # equal ranges of the last round; 0 before
+        self._num_in_round = 0  # ranges that the present round still has
+        self._is_last_round = False
+        self._round_rows = 0
+        if num_rows > 1:
+            pace.begin_batch()
 
     def num_next(self, num_workers: int) -> int:
         """Return the number of rows of the next range.
@@ -45,15 +81,32 @@ class Cutter:
         left = self._num_rows - self.next_row
         if left <= 1:
             return left
-        steps = self._steps
+        if not self._num_in_round:
+            self._begin_round(left, num_workers)
+        if self._is_last_round:
+            self._round_rows = -(-left // self._num_in_round)
+        self._num_in_round -= 1
+        return min(self._round_rows, left)
+
+    def _begin_round(self, left: int, num_workers: int) -> None:
+        """Choose the size of the next `num_workers` ranges."""
+        pace, sizes, steps = self._pace, self._sizes, self._steps
+        self._num_in_round = num_workers
+        if not pace.is_measured:
+            self._is_last_round = left <= num_workers * _FIRST_ROWS
+            self._round_rows = _FIRST_ROWS
+            return
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
-        if not self._num_shares:
-            if not self._pace.is_last_round(left, mean, num_workers, self._sizes):
-                return self._pace.num_rows(left, mean, num_workers, self._sizes)
-            self._num_shares = num_workers
-        num_rows = -(-left // self._num_shares)
-        self._num_shares = max(1, self._num_shares - 1)
-        return num_rows
+        row_seconds = mean * pace.seconds
+        fair_seconds = left * row_seconds / num_workers
+        is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= sizes.longest
+        self._is_last_round = is_rest or fair_seconds <= sizes.shortest
+        if not self._is_last_round:
+            share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
+            wanted = max(share * fair_seconds, sizes.shortest)
+            # The rows to come may be as expensive as the most expensive ones of late.
+            safe = max(sizes.longest * pace.seconds / pace.highest_seconds, _SHORTEST)
+            self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
 
     def num_steps(self, rows: slice) -> int:
         """Return the largest number of environment steps of a range of rows."""

@@ -154,8 +154,8 @@ class _FlagForm(Form[FlagBatch]):
     def write(self, request: FlagBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         assert slot is not None
         slot.return_state[0] = request.return_state
-        if slot.states is not None:
-            raw(slot.states)[:] = raw(request.states)
+        if slot.state_blocks is not None:
+            slot.state_blocks[:] = raw(request.states)
         states = request.states if slot.states is None else None
         return pickle.dumps((states, request.has_observations), protocol=5)
 
@@ -174,9 +174,9 @@ class _ObserveForm(Form[ObserveBatch]):
 
     def write(self, request: ObserveBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         assert slot is not None
-        if slot.states is None:
+        if slot.state_blocks is None:
             return pickle.dumps(request.states, protocol=5)
-        raw(slot.states)[:] = raw(request.states)
+        slot.state_blocks[:] = raw(request.states)
         return b""
 
     def read(
@@ -249,8 +249,8 @@ def _write_start(request: StepBatch | RolloutBatch, slot: Slot) -> None:
     slot.mask_errors[0] = request.mask_errors
     if request.seeds is not None:
         slot.seeds[:] = request.seeds
-    if slot.states is not None:
-        raw(slot.states)[:] = raw(request.states)
+    if slot.state_blocks is not None:
+        slot.state_blocks[:] = raw(request.states)
 
 
 def _observations(slot: Slot) -> Any:
