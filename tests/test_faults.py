@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
-from faulty import ARMED, Faulty, actions_with, fault, once
+from faulty import ARMED, Faulty, Speechless, actions_with, fault, once
+from gymnasium import spaces
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 from methods import METHODS
 from processes import is_zombie_or_gone, wait_until_dead
@@ -484,6 +486,43 @@ def test_what_cannot_be_pickled_fails_at_the_caller(env: planvec.BatchEnv) -> No
     assert_counts(env, states_of(env))
 
 
+class Token:
+    """An action that cannot always be pickled."""
+
+    def __init__(self, is_in_use: bool = False) -> None:
+        self.is_in_use = is_in_use
+
+    def __reduce__(self) -> Any:
+        if self.is_in_use:
+            raise RuntimeError("the token is in use")
+        return Token, ()
+
+
+class Tokens(gymnasium.Space[Token]):
+    def sample(self, mask: Any = None, probability: Any = None) -> Token:
+        return Token()
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, Token)
+
+
+class TakesTokens(Faulty):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Tokens()
+
+    def step(self, action: Any) -> Any:
+        return super().step(0)
+
+
+def test_an_action_that_cannot_be_pickled_is_named_and_keeps_nothing_waiting() -> None:
+    with planvec.make(TakesTokens, num_workers=1, start_method="fork") as env:
+        message = "step of 2 rows: an argument cannot be pickled .RuntimeError: the token is in use.$"
+        with pytest.raises(planvec.InvalidBatchError, match=message):
+            env.step_batch([Token(), Token(is_in_use=True)])
+        assert env.step_batch([Token(), Token()]).rewards.shape == (2,)
+
+
 class Closing:
     """Closes a process while it is pickled."""
 
@@ -541,6 +580,33 @@ def test_what_cannot_be_unpickled_is_an_error_with_its_traceback(method: str) ->
         assert worker.call("reset", seed=1).result().observation.tolist() == [0.0, 0.0, 0.0]
 
 
+class Rocket:
+    """Hosted by a process, though it is no environment."""
+
+    def __init__(self, is_broken: bool = False) -> None:
+        if is_broken:
+            self.launch()
+
+    def launch(self) -> None:
+        raise Speechless
+
+    def fuel(self) -> int:
+        return 7
+
+
+def test_an_exception_whose_text_cannot_be_read_costs_no_worker() -> None:
+    message = r"Speechless: \(its text cannot be read: RuntimeError\)"
+    with ExternalProcess(Rocket, start_method="fork") as worker:
+        with pytest.raises(planvec.EnvError, match=message):
+            worker.call("launch").result()
+        assert worker.call("fuel").result() == 7
+    with (
+        ExternalProcess(lambda: Rocket(is_broken=True), start_method="fork") as worker,
+        pytest.raises(planvec.WorkerStartError, match=f"could not be started: {message}"),
+    ):
+        worker.wait_ready()
+
+
 # -- starting --------------------------------------------------------------------------------------
 
 
@@ -570,6 +636,23 @@ def test_a_factory_that_hangs_is_an_error_at_make_and_leaves_no_worker(
     with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.7 s"):
         planvec.make(hang, num_workers=2, start_method=method)
     assert all(is_zombie_or_gone(int(path.name)) for path in tmp_path.iterdir())
+
+
+def test_a_space_of_a_class_that_only_the_worker_knows_is_an_error_at_make() -> None:
+    def make() -> Any:
+        module = types.ModuleType("known_to_the_worker")
+        sys.modules[module.__name__] = module
+        module.Buttons = type("Buttons", (spaces.Discrete,), {"__module__": module.__name__})
+        env = Faulty()
+        env.action_space = module.Buttons(100)
+        return env
+
+    with pytest.raises(planvec.WorkerStartError, match="ModuleNotFoundError: No module named 'known_to_the"):
+        quick(make, num_workers=1)
+    with ExternalProcess(lambda: PlanEnv(make), start_method="fork") as worker:
+        for _ in range(2):
+            with pytest.raises(planvec.WorkerStartError, match="cannot be read in this process"):
+                worker.wait_ready()
 
 
 def test_a_factory_that_dies_is_an_error_at_make() -> None:

@@ -138,14 +138,12 @@ class Conversation:
             slot = self._slots[index].first(num_rows) if has_slot else None
             try:
                 payload = pending.form.write(request, slot, self._space)
-            except (pickle.PicklingError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            except Exception as error:  # pickling runs code of the user, which may raise anything
                 if is_from_handler(error):
                     raise
                 # A request that cannot be sent must not block the next ones.
                 waiting.popleft()
-                if not isinstance(error, InvalidBatchError):
-                    error = InvalidBatchError(f"{pending.describe()}: cannot be sent ({error})")
-                pending.finish(error=error)
+                pending.finish(error=_as_invalid(error, pending))
                 continue
             if len(payload) > _SMALL and self.sent:
                 return  # the process may be writing, too: if both sides write, neither reads
@@ -224,6 +222,14 @@ class Conversation:
         if delivering is not None:
             delivering.fail(exit, is_current=False)
         return delivering is not None
+
+
+def _as_invalid(error: Exception, pending: Pending) -> InvalidBatchError:
+    """Return the error for a request that cannot be written."""
+    if isinstance(error, InvalidBatchError):
+        return error
+    cause = f"{type(error).__name__}: {error}"
+    return InvalidBatchError(f"{pending.describe()}: an argument cannot be pickled ({cause})")
 
 
 def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:

@@ -100,9 +100,7 @@ class Pending:
             is_current: Whether the process was executing this request.
         """
         if not is_current and exit.is_cause:
-            exit = WorkerExit(
-                exit.reason, exit.what, was_starting=exit.was_starting, was_killed=exit.was_killed
-            )
+            exit = exit.of_another()
         self.finish(error=exit)
 
     def describe(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+from planvec.backends.processes.os.signals import is_from_handler
 from planvec.backends.processes.wire.channel import Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.verbs import FAILED
@@ -24,7 +25,8 @@ def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> En
 
     Raises:
         UnsupportedEnvError: The environment cannot be saved exactly.
-        WorkerStartError: The factory raised, or made another environment than before the restart.
+        WorkerStartError: The factory raised, or made another environment than before the restart, or its
+            description cannot be unpickled in this process.
     """
     if frame.verb == FAILED:
         failure: Failure = pickle.loads(frame.payload)
@@ -34,7 +36,22 @@ def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> En
             error = WorkerStartError(f"{name} could not be started: {failure.type_name}: {failure.detail}")
             error.__cause__ = cause
         raise error
-    description: EnvDescription | None = pickle.loads(frame.payload)
+    description = _read_description(frame, name)
     if description is not None and fingerprint not in (None, description.fingerprint):
         raise WorkerStartError(f"{name} was restarted and made another environment: {DIFFERENT}")
+    return description
+
+
+def _read_description(frame: Frame, name: str) -> EnvDescription | None:
+    """Unpickle the description of the environment, whose spaces may be of classes of the user."""
+    try:
+        description: EnvDescription | None = pickle.loads(frame.payload)
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        raise WorkerStartError(
+            f"{name}: the description of its environment cannot be read in this process "
+            f"({type(error).__name__}: {error}); define the classes of its spaces in a module that this "
+            "process can import"
+        ) from error
     return description

@@ -38,7 +38,7 @@ class Failure:
         """Return the description of a caught exception."""
         if not isinstance(error, errors.EnvError):
             text = "".join(traceback.format_exception(error))
-            return cls(type(error).__name__, str(error), text)
+            return cls(type(error).__name__, _text_of(error), text)
         # The traceback of the cause: that of an `EnvError` would name the row from the start of the chunk.
         text = "".join(traceback.format_exception(error.__cause__ or error))
         action = error.action
@@ -48,20 +48,23 @@ class Failure:
             action = repr(action)
         return cls("EnvError", error.detail, text, error.row, action)
 
-    def to_error(self, first_row: int = 0) -> errors.PlanvecError:
-        """Return the error to raise in the parent. Its `__cause__` is the remote traceback.
-
-        Args:
-            first_row: Index of the first row of the chunk in the batch.
-        """
+    def to_error(self) -> errors.PlanvecError:
+        """Return the error to raise in the parent. Its `__cause__` is the remote traceback."""
         known = getattr(errors, self.type_name, None)
         error: errors.PlanvecError
         if self.type_name == "EnvError":
-            row = None if self.row is None else self.row + first_row
-            error = errors.EnvError(self.detail, row=row, action=self.action)
+            error = errors.EnvError(self.detail, row=self.row, action=self.action)
         elif isinstance(known, type) and issubclass(known, errors.PlanvecError):
             error = known(self.detail)
         else:
             error = errors.EnvError(f"{self.type_name}: {self.detail}")
         error.__cause__ = errors.RemoteTraceback(self.text)
         return error
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the message of an exception of the user, whose `__str__` may raise."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be read: {type(another).__name__})"
