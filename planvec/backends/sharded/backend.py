@@ -200,7 +200,7 @@ class Sharded:
             if chunk.call.is_done:
                 self._calls.discard(chunk.call)
             # A chunk that is neither submitted nor done is the one that `_dispatch` is submitting.
-            if self._calls and (chunk.is_submitted or chunk.is_done):
+            if (chunk.is_submitted or chunk.is_done) and not self._queue.is_empty():
                 self._dispatch()
         self._waiter.notify()
 

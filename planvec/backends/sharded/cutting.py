@@ -108,13 +108,10 @@ class Cutter:
             safe = max(sizes.longest * pace.seconds / pace.highest_seconds, _SHORTEST)
             self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
 
-    def num_steps(self, rows: slice) -> int:
-        """Return the largest number of environment steps of a range of rows."""
-        steps = self._steps
-        if isinstance(steps, np.ndarray):
-            return int(steps[rows].sum())
-        return int(steps * (rows.stop - rows.start))
-
     def learn(self, rows: slice, seconds: float) -> None:
         """Update the measured cost with a range that a worker has finished in `seconds`."""
-        self._pace.learn(self.num_steps(rows), seconds)
+        steps = self._steps
+        if isinstance(steps, np.ndarray):
+            self._pace.learn(int(steps[rows].sum()), seconds)
+        else:
+            self._pace.learn(steps * (rows.stop - rows.start), seconds)
