@@ -444,3 +444,19 @@ def test_a_trajectory_that_holds_objects_is_refused_by_the_way_to_load_it(tmp_pa
     with np.load(path, allow_pickle=False) as saved, pytest.raises(ValueError, match="allow_pickle=False"):
         saved["actions"]
     assert not ran.exists()
+
+
+def test_calls_leave_no_reference_cycles_that_would_keep_their_arrays() -> None:
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        states = np.repeat(env.reset(seed=0).state, 100)
+        actions = np.zeros(100, int)
+        env.step_batch(actions, states)
+        gc.collect()
+        gc.disable()
+        try:
+            env.step_batch(actions, states, on_error="mask")
+            env.step_batch(actions, states, blocking=False).result()
+            env.rollout_batch(states, 3, action_seed=0)
+            assert gc.collect() == 0
+        finally:
+            gc.enable()

@@ -103,7 +103,8 @@ class Waiter:
                 return
             if not events.wait(left):
                 self._on_idle()
-            self.notify()
+            if self._num_followers:
+                self.notify()
 
     def _give_up_lead(self) -> None:
         self._leader_lock.release()

@@ -112,4 +112,5 @@ class Pending:
     def _report(self, callback: Callable[[Pending], object]) -> None:
         callback(self)
         self._is_reported = True
+        self._callback = None  # it refers to the owner of this future: without the cycle, both are freed now
         self._answer = None  # its views would keep the shared memory alive

@@ -258,7 +258,8 @@ class Call(Promise[T]):
         """Fail the call at once, and drop all of its chunks."""
         if self.is_done:
             return
-        self._error, self.is_done = error, True
+        self._error = error
+        self._finish()
         for chunk in list(self._open.values()):
             self._drop(chunk)
 
@@ -279,7 +280,11 @@ class Call(Promise[T]):
         if not self.is_done and not self._open and self._has_cut_all():
             if self.request.mask_errors:
                 self._stats.masked_rows += self.prepare().num_flagged
-            self.is_done = True
+            self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self._cut = None  # it refers to this call: without the cycle, the arrays are freed with the result
 
 
 def _in_batch(error: PlanvecError, chunk: Chunk) -> PlanvecError:

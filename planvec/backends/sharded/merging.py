@@ -26,6 +26,7 @@ class Merger(Generic[T]):
         self._num_rows = num_rows
         self._description = description
         self._columns: dict[int, tuple[int, Columns]] = {}  # first row -> number of rows, infos
+        self._has_infos = False
         self._answer = Answer(request.new_outputs(description))
 
     @property
@@ -51,6 +52,7 @@ class Merger(Generic[T]):
             self._answer.outputs.put(rows, answer.outputs)
         # A dict, not a list: if a signal handler interrupts a merge, the chunk is retried and merged again.
         self._columns[rows.start] = num_rows, answer.columns
+        self._has_infos = self._has_infos or bool(answer.columns)
 
     def flag(self, row: int, error: PlanvecError) -> None:
         """Flag a row with an error."""
@@ -61,7 +63,7 @@ class Merger(Generic[T]):
         answer = self._answer
         if len(self._columns) == 1:
             ((_, answer.columns),) = self._columns.values()
-        elif self._columns:
+        elif self._has_infos:
             answer.columns = merge_columns(
                 [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
             )

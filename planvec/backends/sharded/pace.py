@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 __all__ = ["Pace"]
 
 _WEIGHT = 0.5
@@ -18,18 +16,15 @@ class Pace:
     """Measures the time of a step in finished chunks of requests of one kind.
 
     Attributes:
-        seconds: Moving average of the time per environment step; NaN before the first chunk.
+        is_measured: Whether a chunk was finished.
+        seconds: Moving average of the time per environment step; 0 before the first chunk.
     """
 
     def __init__(self) -> None:
-        self.seconds = math.nan
+        self.is_measured = False
+        self.seconds = 0.0
         self._spread = 1.0  # until equal costs are measured
         self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether a chunk was finished."""
-        return not math.isnan(self.seconds)
 
     @property
     def is_even(self) -> bool:
@@ -58,7 +53,7 @@ class Pace:
         cost = seconds / num_steps
         self._highest = max(self._highest, cost)
         if not self.is_measured:
-            self.seconds = cost
+            self.is_measured, self.seconds = True, cost
             return
         expected = self.seconds * num_steps
         error = abs(seconds - expected)
