@@ -243,6 +243,23 @@ def test_a_worker_that_is_started_again_gets_the_base_state_first() -> None:
         assert same_states(np.repeat(env.get_state(), 1), np.repeat(state, 1))
 
 
+def test_a_base_state_that_a_worker_lost_does_not_replace_a_newer_one() -> None:
+    one, other = both = workers(2)
+    one.capacity = other.capacity = 1
+    with over(both) as env:
+        newer = finish(env.step_batch([0], blocking=False), both).new_states[0]
+        promises = [env._backend.sync_base_state()]
+        other.work()
+        promises.append(ask(env))  # gives the other worker as much as it takes
+        one.die()  # which loses the base state that it was sent
+        env._backend.base_state = newer
+        promises.append(env._backend.sync_base_state())
+        for promise in promises:
+            finish(promise, both)
+        for worker in both:
+            assert same_states(np.repeat(worker.stepper.base_state, 1), np.repeat(newer, 1))
+
+
 # -- workers that are slow to start ------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.backends.sharded.backend import DIFFERENT, Sharded, WorkerGroup
+from planvec.backends.sharded.backend import Sharded, WorkerGroup
+from planvec.backends.sharded.description import DIFFERENT
 
 __all__ = ["DIFFERENT", "Sharded", "WorkerGroup"]

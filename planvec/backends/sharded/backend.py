@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -16,24 +17,18 @@ from typing import Any, Protocol, TypeVar
 
 from planvec.backends.base import Future, Worker, WorkerExit
 from planvec.backends.sharded.call import Call, Chunk
+from planvec.backends.sharded.description import common_description
 from planvec.backends.sharded.pace import Pace
 from planvec.backends.sharded.queue import MAX_PENDING, Queue, WorkerRecord
 from planvec.backends.sharded.recovery import Recovery
 from planvec.backends.stats import Stats
 from planvec.backends.waiting import Events, Waiter
-from planvec.errors import ClosedError, EnvError, PlanvecError, WorkerStartError
-from planvec.rows import Answer, EnvDescription, Failed, Promise, Request, SetBaseStateRequest
+from planvec.errors import ClosedError, EnvError, PlanvecError
+from planvec.rows import Answer, Failed, Outputs, Promise, Request, SetBaseStateRequest
 
-__all__ = ["DIFFERENT", "Sharded", "WorkerGroup"]
+__all__ = ["Sharded", "WorkerGroup"]
 
 T = TypeVar("T")
-
-DIFFERENT = (
-    "results would depend on the worker. A factory must make the same environment in every process; use a "
-    "fixed seed for everything that it draws at random, such as a map"
-)
-"""Ends the messages of errors about workers with different environments."""
-
 
 _INFORMATIVE_SECONDS = 1e-3
 """A single row that takes less does not count in the estimated cost of rows: most of it is overhead."""
@@ -88,7 +83,7 @@ class Sharded:
             for record in self._records:
                 if record.failure is not None:
                     raise record.failure
-            self.description = _common_description(workers)
+            self.description = common_description(workers)
         except BaseException:
             self.close()
             raise
@@ -208,7 +203,12 @@ class Sharded:
         """Merge the answer to a chunk, fail its call, or retry it after the exit of the worker."""
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
-            self._recovery.chunk_lost(record, chunk, error)
+            request = chunk.call.request
+            if isinstance(request, SetBaseStateRequest) and not error.is_cause and not chunk.is_done:
+                # The restarted worker gets the latest base state first. This one may be older.
+                chunk.call.deliver(chunk, Answer(Outputs()))
+            else:
+                self._recovery.chunk_lost(record, chunk, error)
             return
         record.num_exits = 0
         self._recovery.num_idle_exits = 0
@@ -257,41 +257,10 @@ class _All(Promise[None]):
         return all(call.done() for call in self._calls)
 
     def result(self, timeout: float | None = None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
         for call in self._calls:
-            call.result(timeout)
+            call.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         for call in self._calls:
             call.abandon()
-
-
-def _common_description(workers: Sequence[Worker]) -> EnvDescription:
-    """Return the description that all workers have in common.
-
-    Raises:
-        WorkerStartError: A worker has no environment, or the workers have different ones.
-    """
-    first = workers[0].description
-    for worker in workers:
-        description = worker.description
-        if description is None or first is None:
-            raise WorkerStartError(
-                f"workers: expected each to host a planvec.PlanEnv, but {worker.name} does not; "
-                "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
-            )
-        for name, one, other in (
-            ("observation_space", first.observation_space, description.observation_space),
-            ("action_space", first.action_space, description.action_space),
-            ("state_dtype", first.state_dtype, description.state_dtype),
-        ):
-            if one != other:
-                raise WorkerStartError(
-                    f"workers: {worker.name} made another environment than the first: its {name} is "
-                    f"{other}, not {one}"
-                )
-        if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
-            raise WorkerStartError(
-                f"workers: {worker.name} made another environment than the first: {DIFFERENT}"
-            )
-    assert first is not None
-    return first
