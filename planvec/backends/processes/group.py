@@ -42,6 +42,7 @@ class ProcessGroup:
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
         self._next_clock_check = 0.0
+        self._spins = True
 
     def poll(self) -> None:
         """Handle all messages that have arrived, without waiting."""
@@ -68,6 +69,7 @@ class ProcessGroup:
         if not events:
             self._refresh()
             events = self._poll.poll(self._seconds(timeout, now) * 1000)
+            self._spins = time.monotonic() - now < SPIN_SECONDS
         self._handle(events)
         return bool(events)
 
@@ -102,8 +104,14 @@ class ProcessGroup:
                 worker.handle_exit()
 
     def _spin(self) -> list[tuple[int, int]]:
-        """Poll for `SPIN_SECONDS` without sleeping, and return the events."""
+        """Poll without sleeping, and return the events.
+
+        After a long wait it polls once: the next wait may be long too, and polling would take a core from the
+        workers.
+        """
         poll, now = self._poll.poll, time.perf_counter
+        if not self._spins:
+            return poll(0)
         deadline = now() + SPIN_SECONDS
         while not (events := poll(0)):
             if now() > deadline:

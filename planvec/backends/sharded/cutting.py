@@ -23,6 +23,8 @@ _FIRST_ROWS = 8
 """Rows of a range before any cost is measured."""
 _EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
 """Part of the remaining rows that a round cuts, for equal rows and for others."""
+_FIRST_PART = 0.5
+"""Part of `_Sizes.longest` that is allowed in the first batch, of which no row is known."""
 _LAST_EVEN_PART = 0.25
 """Part of a batch of equal rows that is cut in one last round."""
 _SHORTEST = 2e-3
@@ -105,7 +107,8 @@ class Cutter:
             share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
             wanted = max(share * fair_seconds, sizes.shortest)
             # The rows to come may be as expensive as the most expensive ones of late.
-            safe = max(sizes.longest * pace.seconds / pace.highest_seconds, _SHORTEST)
+            longest = sizes.longest if pace.num_batches > 1 else sizes.longest * _FIRST_PART
+            safe = max(longest * pace.seconds / pace.highest_seconds, _SHORTEST)
             self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
 
     def learn(self, rows: slice, seconds: float) -> None:

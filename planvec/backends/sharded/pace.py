@@ -17,11 +17,13 @@ class Pace:
 
     Attributes:
         is_measured: Whether a chunk was finished.
+        num_batches: Number of batches that have begun.
         seconds: Moving average of the time per environment step; 0 before the first chunk.
     """
 
     def __init__(self) -> None:
         self.is_measured = False
+        self.num_batches = 0
         self.seconds = 0.0
         self._spread = 1.0  # until equal costs are measured
         self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
@@ -37,7 +39,8 @@ class Pace:
         return max(self._highest, self._highest_before)
 
     def begin_batch(self) -> None:
-        """Forget the largest cost of the batch before the previous one."""
+        """Count a batch, and forget the largest cost of the one before the previous one."""
+        self.num_batches += 1
         if self._highest:
             self._highest, self._highest_before = 0.0, self._highest
 
