@@ -48,6 +48,8 @@ def main(
     except ChannelError:
         pass  # the parent has closed the channel or has ended
     finally:
+        # The parent has gone or has closed the channel: nobody is left to tell of an error, and the process
+        # must end in any case.
         with contextlib.suppress(BaseException):
             if hosted is not None:
                 hosted.close()
