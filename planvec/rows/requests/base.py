@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -18,7 +17,7 @@ __all__ = ["FlagBatch", "Request", "RowRequest"]
 T = TypeVar("T")
 
 
-class Request(ABC, Generic[T]):
+class Request(Generic[T]):
     """Describes work for a backend. The type argument is the type of the result for the user.
 
     A request without rows is answered in one piece: its part is the request itself.
@@ -86,8 +85,8 @@ class RowRequest(Request[T]):
     def num_rows(self) -> int:
         return len(self.states)
 
-    @abstractmethod
-    def part(self, rows: slice) -> Self: ...
+    def part(self, rows: slice) -> Self:
+        return replace(self, states=self.states[rows])  # type: ignore[type-var]
 
     def copy(self) -> Self:
         return replace(self, states=self.states.copy())  # type: ignore[type-var]
@@ -104,18 +103,14 @@ class FlagBatch(RowRequest[None]):
         states: `[B]`.
         has_observations: Whether the outputs have observations (zeros), as for steps.
         return_state: Whether the outputs have states.
-        mask_errors: Always True.
     """
 
     verb = "flag"
+    mask_errors = True
 
     states: NDArray[Any]
     has_observations: bool
     return_state: bool
-    mask_errors: bool = True
-
-    def part(self, rows: slice) -> FlagBatch:
-        return replace(self, states=self.states[rows])
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         space = about.observation_space if self.has_observations else None

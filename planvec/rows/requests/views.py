@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -24,16 +24,11 @@ class ObserveBatch(RowRequest[Any]):
 
     Attributes:
         states: `[B]`.
-        mask_errors: Always False.
     """
 
     verb = "observe"
 
     states: NDArray[Any]
-    mask_errors: bool = False
-
-    def part(self, rows: slice) -> ObserveBatch:
-        return ObserveBatch(self.states[rows])
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs(observations=empty_rows(about.observation_space, len(self.states)))
@@ -55,16 +50,11 @@ class RenderBatch(_ListedRequest[list[Any]]):
 
     Attributes:
         states: `[B]`.
-        mask_errors: Always False.
     """
 
     verb = "render"
 
     states: NDArray[Any]
-    mask_errors: bool = False
-
-    def part(self, rows: slice) -> RenderBatch:
-        return RenderBatch(self.states[rows])
 
     def result(self, about: EnvDescription, answer: Answer) -> list[Any]:
         assert answer.outputs.values is not None
@@ -79,7 +69,6 @@ class ReadBatch(_ListedRequest[NDArray[Any]]):
         states: `[B]`.
         name: A dotted name. `env.get_wrapper_attr` looks up its first part, `getattr` the others.
         arguments: Positional and keyword arguments of the method; None reads an attribute.
-        mask_errors: Always False.
     """
 
     verb = "read"
@@ -87,10 +76,6 @@ class ReadBatch(_ListedRequest[NDArray[Any]]):
     states: NDArray[Any]
     name: str
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-    mask_errors: bool = False
-
-    def part(self, rows: slice) -> ReadBatch:
-        return replace(self, states=self.states[rows])
 
     def result(self, about: EnvDescription, answer: Answer) -> NDArray[Any]:
         assert answer.outputs.values is not None
