@@ -30,7 +30,26 @@ def _is_simulator(value: Any) -> bool:
     return any(base.__module__.partition(".")[0] in ("mujoco", "ale_py") for base in type(value).__mro__)
 
 
-class CopiedCodec(Codec):
+class _AttributeCodec:
+    """Defines the methods by which `Attributes` save an object: an environment or a wrapper."""
+
+    _attributes: Attributes
+
+    def before_reset(self, saved: Any) -> None:
+        self._attributes.restore_initial()
+
+    def get(self, saved: Any) -> bytes:
+        return self._attributes.save()
+
+    def set(self, saved: Any, value: bytes) -> None:
+        self._attributes.restore(value)
+
+    def reseed(self, saved: Any, seed: int) -> None:
+        """Reseed the generators that the object keeps, apart from the `np_random` of an environment."""
+        reseed_generators(self._attributes.generators(), seed)
+
+
+class CopiedCodec(_AttributeCodec, Codec):
     """Saves the attributes of the unwrapped environment.
 
     Args:
@@ -56,21 +75,8 @@ class CopiedCodec(Codec):
             env, [*constants, "_np_random"], lambda: {".env": env, ".np_random": env._np_random}
         )
 
-    def before_reset(self, env: Any) -> None:
-        self._attributes.restore_initial()
 
-    def get(self, env: Any) -> bytes:
-        return self._attributes.save()
-
-    def set(self, env: Any, value: bytes) -> None:
-        self._attributes.restore(value)
-
-    def reseed(self, env: Any, seed: int) -> None:
-        """Reseed the generators that the environment keeps in addition to `np_random`."""
-        reseed_generators(self._attributes.generators(), seed)
-
-
-class CopiedWrapperCodec(WrapperCodec):
+class CopiedWrapperCodec(_AttributeCodec, WrapperCodec):
     """Saves the attributes of a wrapper that planvec does not know.
 
     Args:
@@ -98,19 +104,6 @@ class CopiedWrapperCodec(WrapperCodec):
                 **_simulator_parts(base),
             },
         )
-
-    def before_reset(self, wrapper: Any) -> None:
-        self._attributes.restore_initial()
-
-    def get(self, wrapper: Any) -> bytes:
-        return self._attributes.save()
-
-    def set(self, wrapper: Any, value: bytes) -> None:
-        self._attributes.restore(value)
-
-    def reseed(self, wrapper: Any, seed: int) -> None:
-        """Reseed the generators that the wrapper keeps."""
-        reseed_generators(self._attributes.generators(), seed)
 
 
 class Copied:
