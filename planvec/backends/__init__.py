@@ -12,7 +12,7 @@ from planvec.lazy import lazy_names
 if TYPE_CHECKING:
     from planvec.backends.base import Backend, Future, Worker, WorkerExit
     from planvec.backends.in_process import InProcess
-    from planvec.backends.processes import ExternalProcess, over_processes
+    from planvec.backends.processes import ExternalProcess, num_cores, over_processes
     from planvec.backends.sharded import Sharded
     from planvec.backends.stats import ExitReason, Stats
 
@@ -26,6 +26,7 @@ __all__ = [
     "Stats",
     "Worker",
     "WorkerExit",
+    "num_cores",
     "over_processes",
 ]
 
@@ -42,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
             "Stats": "planvec.backends.stats",
             "Worker": "planvec.backends.base",
             "WorkerExit": "planvec.backends.base",
+            "num_cores": "planvec.backends.processes",
             "over_processes": "planvec.backends.processes",
         },
     )

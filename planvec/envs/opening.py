@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.backends import ExternalProcess
+from planvec.backends import ExternalProcess, num_cores
 from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
@@ -181,7 +180,7 @@ def _check_workers(env: Makeable, num_workers: int | None) -> int:
             "which steps in this process"
         )
     if num_workers is None:
-        return len(os.sched_getaffinity(0))
+        return num_cores()
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
     return num_workers

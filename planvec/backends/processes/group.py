@@ -6,6 +6,7 @@ import select
 import time
 from collections.abc import Sequence
 
+from planvec.backends.processes.os.cores import num_cores
 from planvec.backends.processes.os.signals import delayed_signals
 from planvec.backends.processes.starting.ending import GRACE_SECONDS
 from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
@@ -42,7 +43,8 @@ class ProcessGroup:
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
         self._next_clock_check = 0.0
-        self._spins = True
+        self._num_cores = num_cores()
+        self._is_slow = False  # whether the latest answer took longer than polling lasts
 
     def poll(self) -> None:
         """Handle all messages that have arrived, without waiting."""
@@ -69,7 +71,7 @@ class ProcessGroup:
         if not events:
             self._refresh()
             events = self._poll.poll(self._seconds(timeout, now) * 1000)
-            self._spins = time.monotonic() - now < SPIN_SECONDS
+            self._is_slow = time.monotonic() - now > SPIN_SECONDS
         self._handle(events)
         return bool(events)
 
@@ -106,11 +108,10 @@ class ProcessGroup:
     def _spin(self) -> list[tuple[int, int]]:
         """Poll without sleeping, and return the events.
 
-        After a long wait it polls once: the next wait may be long too, and polling would take a core from the
-        workers.
+        It polls only once if the workers use every core and need longer: polling would take a core from them.
         """
         poll, now = self._poll.poll, time.perf_counter
-        if not self._spins:
+        if self._is_slow and sum(worker.is_busy for worker in self._workers) >= self._num_cores:
             return poll(0)
         deadline = now() + SPIN_SECONDS
         while not (events := poll(0)):

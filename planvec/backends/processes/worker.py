@@ -76,6 +76,11 @@ class ProcessWorker(Messenger):
         """The process id."""
         return self._child.pid
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the process has requests to answer."""
+        return bool(self._conversation.sent)
+
     def restart(self, pause: float = 0.0) -> None:
         """Start a new process in `pause` seconds. Requests wait until it is ready."""
         self.exit = None

@@ -3,13 +3,14 @@
 Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one range per
 worker, a batch would take as long as the worker with the expensive rows. Therefore the rows are cut in
 rounds of one range per worker: large ranges first, smaller ones in later rounds (factoring, Hummel, Schonberg
-and Flynn 1992). If rows have proved to be equal, two rounds suffice. No range is so small that sending it
+and Flynn 1992). If rows have proved to be equal, one round suffices. No range is so small that sending it
 costs more than a few percent of its work, and none so large that other workers would wait for long if its
 rows turn out to be expensive.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +23,14 @@ __all__ = ["Cutter"]
 _FIRST_ROWS = 8
 """Rows of a range before any cost is measured."""
 _EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
-"""Part of the remaining rows that a round cuts, for equal rows and for others."""
-_FIRST_PART = 0.5
-"""Part of `_Sizes.longest` that is allowed in the first batch, of which no row is known."""
+"""Part of the remaining rows that a round cuts, for even rows and for others."""
+_LONGEST_FIRST = 5e-3
+"""Bound that replaces `_Sizes.longest` in the first batch, of which no row is known."""
 _LAST_EVEN_PART = 0.25
-"""Part of a batch of equal rows that is cut in one last round."""
+"""Part of a batch of even rows that is cut in one last round."""
+_LONGEST_EQUAL = 25e-3
+"""Seconds of work of a range of equal rows. Like `_Sizes.longest`, it limits the wait for rows that differ
+from all the earlier ones."""
 _SHORTEST = 2e-3
 """Seconds of work below which ranges are not shortened because rows to come may be expensive."""
 
@@ -101,13 +105,18 @@ class Cutter:
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         row_seconds = mean * pace.seconds
         fair_seconds = left * row_seconds / num_workers
+        if pace.is_equal:
+            num_rounds = math.ceil(fair_seconds / _LONGEST_EQUAL)
+            self._is_last_round = num_rounds <= 1
+            self._round_rows = max(1, left // (num_workers * max(num_rounds, 1)))
+            return
         is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= sizes.longest
         self._is_last_round = is_rest or fair_seconds <= sizes.shortest
         if not self._is_last_round:
             share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
             wanted = max(share * fair_seconds, sizes.shortest)
             # The rows to come may be as expensive as the most expensive ones of late.
-            longest = sizes.longest if pace.num_batches > 1 else sizes.longest * _FIRST_PART
+            longest = sizes.longest if pace.num_batches > 1 else _LONGEST_FIRST
             safe = max(longest * pace.seconds / pace.highest_seconds, _SHORTEST)
             self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
 

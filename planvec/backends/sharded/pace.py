@@ -7,7 +7,9 @@ __all__ = ["Pace"]
 _WEIGHT = 0.5
 """Weight of the latest chunk in the moving averages."""
 _EVEN_SPREAD = 0.25
-"""Relative deviation of the cost per step between chunks below which rows count as equal."""
+"""Relative deviation of the cost per step between chunks below which rows count as even."""
+_EQUAL_DEVIATION = 0.1
+"""Relative deviation of a chunk from the average above which the rows of a batch do not count as equal."""
 _NOISE_SECONDS = 1e-3
 """A chunk that deviates by less time than this says nothing about the rows: the machine varies as much."""
 
@@ -27,6 +29,7 @@ class Pace:
         self.seconds = 0.0
         self._spread = 1.0  # until equal costs are measured
         self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
+        self._deviation = self._deviation_before = 1.0  # largest one, in this batch and the one before
 
     @property
     def is_even(self) -> bool:
@@ -34,15 +37,21 @@ class Pace:
         return self._spread < _EVEN_SPREAD
 
     @property
+    def is_equal(self) -> bool:
+        """Whether all chunks of this batch and of the one before had about the same cost per step."""
+        return max(self._deviation, self._deviation_before) < _EQUAL_DEVIATION
+
+    @property
     def highest_seconds(self) -> float:
         """Largest time per step of a chunk of the latest two batches."""
         return max(self._highest, self._highest_before)
 
     def begin_batch(self) -> None:
-        """Count a batch, and forget the largest cost of the one before the previous one."""
+        """Count a batch, and forget the largest cost and deviation of the one before the previous one."""
         self.num_batches += 1
         if self._highest:
             self._highest, self._highest_before = 0.0, self._highest
+            self._deviation, self._deviation_before = 0.0, self._deviation
 
     def learn(self, num_steps: int, seconds: float) -> None:
         """Update the measures with a finished chunk.
@@ -63,4 +72,5 @@ class Pace:
         # At most 1, so that one outlier does not make rows count as uneven for long.
         deviation = min(1.0, error / expected) if error > _NOISE_SECONDS else 0.0
         self._spread += _WEIGHT * (deviation - self._spread)
+        self._deviation = max(self._deviation, deviation)
         self.seconds += _WEIGHT * (cost - self.seconds)
