@@ -18,6 +18,14 @@ __all__ = [
 class PlanvecError(Exception):
     """Base class of every error that planvec raises."""
 
+    def moved(self, first_row: int) -> PlanvecError:
+        """Return the error with its row counted from the start of the batch, where a part of it begins there.
+
+        Args:
+            first_row: Index in the batch of the first row of the part.
+        """
+        return self
+
 
 class InvalidBatchError(PlanvecError, ValueError):
     """Raised when an argument of a batch call is wrong. Nothing was sent to a worker.
@@ -60,6 +68,13 @@ class EnvError(_RowError):
         row: Index in the batch of the row that failed, or None if the call had no rows.
         action: The action of that row, or None.
     """
+
+    def moved(self, first_row: int) -> EnvError:
+        if self.row is None:
+            return self
+        moved = EnvError(self.detail, row=self.row + first_row, action=self.action)
+        moved.__cause__ = self.__cause__
+        return moved
 
 
 class WorkerStartError(PlanvecError):

@@ -473,6 +473,75 @@ def test_use_after_close_is_an_error(backend: Backend) -> None:
             use()
 
 
+def test_a_closed_backend_raises_at_the_promise(backend: Backend) -> None:
+    env = fresh(backend)
+    if not isinstance(env, BatchEnv):
+        return  # a `PlanEnv` closes its backend by itself
+    env._backend.close()
+    with pytest.raises(planvec.ClosedError):
+        env.step_batch([0], blocking=False).result()
+
+
+class Growing(gymnasium.Env[Any, Any]):
+    """Has a state of another shape after 1000 steps, which its codec cannot save."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.x = np.zeros(2)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.x = np.zeros(3) if self.x[0] >= 1000 else self.x + 1
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class GrowingCodec(planvec.Codec):
+    """Saves a `Growing`, as long as it has not grown."""
+
+    dtype = np.dtype([("x", "f8", 2)])
+    draws = False
+
+    def get(self, env: Any) -> Any:
+        return (env.x.copy(),)
+
+    def set(self, env: Any, value: Any) -> None:
+        env.x = np.array(value[0])
+
+
+@pytest.mark.parametrize("call", ["step", "rollout"])
+def test_a_state_that_does_not_fit_its_codec_raises_at_the_promise(backend: Backend, call: str) -> None:
+    def make() -> Any:
+        planvec.register_codec(Growing, GrowingCodec)
+        return Growing()
+
+    planvec.register_codec(Growing, GrowingCodec)
+    with backend.open(make, num_workers=1) as env:
+        states = np.repeat(np.atleast_1d(env.get_state()), 3)
+        states["x"][1] = 1000
+        actions = np.zeros(3, int)
+        if call == "step":
+            promise = env.step_batch(actions, states, blocking=False)
+        else:
+            promise = env.rollout_batch(states, actions=actions[:, None], blocking=False)
+        with pytest.raises(planvec.EnvError, match="ValueError"):
+            promise.result()
+        assert env.step_batch([0], states[:1]).rewards.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("name", ["set_wrapper_attr", "unwrapped.__setattr__", "reset"])
+def test_methods_that_change_the_environment_are_not_called_at_a_state(env: Any, name: str) -> None:
+    with pytest.raises(planvec.InvalidBatchError, match="only reads the state"):
+        env.call(name, None, "count", 3)
+
+
+def test_limits_are_given_to_the_backend_and_not_to_its_batch_env() -> None:
+    with PlanEnv(Faulty) as env, pytest.raises(planvec.InvalidBatchError, match="pass them to the backend"):
+        BatchEnv(InProcess(env.stepper), timeout=1.0)
+
+
 def test_a_result_that_was_ready_outlives_its_environment(backend: Backend) -> None:
     env = fresh(backend)
     promise = env.step_batch(np.zeros(NUM_ROWS, int), states_of(env), blocking=False)

@@ -452,7 +452,7 @@ def test_a_chunk_can_be_split_as_often_as_it_has_rows() -> None:
     with PlanEnv("CartPole-v1") as env:
         about = env.stepper.description
         request = check_step(about, np.zeros(num_rows, int), env.get_state(), 1, None, True, "raise")
-        call = Call(request, about, Pace(), Waiter(), threading.RLock(), Stats(), is_async=False)
+        call = Call(request, about, Pace(), Waiter(), threading.RLock(), Stats(), False, set())
         rest = call.next_chunk(1, num_rows)
         while rest is not None and rest.num_rows < num_rows:
             call.deliver(rest, env.stepper.perform(rest.request()))

@@ -101,7 +101,7 @@ def test_chunks_cover_every_row_once_whatever_rows_cost(
         pace.learn(1, costs[0])
     rows = np.zeros(len(costs), int)
     request = StepBatch(rows, rows, np.ones(len(costs), np.int64))
-    call = Call(request, about, pace, Waiter(), threading.RLock(), Stats(), is_async)
+    call = Call(request, about, pace, Waiter(), threading.RLock(), Stats(), is_async, set())
     covered: list[int] = []
     while (chunk := call.next_chunk(num_workers, capacity)) is not None:
         assert call.next_chunk(num_workers, capacity) is chunk  # until it is given

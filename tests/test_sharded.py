@@ -15,6 +15,8 @@ from faulty import ARMED, Faulty, actions_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_worker import DEADLY, ScriptedWorker, finish, over
+from toy_workers import ObjectWorker, ThreadWorker
+from toy_workers import over as over_toys
 
 import planvec
 from planvec import PlanEnv
@@ -258,6 +260,132 @@ def test_a_base_state_that_a_worker_lost_does_not_replace_a_newer_one() -> None:
             finish(promise, both)
         for worker in both:
             assert same_states(np.repeat(worker.stepper.base_state, 1), np.repeat(newer, 1))
+
+
+def test_a_base_state_that_a_worker_exited_on_is_not_sent_to_another_one() -> None:
+    one, other = both = workers(2)
+    with over(both) as env:
+        newer = finish(env.step_batch([0], blocking=False), both).new_states[0]
+        promises = [env._backend.sync_base_state()]
+        env._backend.base_state = newer
+        promises.append(env._backend.sync_base_state())
+        other.work()
+        other.work()
+        one.die(is_cause=True)  # while it handles the older one
+        for promise in promises:
+            finish(promise, both)
+        for worker in both:
+            while worker.pending or not worker.is_ready:
+                worker.work()
+            assert same_states(np.repeat(worker.stepper.base_state, 1), np.repeat(newer, 1))
+
+
+def test_a_worker_that_exits_on_every_base_state_ends_the_call() -> None:
+    (one,) = only = workers(1)
+    with over(only, max_restarts=2) as env:
+        env._backend.sync_base_state()
+        promise = ask(env)
+        for _ in range(4):
+            one.become_ready()
+            one.die(is_cause=True)
+        with pytest.raises(planvec.WorkerStartError, match="without completing anything"):
+            promise.result(timeout=0)
+
+
+# -- calls that do not end normally ------------------------------------------------------------------
+
+
+def test_a_call_that_is_interrupted_before_its_promise_is_returned_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = workers(2)
+
+    def interrupted(call: Any) -> None:
+        raise KeyboardInterrupt
+
+    with over(both) as env:
+        with monkeypatch.context() as patch:
+            patch.setattr("planvec.backends.sharded.call.Call.prepare", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ask(env)
+        assert all(future.cancelled() for worker in both for _, future in worker.pending)
+        assert_complete(finish(ask(env), both))
+
+
+def test_a_call_during_which_the_environment_is_closed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with over(workers(2)) as env:
+        backend: Any = env._backend
+        new_call = backend._new_call
+
+        def close_first(*args: Any) -> Any:
+            backend.close()
+            return new_call(*args)
+
+        monkeypatch.setattr(backend, "_new_call", close_first)
+        with pytest.raises(planvec.ClosedError):
+            ask(env).result(timeout=0)
+
+
+def test_a_call_from_inside_another_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, *_ = both = workers(2)
+    inner: list[Any] = []
+    submit = one.submit
+
+    def handle_signal_and_submit(request: Any) -> Any:
+        if not inner:
+            inner.append(None)
+            inner[0] = ask(env)
+        return submit(request)
+
+    with over(both) as env:
+        monkeypatch.setattr(one, "submit", handle_signal_and_submit)
+        assert_complete(finish(ask(env), both))
+        with pytest.raises(planvec.PlanvecError, match="a signal handler called this environment"):
+            inner[0].result()
+
+
+def test_calls_that_end_before_anything_is_submitted_are_forgotten() -> None:
+    one, *_ = only = workers(1)
+    with over(only) as env:
+        backend: Any = env._backend
+        one.die()
+        for _ in range(3):
+            ask(env).abandon()
+        assert not backend._calls
+
+
+def test_workers_that_answer_at_once_take_any_number_of_chunks() -> None:
+    with over_toys(ObjectWorker, lambda: PlanEnv("CartPole-v1"), 2) as env:
+        num_rows = 40_000  # in recursive calls, about 25,000 would exceed the limit of the interpreter
+        out = env.step_batch(np.zeros(num_rows, int))
+        assert len(np.unique(out.new_states)) == 1
+
+
+def test_an_answer_that_cannot_be_merged_fails_the_call() -> None:
+    class Wrong(ThreadWorker):
+        def submit(self, request: Any) -> Any:
+            def answer() -> Any:
+                answer = self._env.stepper.perform(request)
+                answer.outputs.rewards = np.zeros(3)
+                return answer
+
+            return self._thread.submit(answer)
+
+    with over_toys(Wrong, lambda: PlanEnv("CartPole-v1"), 2) as env:
+        promise = env.step_batch(np.zeros(16, int), blocking=False)
+        with pytest.raises(planvec.PlanvecError, match="thread-. answered wrongly .ValueError"):
+            promise.result(timeout=30)
+
+
+def test_a_worker_that_raises_instead_of_taking_a_request_fails_the_call() -> None:
+    class Gone(ThreadWorker):
+        def submit(self, request: Any) -> Any:
+            raise ConnectionError("the actor is gone")
+
+    with over_toys(Gone, lambda: PlanEnv("CartPole-v1"), 2) as env:
+        promise = env.step_batch(np.zeros(16, int), blocking=False)
+        with pytest.raises(planvec.PlanvecError, match="thread-. did not take it .ConnectionError"):
+            promise.result(timeout=30)
 
 
 # -- workers that are slow to start ------------------------------------------------------------------

@@ -283,3 +283,37 @@ def test_an_id_registered_in_the_parent_alone_works_in_workers() -> None:
             assert env.spec.id == "OnlyInTheParent-v0"
     finally:
         del gymnasium.registry["OnlyInTheParent-v0"]
+
+
+# -- workers that the user closes ---------------------------------------------------------------------
+
+
+def test_a_batch_over_a_worker_that_was_closed_raises() -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        env.workers[0].close()
+        for _ in range(2):
+            with pytest.raises(planvec.ClosedError, match="planvec-worker-0 was closed"):
+                env.step_batch([0])
+
+
+def test_the_other_workers_take_the_rows_of_one_that_was_closed() -> None:
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        env.workers[0].close()
+        with pytest.raises(planvec.ClosedError, match="planvec-worker-0 was closed"):
+            env.step_batch([0, 1])  # it is reported once
+        assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
+
+
+def test_a_batch_env_over_a_closed_process_is_an_error() -> None:
+    process = planvec.ExternalProcess(lambda: planvec.PlanEnv("CartPole-v1"))
+    process.close()
+    with pytest.raises(planvec.ClosedError, match="planvec-worker was closed"):
+        planvec.BatchEnv([process])
+
+
+def test_a_call_of_a_process_that_was_abandoned_raises() -> None:
+    with planvec.ExternalProcess(lambda: planvec.PlanEnv("CartPole-v1")) as process:
+        promise = process.call("get_state")
+        promise.abandon()
+        with pytest.raises(planvec.ClosedError, match="was interrupted"):
+            promise.result()

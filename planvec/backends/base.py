@@ -164,14 +164,21 @@ class Worker(Protocol):
         """Set the callback for changes: the worker calls it when it becomes ready and when it exits.
 
         Args:
-            changed: The callback `changed(worker)`, called with `lock` held.
+            changed: The callback `changed(worker)`. After an exit, the futures of incomplete requests must
+                raise before it is called, the newest first: each is retried before all others. If the worker
+                has exited already, it is called at once.
             lock: The lock that protects the state of the backend. A worker that is not thread-safe holds it
                 while its own state changes.
         """
         ...
 
     def submit(self, request: Request[Any]) -> Future[Answer]:
-        """Queue a request and return its future. Several requests may be pending."""
+        """Queue a request and return its future. Several requests may be pending.
+
+        A worker that reads the request after this returns must copy it (`request.copy()`), because the caller
+        may change its arrays then. A worker that is not ready yet keeps the request until it is. The future
+        raises errors of every kind; an exception that is raised here fails the call of the request.
+        """
         ...
 
     def restart(self, pause: float = 0.0) -> None:

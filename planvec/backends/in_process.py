@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from planvec.backends.stats import Stats
-from planvec.errors import PlanvecError
+from planvec.errors import ClosedError, PlanvecError
 from planvec.rows import Completed, EnvDescription, Failed, Promise, Request
 from planvec.stepping import EnvStepper
 
@@ -31,6 +31,7 @@ class InProcess:
         self._stepper = stepper
         self.description: EnvDescription = stepper.description
         self.stats = Stats()
+        self._closed = False
 
     @property
     def base_state(self) -> Any:
@@ -46,12 +47,15 @@ class InProcess:
         if request.is_counted:
             self.stats.num_rows += request.num_rows
             self.stats.num_chunks += 1
+        if self._closed:
+            return Failed(ClosedError("the environment was closed"))
         try:
             answer = self._stepper.perform(request)
+            result = request.result(self.description, answer)
         except PlanvecError as error:
             return Failed(error)
         self.stats.masked_rows += len(answer.errors)
-        return Completed(request.result(self.description, answer))
+        return Completed(result)
 
     def sync_base_state(self) -> Promise[None]:
         """Do nothing: there is only one environment."""
@@ -59,4 +63,5 @@ class InProcess:
 
     def close(self) -> None:
         """Close the environment."""
+        self._closed = True
         self._stepper.close()

@@ -8,8 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from planvec.backends import Backend
-from planvec.errors import ClosedError, PlanvecError
-from planvec.rows import EnvDescription, OnError, Promise, Rollouts, Transitions, check_rollout, check_step
+from planvec.errors import ClosedError
+from planvec.rows import (
+    EnvDescription,
+    OnError,
+    Promise,
+    Rollouts,
+    Transitions,
+    check_rollout,
+    check_step,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -20,7 +29,7 @@ else:
 
     Mode = TypeVar("Mode")
 
-__all__ = ["BatchCalls", "Mode", "wait_for"]
+__all__ = ["BatchCalls", "Mode"]
 
 T = TypeVar("T")
 
@@ -274,14 +283,3 @@ class BatchCalls(Generic[Mode]):
         blocking = self._blocking if blocking is None else blocking
         promise = self._backend.run(request, keep=not blocking)
         return wait_for(promise) if blocking else promise
-
-
-def wait_for(promise: Promise[T]) -> T:
-    """Wait for a promise and return its result. If the user interrupts the wait, abandon the promise."""
-    try:
-        return promise.result()
-    except PlanvecError:
-        raise
-    except BaseException:  # Ctrl-C, or a signal handler of the user
-        promise.abandon()
-        raise

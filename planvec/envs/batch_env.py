@@ -10,6 +10,7 @@ from planvec.envs.batch_calls import Mode
 from planvec.envs.env_calls import EnvCalls
 from planvec.envs.plan_env import PlanEnv
 from planvec.errors import InvalidBatchError
+from planvec.rows import wait_for
 
 __all__ = ["BatchEnv"]
 
@@ -102,6 +103,11 @@ class BatchEnv(EnvCalls[Mode]):
                 workers, timeout=timeout, max_restarts=max_restarts, max_worker_rss=max_worker_rss
             )
         else:
+            if timeout is not None or max_restarts != 3 or max_worker_rss is not None:
+                raise InvalidBatchError(
+                    "timeout, max_restarts, max_worker_rss: expected the defaults with a backend, which has "
+                    "limits of its own; pass them to the backend"
+                )
             backend = workers
         super().__init__(backend, blocking)
 
@@ -121,7 +127,7 @@ class BatchEnv(EnvCalls[Mode]):
         return self._backend.stats
 
     def sync_states(self, state: Any) -> None:
-        """Make a state the base state here and in every worker, and wait until every worker has it.
+        """Make a state the base state here and in every worker. Later calls of any worker find it there.
 
         Batch calls do not need this, because they send the states from which rows start. Use it before you
         call single workers directly.
@@ -133,7 +139,7 @@ class BatchEnv(EnvCalls[Mode]):
             InvalidBatchError: It is not one state of this environment.
         """
         self.set_state(state)
-        self._backend.sync_base_state().result()
+        wait_for(self._backend.sync_base_state())
 
     def clone(self) -> BatchEnv[Mode]:
         """Open another `BatchEnv` of the same environment, with as many workers and the same base state.

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from planvec.envs.batch_calls import BatchCalls, Mode, wait_for
+from planvec.envs.batch_calls import BatchCalls, Mode
 from planvec.errors import InvalidBatchError
 from planvec.rows import (
     ObserveBatch,
@@ -22,11 +22,12 @@ from planvec.rows import (
     check_state,
     check_states,
     one_action,
+    wait_for,
 )
 
 __all__ = ["EnvCalls"]
 
-_NOT_AT_A_STATE = ("close", "reset", "step")
+_NOT_AT_A_STATE = ("close", "reset", "step", "set_wrapper_attr", "__setattr__", "__delattr__")
 
 
 class EnvCalls(BatchCalls[Mode]):
@@ -80,7 +81,7 @@ class EnvCalls(BatchCalls[Mode]):
         """
         self._check_open()
         seed = secrets.randbits(32) if seed is None else check_seed(seed)
-        start = self._backend.run(ResetRequest(seed, options)).result()
+        start = wait_for(self._backend.run(ResetRequest(seed, options)))
         self._backend.base_state = start.state
         return start
 
@@ -169,7 +170,10 @@ class EnvCalls(BatchCalls[Mode]):
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name)))
 
     def call(self, name: str, states: Any = None, /, *args: Any, **kwargs: Any) -> NDArray[Any]:
-        """Call a method of the environment at each state. Changes that the method makes are not kept.
+        """Call a method of the environment at each state.
+
+        The method must only read. What it changes of the saved state is not kept, since every call restores
+        a state first; what it changes elsewhere would stay in one worker and make its later rows differ.
 
         Args:
             name: A dotted name, such as "ale.getRAM".
@@ -181,14 +185,14 @@ class EnvCalls(BatchCalls[Mode]):
             `[B, ...]` if the results are numbers or arrays of one shape; otherwise `[B]` of dtype object.
 
         Raises:
-            InvalidBatchError: The method is `reset`, `step` or `close`, or `states` are not states of this
-                environment.
+            InvalidBatchError: The method is one that changes the environment, such as `reset` or
+                `set_wrapper_attr`, or `states` are not states of this environment.
             EnvError: The environment raised.
         """
         if name.rpartition(".")[2] in _NOT_AT_A_STATE:
             raise InvalidBatchError(
                 f"name: expected a method that only reads the state, got {name!r}; use reset, step_batch or "
-                f"close of this {type(self).__name__}"
+                f"close of this {type(self).__name__}, and set attributes in the factory of the environment"
             )
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name, (args, kwargs))))
 

@@ -21,7 +21,7 @@ from planvec.rows.infos import (
 )
 from planvec.rows.keys import state_keys
 from planvec.rows.outputs import Answer, Errors, Outputs
-from planvec.rows.promises import Completed, Failed, Promise
+from planvec.rows.promises import AllDone, Completed, Failed, Promise, wait_for
 from planvec.rows.random_actions import ActionStreams, actions_of, is_uniform, uniform_actions
 from planvec.rows.requests import (
     FlagBatch,
@@ -59,6 +59,7 @@ from planvec.rows.stepper import BatchStepper
 __all__ = [
     "GENERATOR_FIELD",
     "ActionStreams",
+    "AllDone",
     "Answer",
     "BatchStepper",
     "Columns",
@@ -117,4 +118,5 @@ __all__ = [
     "take_rows",
     "uniform_actions",
     "unpicklable_rows",
+    "wait_for",
 ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Generic, NoReturn, TypeVar
 
 from planvec.errors import PlanvecError
 
-__all__ = ["Completed", "Failed", "Promise"]
+__all__ = ["AllDone", "Completed", "Failed", "Promise", "wait_for"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -69,3 +72,33 @@ class Failed(Promise[NoReturn]):
 
     def result(self, timeout: float | None = None) -> NoReturn:
         raise self._error
+
+
+class AllDone(Promise[None]):
+    """Promises that several calls are done."""
+
+    def __init__(self, calls: Sequence[Promise[None]]) -> None:
+        self._calls = calls
+
+    def done(self) -> bool:
+        return all(call.done() for call in self._calls)
+
+    def result(self, timeout: float | None = None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for call in self._calls:
+            call.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def abandon(self) -> None:
+        for call in self._calls:
+            call.abandon()
+
+
+def wait_for(promise: Promise[T]) -> T:
+    """Wait for a promise and return its result. If the user interrupts the wait, abandon the promise."""
+    try:
+        return promise.result()
+    except PlanvecError:
+        raise
+    except BaseException:  # Ctrl-C, or a signal handler of the user
+        promise.abandon()
+        raise

@@ -123,16 +123,21 @@ class RowLoop:
         if not len(batch.states):
             return
         self.progress[ROW] = -1
-        results = RowResults(self._codec.load(batch.states), want_values=True)
-        sequences = batch.sequences(self._action_space)
-        self._run(
-            results,
-            lambda start: self._roll_each(results, start, batch, sequences),
-            batch.mask_errors,
-            errors,
-        )
-        self.progress[ROW] = -1
-        results.write(self._codec, self._observation_space, out)
+        try:
+            results = RowResults(self._codec.load(batch.states), want_values=True)
+            sequences = batch.sequences(self._action_space)
+            self._run(
+                results,
+                lambda start: self._roll_each(results, start, batch, sequences),
+                batch.mask_errors,
+                errors,
+            )
+            self.progress[ROW] = -1
+            results.write(self._codec, self._observation_space, out)
+        except EnvError:
+            raise
+        except BaseException as error:
+            raise as_env_error(error) from error
         if errors:
             self.flag(batch.states, out, list(errors))
 

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from planvec.backends.base import WorkerExit
-from planvec.backends.processes.os.signals import is_from_handler
 from planvec.backends.processes.pending import Pending
 from planvec.backends.processes.wire.answers import read_answer, read_value
 from planvec.backends.processes.wire.channel import Channel, Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.slab import NUM_SLOTS, Slab, Slot
 from planvec.backends.processes.wire.verbs import FAILED
+from planvec.backends.signals import is_from_handler
 from planvec.errors import EnvError, InvalidBatchError
 
 __all__ = ["Conversation", "Sent", "WrongTicketError"]

@@ -27,7 +27,7 @@ from planvec.errors import (
     WorkerStartError,
     WorkerTimeoutError,
 )
-from planvec.rows import EnvDescription, Promise, Transitions
+from planvec.rows import EnvDescription, Promise, Transitions, wait_for
 
 __all__ = ["ExternalProcess"]
 
@@ -200,19 +200,23 @@ class ExternalProcess:
         Args:
             name: A dotted name, such as "gravity" or "ale.lives".
         """
-        return self._submit(GetAttribute(name)).result()
+        return wait_for(self._submit(GetAttribute(name)))
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute of the object; if the object is a `PlanEnv`, of its environment."""
-        self._submit(SetAttribute(name, value)).result()
+        """Set an attribute of the object; if the object is a `PlanEnv`, of its environment.
+
+        No other process gets the value, nor does a replacement of this one. Use it for processes that do not
+        belong to a `BatchEnv`, since restoring a state changes only what is part of it.
+        """
+        wait_for(self._submit(SetAttribute(name, value)))
 
     def get_state(self) -> Any:
         """Return the base state of the hosted environment."""
-        return self.call("get_state").result()
+        return wait_for(self.call("get_state"))
 
     def set_state(self, state: Any) -> None:
         """Set the base state of the hosted environment."""
-        self.call("set_state", state).result()
+        wait_for(self.call("set_state", state))
 
     @overload
     def step_batch(
@@ -237,14 +241,14 @@ class ExternalProcess:
             options: Further arguments of `PlanEnv.step_batch`.
         """
         promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
-        return promise.result() if blocking else promise
+        return wait_for(promise) if blocking else promise
 
     def _submit(self, operation: Operation) -> Promise[Any]:
         self._worker.check()
         if self._worker.exit is not None:
             raise_exit(self._worker.exit)
         pending = self._worker.submit(HostedRequest.of(operation))
-        return HostedPromise(self._waiter, pending, operation.name)
+        return HostedPromise(self._waiter, pending, operation.name, self._worker.lock)
 
 
 def _close_live() -> None:

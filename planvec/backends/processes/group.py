@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from planvec.backends.processes.os.cores import num_cores
-from planvec.backends.processes.os.signals import delayed_signals
 from planvec.backends.processes.starting.ending import GRACE_SECONDS
 from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
 from planvec.backends.processes.worker import ProcessWorker
+from planvec.backends.signals import delayed_signals
 
 __all__ = ["ProcessGroup", "close_all"]
 

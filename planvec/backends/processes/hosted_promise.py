@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NoReturn
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.pending import Pending
 from planvec.backends.waiting import Waiter
-from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
+from planvec.errors import ClosedError, PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
 from planvec.rows import Promise
 
 __all__ = ["HostedPromise", "raise_exit"]
@@ -16,8 +17,9 @@ __all__ = ["HostedPromise", "raise_exit"]
 class HostedPromise(Promise[Any]):
     """Promises the value of an operation on a hosted object."""
 
-    def __init__(self, waiter: Waiter, pending: Pending, name: str) -> None:
+    def __init__(self, waiter: Waiter, pending: Pending, name: str, lock: threading.RLock) -> None:
         self._waiter = waiter
+        self._lock = lock
         self._pending = pending
         self._name = name
 
@@ -31,10 +33,13 @@ class HostedPromise(Promise[Any]):
         error = self._pending.exception()
         if isinstance(error, WorkerExit):
             raise_exit(error, f" during the call of {self._name}" if error.is_cause else "")
+        if self._pending.cancelled():
+            raise ClosedError(f"the call of {self._name} was interrupted")
         return self._pending.result().value
 
     def abandon(self) -> None:
-        self._pending.cancel()
+        with self._lock:
+            self._pending.cancel()
 
 
 def raise_exit(exit: WorkerExit, when: str = "") -> NoReturn:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 
-from planvec.backends.processes.os.signals import is_from_handler
 from planvec.backends.processes.wire.channel import Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.verbs import FAILED
 from planvec.backends.sharded import DIFFERENT
+from planvec.backends.signals import is_from_handler
 from planvec.errors import PlanvecError, UnsupportedEnvError, WorkerStartError
 from planvec.rows import EnvDescription
 

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.exits import make_exit
 from planvec.backends.processes.messenger import Messenger
-from planvec.backends.processes.os.signals import delayed_signals
 from planvec.backends.processes.starting.launch import Child
+from planvec.backends.signals import delayed_signals
 from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
 
@@ -124,9 +124,12 @@ class ProcessWorker(Messenger):
                     self._child.kill()
                 self._conversation.is_open = False
                 self._child.channel.close()
-                self._unreported_exit = None
+                self._unreported_exit, self._starts_at = None, math.inf
+                error = ClosedError(f"{self.name} was closed")
                 for pending in self._conversation.end():
-                    pending.finish(error=ClosedError(f"{self.name} was closed"))
+                    pending.finish(error=error)
+                self.exit = WorkerExit(ExitReason.STOPPED, str(error), error=error)
+                self._changed(self)
 
     def finish_close(self, deadline: float) -> None:
         """Wait for the process until `deadline` (`time.monotonic()`), then kill it and free its resources."""

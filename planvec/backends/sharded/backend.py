@@ -8,11 +8,12 @@ run(request) -> Call --next_chunk--> Worker.submit -> Future
 from __future__ import annotations
 
 import os
+import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from planvec.backends.base import Future, Worker, WorkerExit
@@ -20,11 +21,12 @@ from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.description import common_description
 from planvec.backends.sharded.pace import Pace
 from planvec.backends.sharded.queue import MAX_PENDING, Queue, WorkerRecord
-from planvec.backends.sharded.recovery import Recovery
+from planvec.backends.sharded.recovery import Recovery, worker_error
+from planvec.backends.signals import is_from_handler
 from planvec.backends.stats import Stats
 from planvec.backends.waiting import Events, Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
-from planvec.rows import Answer, Failed, Outputs, Promise, Request, SetBaseStateRequest
+from planvec.rows import AllDone, Answer, Failed, Promise, Request, SetBaseStateRequest
 
 __all__ = ["Sharded", "WorkerGroup"]
 
@@ -75,6 +77,8 @@ class Sharded:
         self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
         self._calls: set[Call[Any]] = set()  # not done
+        self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
+        self._must_dispatch = False
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
         try:
             for record in self._records:
@@ -97,37 +101,44 @@ class Sharded:
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
         """Execute a request. See `Backend.run`."""
-        if self._closed or os.getpid() != self._pid:
-            self._check_usable()
+        error = self._why_unusable()
+        if error is not None:
+            return Failed(error)
         for record in self._records:
             if not record.worker.is_ready:
                 self._waiter.poll()  # its ready message may have arrived
                 break
-        pace = self._paces[type(request)]
         with self._lock:
             if self._recovery.num_failed:
                 error = self._recovery.restart_failed()
                 if error is not None:
                     return Failed(error)
-            call = Call(request, self.description, pace, self._waiter, self._lock, self.stats, keep)
-            if not call.is_done:
-                self._calls.add(call)
-                self._queue.add(call)
-                self._dispatch()
-                if keep:
-                    call.copy_request()
-                call.prepare()
+            call = self._new_call(request, self._paces[type(request)], keep)
+            try:
+                if self._closed:  # by another thread or a signal handler, since the check above
+                    call.fail(ClosedError("the workers were closed"))
+                if not call.is_done:
+                    self._queue.add(call)
+                    self._dispatch()
+                    if keep:
+                        call.copy_request()
+                    call.prepare()
+            except BaseException:  # Ctrl-C: nobody will read the promise
+                call.abandon()
+                raise
             if request.is_counted:
                 self.stats.num_rows += call.num_rows
         return call
 
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""
-        self._check_usable()
+        error = self._why_unusable()
+        if error is not None:
+            return Failed(error)
         with self._lock:
             self._shared_base_state = [self.base_state]
             calls = [self._send_base_state(record) for record in self._records]
-        return _All([call for call in calls if call is not None])
+        return AllDone([call for call in calls if call is not None])
 
     def close(self) -> None:
         """Close the workers. Promises that are not complete raise `ClosedError`. May be called again."""
@@ -144,18 +155,57 @@ class Sharded:
                 record.worker.close()
         self._waiter.notify()
 
-    def _check_usable(self) -> None:
+    def _why_unusable(self) -> PlanvecError | None:
+        """Return the error of a call after `close`, in a fork, or from a signal handler; else None."""
         if self._closed:
-            raise ClosedError("the workers were closed")
+            return ClosedError("the workers were closed")
         if os.getpid() != self._pid:
-            raise ClosedError(
+            return ClosedError(
                 "the workers belong to the process from which this one was forked; open new ones here"
             )
+        if self._is_dispatching():
+            return PlanvecError(
+                "a signal handler called this environment during another call; let the handler set a flag, "
+                "and call the environment after the interrupted call"
+            )
+        return None
+
+    def _new_call(self, request: Request[T], pace: Pace, keep: bool) -> Call[T]:
+        return Call(request, self.description, pace, self._waiter, self._lock, self.stats, keep, self._calls)
 
     # -- dispatch -----------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Submit queued chunks to workers that have room: first one chunk to each, then a second one."""
+        """Submit queued chunks to workers that have room.
+
+        A worker may answer before `submit` returns. The nested call then leaves its work to the outer one,
+        since a recursion would be as deep as there are chunks.
+        """
+        self._must_dispatch = True
+        if self._is_dispatching():
+            return
+        try:
+            self._dispatching = sys._getframe()
+            while self._must_dispatch:
+                self._must_dispatch = False
+                self._submit_queued()
+        finally:
+            self._dispatching = None
+
+    def _is_dispatching(self) -> bool:
+        """Return whether this thread is inside `_dispatch`.
+
+        A flag would not suffice: a signal handler may raise just before it is reset.
+        """
+        frame = None if self._dispatching is None else sys._getframe()
+        while frame is not None:
+            if frame is self._dispatching:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _submit_queued(self) -> None:
+        """Submit one chunk to each worker that has room, then a second one."""
         queue = self._queue
         ready = [record for record in self._records if record.worker.is_ready]
         for depth in range(MAX_PENDING):
@@ -174,7 +224,13 @@ class Sharded:
 
     def _submit(self, record: WorkerRecord, chunk: Chunk) -> None:
         """Submit a chunk to a worker. It is marked as submitted last, for the reason that `Queue` states."""
-        future = record.worker.submit(chunk.request())
+        try:
+            future = record.worker.submit(chunk.request())
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            chunk.call.fail_chunk(chunk, worker_error(record, chunk, "did not take it", error))
+            return
         chunk.future = future
         record.chunks.append(chunk)
         self.stats.num_chunks += chunk.call.request.is_counted
@@ -192,8 +248,6 @@ class Sharded:
             elif not chunk.is_done:
                 text = f"{record.worker.name} cancelled the {chunk.describe()}, which was not cancelled here"
                 chunk.call.fail_chunk(chunk, PlanvecError(text))
-            if chunk.call.is_done:
-                self._calls.discard(chunk.call)
             # A chunk that is neither submitted nor done is the one that `_dispatch` is submitting.
             if (chunk.is_submitted or chunk.is_done) and not self._queue.is_empty():
                 self._dispatch()
@@ -203,12 +257,7 @@ class Sharded:
         """Merge the answer to a chunk, fail its call, or retry it after the exit of the worker."""
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
-            request = chunk.call.request
-            if isinstance(request, SetBaseStateRequest) and not error.is_cause and not chunk.is_done:
-                # The restarted worker gets the latest base state first. This one may be older.
-                chunk.call.deliver(chunk, Answer(Outputs()))
-            else:
-                self._recovery.chunk_lost(record, chunk, error)
+            self._recovery.chunk_lost(record, chunk, error)
             return
         record.num_exits = 0
         self._recovery.num_idle_exits = 0
@@ -219,7 +268,12 @@ class Sharded:
             is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
             if is_informative and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
-            chunk.call.deliver(chunk, answer)
+            try:
+                chunk.call.deliver(chunk, answer)
+            except Exception as invalid:  # a future may drop the exceptions of its callbacks
+                if is_from_handler(invalid):
+                    raise
+                chunk.call.fail_chunk(chunk, worker_error(record, chunk, "answered wrongly", invalid))
         else:
             named = error if isinstance(error, PlanvecError) else EnvError(f"{type(error).__name__}: {error}")
             chunk.call.fail_chunk(chunk, named)
@@ -238,29 +292,8 @@ class Sharded:
         """Send a worker the base state that `sync_base_state` sent last, if it was called."""
         if not self._shared_base_state or record.failure is not None:
             return None
-        request = SetBaseStateRequest(self._shared_base_state[0])
-        call = Call(request, self.description, Pace(), self._waiter, self._lock, self.stats, True)
+        call = self._new_call(SetBaseStateRequest(self._shared_base_state[0]), Pace(), True)
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
-        self._calls.add(call)
         self._submit(record, chunk)  # before all other chunks, even if the worker is not ready yet
         return call
-
-
-class _All(Promise[None]):
-    """Promises that several calls are done."""
-
-    def __init__(self, calls: Sequence[Call[None]]) -> None:
-        self._calls = calls
-
-    def done(self) -> bool:
-        return all(call.done() for call in self._calls)
-
-    def result(self, timeout: float | None = None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for call in self._calls:
-            call.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-
-    def abandon(self) -> None:
-        for call in self._calls:
-            call.abandon()

@@ -90,6 +90,7 @@ class Call(Promise[T]):
         lock: The lock of the backend.
         stats: Counts the flagged rows once all rows are done.
         is_async: Whether the caller continues before the answer is complete.
+        calls: The calls that are not done: this one adds and removes itself.
 
     Attributes:
         request: The request.
@@ -107,6 +108,7 @@ class Call(Promise[T]):
         lock: threading.RLock,
         stats: Stats,
         is_async: bool,
+        calls: set[Call[Any]],
     ) -> None:
         self.num_rows = num_rows = request.num_rows
         self.request = request
@@ -123,6 +125,9 @@ class Call(Promise[T]):
         self._error: PlanvecError | None = None
         self._is_merged = False
         self._value: Any = None
+        self._calls = calls
+        if not self.is_done:
+            calls.add(self)
 
     # -- the promise ----------------------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class Call(Promise[T]):
         merger.add(chunk.rows, answer, chunk.is_flagging)
         if answer.errors:
             for row, error in answer.errors.items():
-                merger.flag(row + chunk.first_row, _in_batch(error, chunk))
+                merger.flag(row + chunk.first_row, error.moved(chunk.first_row))
         self._close(chunk)
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
@@ -240,7 +245,7 @@ class Call(Promise[T]):
 
     def fail_chunk(self, chunk: Chunk, error: PlanvecError) -> None:
         """Fail a chunk. Rows before the failed one continue, since the error of the first row is raised."""
-        error = _in_batch(error, chunk)
+        error = error.moved(chunk.first_row)
         row = error.row if isinstance(error, EnvError) else None
         self._fail_at(chunk.first_row if row is None else row, error)
         self._close(chunk)
@@ -284,13 +289,5 @@ class Call(Promise[T]):
 
     def _finish(self) -> None:
         self.is_done = True
+        self._calls.discard(self)
         self._cut = None  # it refers to this call: without the cycle, the arrays are freed with the result
-
-
-def _in_batch(error: PlanvecError, chunk: Chunk) -> PlanvecError:
-    """Return the error with the row counted from the start of the batch instead of the chunk."""
-    if isinstance(error, EnvError) and error.row is not None:
-        moved = EnvError(error.detail, row=error.row + chunk.first_row, action=error.action)
-        moved.__cause__ = error.__cause__
-        return moved
-    return error

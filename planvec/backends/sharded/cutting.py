@@ -3,9 +3,9 @@
 Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one range per
 worker, a batch would take as long as the worker with the expensive rows. Therefore the rows are cut in
 rounds of one range per worker: large ranges first, smaller ones in later rounds (factoring, Hummel, Schonberg
-and Flynn 1992). If rows have proved to be equal, one round suffices. No range is so small that sending it
-costs more than a few percent of its work, and none so large that other workers would wait for long if its
-rows turn out to be expensive.
+and Flynn 1992). If the rows of the latest batches were equal, one round suffices. No range is so small that
+sending it costs more than a few percent of its work, and none so large that other workers would wait for long
+if its rows turn out to be expensive.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ class Cutter:
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         row_seconds = mean * pace.seconds
         fair_seconds = left * row_seconds / num_workers
-        if pace.is_equal:
-            num_rounds = math.ceil(fair_seconds / _LONGEST_EQUAL)
-            self._is_last_round = num_rounds <= 1
-            self._round_rows = max(1, left // (num_workers * max(num_rounds, 1)))
+        num_equal_rounds = max(1, math.ceil(fair_seconds / _LONGEST_EQUAL))
+        if fair_seconds / num_equal_rounds <= pace.equal_seconds:
+            self._is_last_round = num_equal_rounds == 1
+            self._round_rows = max(1, left // (num_workers * num_equal_rounds))
             return
         is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= sizes.longest
         self._is_last_round = is_rest or fair_seconds <= sizes.shortest

@@ -20,9 +20,10 @@ from planvec.backends.base import WorkerExit
 from planvec.backends.sharded.call import Chunk
 from planvec.backends.sharded.queue import Queue, WorkerRecord
 from planvec.backends.stats import Stats
-from planvec.errors import PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
+from planvec.errors import ClosedError, PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
+from planvec.rows import Answer, Outputs, SetBaseStateRequest
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "worker_error"]
 
 _log = logging.getLogger("planvec")
 _KILLS_PER_EXIT = 10
@@ -76,7 +77,7 @@ class Recovery:
         """Restart the workers that could not start, unless a call has yet to raise the reason.
 
         Returns:
-            The reason to raise, if no call has raised it yet; else None.
+            The reason to raise, if no call has raised it yet or no worker is left; else None.
         """
         for record in self._records:
             if record.failure is None:
@@ -84,10 +85,11 @@ class Recovery:
             if record in self._unreported:
                 self._unreported.remove(record)
                 return record.failure
-            self._set_failure(record, None)
-            record.worker.restart()
-            self._on_restart(record)
-        return None
+            if not isinstance(record.failure, ClosedError):
+                self._set_failure(record, None)
+                record.worker.restart()
+                self._on_restart(record)
+        return self._records[0].failure if self.num_failed == len(self._records) else None
 
     def _set_failure(self, record: WorkerRecord, failure: PlanvecError | None) -> None:
         record.failure = failure
@@ -138,7 +140,9 @@ class Recovery:
         if self.action_space is None:
             return  # opening the backend raises the reason
         has_others = any(other.failure is None for other in self._records)
-        _log.error("%s; %s", error, "the other workers take its rows" if has_others else "no worker is left")
+        if not isinstance(error, ClosedError):  # which the user has closed
+            rest = "the other workers take its rows" if has_others else "no worker is left"
+            _log.error("%s; %s", error, rest)
         if has_others:
             self._unreported.append(record)
         else:
@@ -151,6 +155,11 @@ class Recovery:
     def chunk_lost(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
         """Retry a chunk whose worker has exited, whole or in parts, or fail its call."""
         if chunk.is_done:
+            return
+        if isinstance(chunk.call.request, SetBaseStateRequest):
+            # The restarted worker gets the latest base state first. This one may be older.
+            self.num_idle_exits += exit.is_cause
+            chunk.call.deliver(chunk, Answer(Outputs()))
             return
         if not exit.is_cause:
             self._queue.retry(chunk)
@@ -237,3 +246,11 @@ class Recovery:
         elif make is WorkerCrashedError and not self._max_restarts:
             what += "; max_restarts=n retries it n times, in case the row is not the cause"
         return make(what, row=row, action=action)
+
+
+def worker_error(record: WorkerRecord, chunk: Chunk, what: str, error: Exception) -> PlanvecError:
+    """Return the error of a chunk if a worker does not do what `Worker` declares. `what` says what it did."""
+    text = f"{chunk.describe()}: {record.worker.name} {what} ({type(error).__name__}: {error})"
+    named = PlanvecError(text)
+    named.__cause__ = error
+    return named

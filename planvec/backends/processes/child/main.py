@@ -11,8 +11,8 @@ from typing import Any
 
 from planvec.backends.processes.child.host import open_host
 from planvec.backends.processes.os.lifeline import die_with_parent
-from planvec.backends.processes.os.signals import HANDLED
 from planvec.backends.processes.wire.channel import Channel, ChannelError
+from planvec.backends.signals import HANDLED
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""Wraps services of the system: cores, signals, `/proc`, and the end of a worker with its parent."""
+"""Wraps services of the system: cores, `/proc`, and the end of a worker with its parent."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 from planvec.backends.processes.child import main as child_main
-from planvec.backends.processes.os.signals import original_signal_mask
 from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.starting.process import NewWorker
+from planvec.backends.signals import original_signal_mask
 
 __all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
 

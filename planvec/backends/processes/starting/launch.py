@@ -9,7 +9,6 @@ import socket
 import weakref
 
 from planvec.backends.processes.os import procfs
-from planvec.backends.processes.os.signals import delayed_signals, is_from_handler
 from planvec.backends.processes.starting.ending import GRACE_SECONDS, end, has_ended, kill
 from planvec.backends.processes.starting.hidden_main import forget_hidden_main
 from planvec.backends.processes.starting.process import NewWorker, StartLostError
@@ -17,6 +16,7 @@ from planvec.backends.processes.starting.start_methods import START_METHODS
 from planvec.backends.processes.starting.template import forget_templates
 from planvec.backends.processes.wire.channel import Channel, close_parent_channels
 from planvec.backends.processes.wire.slab import open_memory
+from planvec.backends.signals import delayed_signals, is_from_handler
 from planvec.errors import WorkerStartError
 
 __all__ = ["Child"]

@@ -22,8 +22,8 @@ import numpy as np
 
 from planvec.backends.processes.child.main import main
 from planvec.backends.processes.os.lifeline import die_with_parent
-from planvec.backends.processes.os.signals import HANDLED
 from planvec.backends.processes.starting.messages import WorkerSpec, receive_with_fds, send_number
+from planvec.backends.signals import HANDLED
 
 __all__ = ["run"]
 

@@ -17,7 +17,7 @@ import time
 import weakref
 from typing import NamedTuple
 
-from planvec.backends.processes.os.signals import is_from_handler
+from planvec.backends.signals import is_from_handler
 
 __all__ = ["SPIN_SECONDS", "Channel", "ChannelError", "Frame", "close_parent_channels", "yield_core"]
 
