@@ -371,7 +371,8 @@ def test_frames_of_states_are_the_environments_own(backend: Backend) -> None:
     def make() -> Any:
         return gymnasium.make("CartPole-v1", render_mode="rgb_array")
 
-    with backend.open(make) as env, PlanEnv(make) as reference:
+    # pygame draws polygons in global memory, so that threads would disturb each other
+    with backend.open(make, num_workers=1) as env, PlanEnv(make) as reference:
         states = env.step_batch([0, 1, 0], env.reset(seed=0).state, dt=[1, 2, 3]).new_states
         frames = env.render(states)
         assert len(frames) == 3
