@@ -1,4 +1,4 @@
-"""A worker that answers, dies and becomes ready when a test tells it to. See `planvec.backends.Worker`."""
+"""A worker that answers, exits and becomes ready when a test tells it to. See `planvec.backends.Worker`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from planvec.errors import ClosedError
 from planvec.rows import Answer, Request, RowRequest, StepBatch
 
 DEADLY = 1
-"""The action that a worker dies over."""
+"""The action on which a worker exits."""
 
 
 class ScriptedWorker:
-    """Keeps what it is asked, and steps its environment when a test says so.
+    """Keeps requests, and performs one when a test calls `work`.
 
     Args:
         make: Makes its environment.
-        name: For messages.
+        name: The name in messages.
         is_ready: Whether it is ready from the start.
 
     Attributes:
-        pending: What it was asked and has not answered, the oldest first.
-        done: What it has worked on, in this order: the `dt` of the rows of a step, or another verb.
-        listens: Set when somebody listens to it.
-        pauses: Of its restarts.
-        num_lives: How often it dies over `DEADLY`; from then on it steps it like any other.
-        stepper: Of its environment.
+        pending: The requests that it has not answered, the oldest first, with their futures.
+        done: What it has performed, in order: the `dt` of the rows of a step, or the verb of another request.
+        listens: Set when `listen` is called.
+        pauses: The pauses of its restarts, in seconds.
+        num_lives: How often it exits on the action `DEADLY`; later it steps this action like any other.
+        stepper: The stepper of its environment.
         is_closed: Whether it was closed.
     """
 
@@ -77,15 +77,15 @@ class ScriptedWorker:
                 future.set_exception(ClosedError("it was closed"))
         self._env.close()
 
-    # -- what a test tells it -----------------------------------------------------------------------
+    # -- called by tests -----------------------------------------------------------------------
 
     def become_ready(self) -> None:
-        """Have made the environment."""
+        """Become ready."""
         self.is_ready = True
         self._changed(self)
 
     def work(self) -> None:
-        """Become ready, or take the oldest request: answer it, or die over it."""
+        """Become ready, or else perform the oldest request: answer it, or exit on it."""
         if not self.is_ready:
             self.become_ready()
             return
@@ -116,14 +116,14 @@ class ScriptedWorker:
         is_cause: bool | None = None,
         was_killed: bool = False,
     ) -> None:
-        """Be gone.
+        """Exit.
 
         Args:
-            row: The row of the oldest request that was the cause, where it is known.
-            error: Why it cannot be started again, or None.
-            reason: How.
-            is_cause: Whether the oldest request was the cause; None if it was where `row` is given.
-            was_killed: Whether somebody else has ended it.
+            row: The row of the oldest request that was in progress; None if it is not known.
+            error: The reason that it cannot be restarted, or None.
+            reason: The reason of the exit.
+            is_cause: Whether the oldest request may be the cause; None means: if `row` is given.
+            was_killed: Whether it was killed from outside.
         """
         exit = WorkerExit(
             reason,
@@ -145,7 +145,7 @@ class ScriptedWorker:
 
 
 def _note(request: Request[Any]) -> Any:
-    """Return what a worker notes of a request: the rows of a step, which differ in `dt`, or the verb."""
+    """Return an entry of `done`: the rows of a step, which differ in `dt`, or the verb."""
     return request.dt.tolist() if isinstance(request, StepBatch) else request.verb
 
 
@@ -155,7 +155,7 @@ def over(workers: Sequence[ScriptedWorker], *, max_restarts: int = 3) -> BatchEn
 
 
 def finish(promise: Promise[Any], workers: Sequence[ScriptedWorker]) -> Any:
-    """Let workers work in turn until a promise is kept; returns its result."""
+    """Let workers work in turn until a promise is done, and return its result."""
     while not promise.done():
         for worker in workers:
             worker.work()

@@ -1,4 +1,8 @@
-"""Imports point down the levels, run in no circle, and enter a folder by its entrance."""
+"""Imports point down the levels, have no cycles, and use the entrances of the folders at the top.
+
+The folders inside one of these are parts of the same concept, and import each other's modules directly: an
+entrance would make a worker import modules that only its parent needs.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +82,8 @@ def top(name: str) -> str:
     return name.split(".")[0]
 
 
-def circles(graph: dict[str, set[str]]) -> list[str]:
-    """A circle of imports, or nothing."""
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """Return a cycle of imports, or nothing."""
     try:
         list(TopologicalSorter(graph).static_order())
     except ValueError as error:
@@ -107,11 +111,11 @@ def test_imports_point_downwards_only() -> None:
                 assert allowed, f"{name} imports {target}"
 
 
-def test_imports_run_in_no_circle() -> None:
+def test_imports_have_no_cycle() -> None:
     graph = {name: targets - {""} for name, targets in imports().items() if name}
     # A package imports its modules to hand their names on; a module of it that imports the package itself
-    # would be a circle.
-    assert not circles(graph), " -> ".join(circles(graph))
+    # would be a cycle.
+    assert not cycles(graph), " -> ".join(cycles(graph))
 
 
 def packages() -> list[str]:
@@ -119,7 +123,7 @@ def packages() -> list[str]:
 
 
 @pytest.mark.parametrize("package", packages())
-def test_the_folders_of_a_package_import_each_other_in_no_circle(package: str) -> None:
+def test_the_folders_of_a_package_have_no_cycle(package: str) -> None:
     depth = package.count(".") + 2
     graph: dict[str, set[str]] = {}
     for name, targets in imports().items():
@@ -129,7 +133,7 @@ def test_the_folders_of_a_package_import_each_other_in_no_circle(package: str) -
             graph.setdefault(unit, set()).update(
                 {".".join(target.split(".")[:depth]) for target in inside} - {unit}
             )
-    assert not circles(graph), " -> ".join(circles(graph))
+    assert not cycles(graph), " -> ".join(cycles(graph))
 
 
 def test_another_folder_is_entered_by_its_entrance() -> None:
@@ -158,12 +162,12 @@ def test_planners_see_no_backend() -> None:
 @pytest.mark.parametrize(
     "second", ["import planvec.b", "from planvec import b", "if x:\n    import planvec.b"]
 )
-def test_a_circle_inside_a_folder_is_seen(second: str, tmp_path: Path) -> None:
+def test_a_cycle_inside_a_folder_is_found(second: str, tmp_path: Path) -> None:
     known = {"": tmp_path / "__init__.py", "a": tmp_path / "a.py", "b": tmp_path / "b.py"}
     known["a"].write_text(second)
     known["b"].write_text("def f():\n    from planvec.a import x")
     graph = {name: imports_of(known[name], known) - {""} for name in ("a", "b")}
-    assert circles(graph)
+    assert cycles(graph)
 
 
 MAX_LINES = 300

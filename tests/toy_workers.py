@@ -1,4 +1,4 @@
-"""Two workers that are no processes: how little `Sharded` needs. See `planvec.backends.Worker`."""
+"""Two workers without processes: how little a worker for `Sharded` needs. See `planvec.backends.Worker`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class ThreadWorker:
         self._thread = ThreadPoolExecutor(1)
 
     def listen(self, changed: Any, lock: Any) -> None:
-        """It is always ready, and never ends by itself."""
+        """Do nothing: the worker is always ready, and does not exit."""
 
     def submit(self, request: Request[Any]) -> Future[Answer]:
         # A copy, since the caller may change its arrays.
         return self._thread.submit(self._env.stepper.perform, request.copy())
 
     def restart(self, pause: float = 0.0) -> None:
-        raise AssertionError("it never ends")
+        raise AssertionError("the worker does not exit")
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -40,7 +40,7 @@ class ThreadWorker:
 
 
 class ObjectWorker(ThreadWorker):
-    """Steps its environment at once, where it is asked."""
+    """Steps its environment in `submit`."""
 
     def submit(self, request: Request[Any]) -> Future[Answer]:
         future: Future[Answer] = Future()

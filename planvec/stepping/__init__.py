@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from planvec.stepping.env_errors import as_env_error
+from planvec.stepping.env_errors import as_env_error, text_of
 from planvec.stepping.env_stepper import EnvStepper, HasStepper
 from planvec.stepping.progress import ROW, STEP, TICKET, new_progress
 from planvec.stepping.row_loop import RowLoop
 
-__all__ = ["ROW", "STEP", "TICKET", "EnvStepper", "HasStepper", "RowLoop", "as_env_error", "new_progress"]
+__all__ = [
+    "ROW",
+    "STEP",
+    "TICKET",
+    "EnvStepper",
+    "HasStepper",
+    "RowLoop",
+    "as_env_error",
+    "new_progress",
+    "text_of",
+]

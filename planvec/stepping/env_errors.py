@@ -7,7 +7,7 @@ from typing import Any
 
 from planvec.errors import EnvError, UnsupportedEnvError
 
-__all__ = ["as_env_error"]
+__all__ = ["as_env_error", "text_of"]
 
 
 def as_env_error(
@@ -28,13 +28,14 @@ def as_env_error(
         return error
     if isinstance(error, UnsupportedEnvError):
         return error
-    detail = f"{type(error).__name__}: {_text_of(error)}"
+    detail = f"{type(error).__name__}: {text_of(error)}"
     if isinstance(error, EnvError):
         detail, row = error.detail, row if error.row is None else error.row
     return EnvError(where + detail, row=row, action=action)
 
 
-def _text_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception of the user, whose `__str__` may raise."""
     try:
         return str(error)
     except Exception as another:

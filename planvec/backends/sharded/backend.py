@@ -259,7 +259,7 @@ class Sharded:
         if error is not None and isinstance(error, WorkerExit):
             self._recovery.chunk_lost(record, chunk, error)
             return
-        record.num_exits = 0
+        record.num_failures = 0
         self._recovery.num_idle_exits = 0
         if chunk.is_done:
             return

@@ -24,7 +24,7 @@ class WorkerRecord:
     Attributes:
         worker: The worker.
         chunks: Chunks that it has not answered, the oldest first.
-        num_exits: Number of its exits since it last finished a chunk, except kills from outside.
+        num_failures: Number of its exits since it last finished a chunk, except kills from outside.
         failure: The reason that it cannot start, or None.
         exit_text: Text for messages: how it exited last, and while executing which rows.
     """
@@ -32,7 +32,7 @@ class WorkerRecord:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.chunks: list[Chunk] = []
-        self.num_exits = 0
+        self.num_failures = 0
         self.failure: PlanvecError | None = None
         self.exit_text = ""
 
@@ -55,7 +55,7 @@ class Queue:
         self._bound: dict[WorkerRecord, deque[Chunk]] = {}
 
     def is_empty(self) -> bool:
-        """Return whether no chunk waits."""
+        """Return whether no chunk waits. Removes calls that are cut."""
         calls = self._calls
         while calls and calls[0].is_cut:
             calls.popleft()

@@ -117,8 +117,8 @@ class Recovery:
             self._give_up_all(record, text)
             return
         _log.warning("%s; it is replaced", text)
-        record.num_exits += not exit.was_killed
-        repeated = record.num_exits - 2
+        record.num_failures += not exit.was_killed
+        repeated = record.num_failures - 2
         pause = 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
         record.worker.restart(pause)
         self._on_restart(record)

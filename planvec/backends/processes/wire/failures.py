@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planvec import errors
+from planvec.stepping import text_of
 
 __all__ = ["Failure"]
 
@@ -38,7 +39,7 @@ class Failure:
         """Return the description of a caught exception."""
         if not isinstance(error, errors.EnvError):
             text = "".join(traceback.format_exception(error))
-            return cls(type(error).__name__, _text_of(error), text)
+            return cls(type(error).__name__, text_of(error), text)
         # The traceback of the cause: that of an `EnvError` would name the row from the start of the chunk.
         text = "".join(traceback.format_exception(error.__cause__ or error))
         action = error.action
@@ -60,11 +61,3 @@ class Failure:
             error = errors.EnvError(f"{self.type_name}: {self.detail}")
         error.__cause__ = errors.RemoteTraceback(self.text)
         return error
-
-
-def _text_of(error: BaseException) -> str:
-    """Return the message of an exception of the user, whose `__str__` may raise."""
-    try:
-        return str(error)
-    except Exception as another:
-        return f"(its text cannot be read: {type(another).__name__})"
