@@ -247,6 +247,8 @@ class StateCodec(ABC):
         stochastic: False only if a step is known to have one outcome, whatever is drawn.
         fresh_results: Whether every step returns new observations and infos, as Gymnasium asks. Otherwise
             they are copied before the next step.
+        takes_ints: Whether the environment steps alike with a Python int and with the NumPy scalar that
+            `space.sample()` gives for a Discrete space. It then gets ints, which it handles faster.
         fingerprint: Bytes that are equal for environments that behave alike, as far as was checked.
         how: How states are saved, for reports.
         note: What planvec changes in the environment, for reports.
@@ -260,6 +262,7 @@ class StateCodec(ABC):
     time_limit: int | None = None
     stochastic: bool = True
     fresh_results: bool = False
+    takes_ints: bool = False
     fingerprint: bytes = b""
     how: str = ""
     note: str = ""

@@ -109,7 +109,7 @@ def codec_for(
     stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
     if reference is not None:
         stack.fingerprint += verify_codec(stack, env, reference, selection.advice, info_keys)
-    stack.fresh_results = is_verified
+    stack.fresh_results = stack.takes_ints = is_verified
     return stack
 
 

@@ -76,17 +76,21 @@ class ActionStreams:
         seed: Seed of all streams, in [0, 2**64).
         first_row: Index of the first row in the whole batch.
         num_rows: B.
+        as_ints: Whether actions of a Discrete space are Python ints; see `list_rows`.
     """
 
-    def __init__(self, space: Space[Any], seed: int, first_row: int, num_rows: int) -> None:
+    def __init__(
+        self, space: Space[Any], seed: int, first_row: int, num_rows: int, as_ints: bool = False
+    ) -> None:
         self._space = space
         self._seed = seed
         self._first_row = first_row
         self._num_rows = num_rows
+        self._as_ints = as_ints
         self._blocks: list[Any] = []
 
     def row(self, row: int) -> Iterator[Any]:
-        """Yield the actions of a row without end, each in the form that `env.step` takes.
+        """Yield the actions of a row without end, each of the type that `space.sample()` gives.
 
         Args:
             row: Number of the row, counted from `first_row`.
@@ -107,7 +111,7 @@ class ActionStreams:
         # One count of Philox gives four numbers, and _BLOCK is a multiple of four.
         philox.advance(self._first_row * int(np.prod(shape[1:])) // 4)
         actions = actions_of(self._space, np.random.Generator(philox).random(shape))
-        if isinstance(self._space, spaces.Discrete):
+        if self._as_ints and isinstance(self._space, spaces.Discrete):
             return list(actions.tolist())
         return [list(row) for row in actions]
 

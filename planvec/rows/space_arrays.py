@@ -176,22 +176,28 @@ def copy_rows(source: Any, target: Any) -> None:
         target[:] = source
 
 
-def list_rows(space: Space[Any], tree: Any) -> list[Any]:
-    """Return the elements of a batch, each in the form that `env.step` takes.
+def list_rows(space: Space[Any], tree: Any, as_ints: bool = False) -> list[Any]:
+    """Return the elements of a batch, each of the types that `space.sample()` gives.
 
-    Discrete actions become Python ints. Arrays are rows of a new copy, because an environment may keep its
-    action, and the memory of the batch is overwritten by the next one.
+    Arrays are rows of a new copy, because an environment may keep its action, and the memory of the batch is
+    overwritten by the next one.
+
+    Args:
+        space: The space of one element.
+        tree: The batch.
+        as_ints: Whether elements of Discrete spaces become Python ints, which many environments handle
+            faster. NumPy's scalars differ from them in arithmetic: in type promotion, overflow and division.
     """
     if isinstance(tree, list):
         return tree
     if isinstance(space, spaces.Discrete):
-        return list(tree.tolist())
+        return list(tree.tolist() if as_ints else tree)
     if isinstance(space, spaces.Dict):
-        columns = [list_rows(child, tree[key]) for key, child in space.spaces.items()]
+        columns = [list_rows(child, tree[key], as_ints) for key, child in space.spaces.items()]
         return [dict(zip(space.spaces, row, strict=True)) for row in zip(*columns, strict=True)]
     if isinstance(space, spaces.Tuple):
         parts = zip(space.spaces, tree, strict=True)
-        return list(zip(*(list_rows(child, part) for child, part in parts), strict=True))
+        return list(zip(*(list_rows(child, part, as_ints) for child, part in parts), strict=True))
     return list(tree.copy())
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import numpy as np
+
 from planvec.errors import EnvError, UnsupportedEnvError
 
-__all__ = ["as_env_error", "text_of"]
+__all__ = ["as_env_error", "text_of", "without_numpy"]
 
 
 def as_env_error(
@@ -31,7 +33,12 @@ def as_env_error(
     detail = f"{type(error).__name__}: {text_of(error)}"
     if isinstance(error, EnvError):
         detail, row = error.detail, row if error.row is None else error.row
-    return EnvError(where + detail, row=row, action=action)
+    return EnvError(where + detail, row=row, action=without_numpy(action))
+
+
+def without_numpy(action: Any) -> Any:
+    """Return an action as it is shown in messages: a NumPy scalar as a Python number."""
+    return action.item() if isinstance(action, np.generic) else action
 
 
 def text_of(error: BaseException) -> str:

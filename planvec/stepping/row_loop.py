@@ -27,7 +27,7 @@ from planvec.rows import (
     put_row,
     stack_columns,
 )
-from planvec.stepping.env_errors import as_env_error
+from planvec.stepping.env_errors import as_env_error, without_numpy
 from planvec.stepping.progress import ROW, STEP, new_progress
 from planvec.stepping.row_results import RowResults
 
@@ -79,7 +79,7 @@ class RowLoop:
         """
         if not len(batch.states):
             return {}
-        actions = list_rows(self._action_space, batch.actions)
+        actions = list_rows(self._action_space, batch.actions, self._codec.takes_ints)
         repeats, seeds = batch.dt.tolist(), None if batch.seeds is None else batch.seeds.tolist()
 
         def step_from(start: int) -> None:
@@ -99,12 +99,12 @@ class RowLoop:
         except BaseException as error:
             named = as_env_error(error)
             if isinstance(named, EnvError) and named.row is not None:
-                named.action = actions[named.row]
+                named.action = without_numpy(actions[named.row])
             raise named from error
         if errors:
             for row, masked in errors.items():
                 if isinstance(masked, EnvError):
-                    masked.action = actions[row]
+                    masked.action = without_numpy(actions[row])
             self.flag(batch.states, out, list(errors))
         return infos
 
@@ -125,7 +125,7 @@ class RowLoop:
         self.progress[ROW] = -1
         try:
             results = RowResults(self._codec.load(batch.states), want_values=True)
-            sequences = batch.sequences(self._action_space)
+            sequences = batch.sequences(self._action_space, self._codec.takes_ints)
             self._run(
                 results,
                 lambda start: self._roll_each(results, start, batch, sequences),

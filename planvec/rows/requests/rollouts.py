@@ -72,15 +72,15 @@ class RolloutBatch(RowRequest[Rollouts]):
             seeds=None if self.seeds is None else self.seeds.copy(),
         )
 
-    def sequences(self, space: Space[Any]) -> Callable[[int], Iterable[Any]]:
-        """Return a function that gives the actions of a row, each in the form that `env.step` takes."""
+    def sequences(self, space: Space[Any], as_ints: bool) -> Callable[[int], Iterable[Any]]:
+        """Return a function that gives the actions of a row. `list_rows` explains `as_ints`."""
         if self.actions is not None:
-            listed = list_rows(space, self.actions)
+            listed = list_rows(space, self.actions, as_ints)
             return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]
-        return ActionStreams(space, self.action_seed, self.first_row, len(self.states)).row
+        return ActionStreams(space, self.action_seed, self.first_row, len(self.states), as_ints).row
 
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
-        return next(islice(self.sequences(space)(row), step, None), None)
+        return next(islice(self.sequences(space, True)(row), step, None), None)
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs.of_steps(len(self.states), about.state_dtype, None)

@@ -70,7 +70,7 @@ class StepBatch(RowRequest[Transitions]):
 
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
         one = take_rows(self.actions, slice(row, row + 1))
-        return list_rows(space, one)[0]
+        return list_rows(space, one, as_ints=True)[0]
 
     def flagged(self) -> FlagBatch:
         return FlagBatch(self.states, has_observations=True, return_state=self.return_state)

@@ -1,0 +1,110 @@
+"""Environments that other people might write: each is exact, or refused with advice that works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+import planvec
+
+EACH = quick_or_slow(BACKENDS, DEFAULT)
+
+
+@pytest.fixture(scope="module", params=EACH)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    opened: Backend = request.param
+    return opened
+
+
+# -- actions ------------------------------------------------------------------------------------------
+
+ACTION_SPACES = [
+    spaces.Discrete(8),
+    spaces.Discrete(8, start=-3),
+    spaces.Tuple((spaces.Discrete(3), spaces.Discrete(4))),
+    spaces.Dict(a=spaces.Discrete(3), b=spaces.MultiDiscrete([2, 3])),
+    spaces.MultiBinary(3),
+    spaces.Box(-1, 1, (2,)),
+]
+
+
+def types_in(action: Any) -> str:
+    """Return the types of an action and of its parts."""
+    if isinstance(action, dict):
+        return repr({key: types_in(part) for key, part in action.items()})
+    if isinstance(action, tuple):
+        return repr([types_in(part) for part in action])
+    return f"{type(action).__name__} {getattr(action, 'dtype', '')}"
+
+
+class TellsTypes(gymnasium.Env[Any, Any]):
+    """Puts the types of its actions into its infos, and into a number in single precision."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def __init__(self, number: int) -> None:
+        self.action_space = ACTION_SPACES[number]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.x = np.float32(0.1)
+        return np.array([self.x], float), {}
+
+    def step(self, action: Any) -> Any:
+        if isinstance(self.action_space, spaces.Discrete):
+            # In single precision for a Python int, in double precision for a scalar of NumPy.
+            self.x = self.x * np.float32(0.9) + np.float32(0.1) * action
+        return np.array([self.x], float), float(self.x), False, False, {"types": types_in(action)}
+
+
+@pytest.mark.parametrize("number", range(len(ACTION_SPACES)), ids=[str(space) for space in ACTION_SPACES])
+@pytest.mark.parametrize("codec", [None, "replay"])
+def test_actions_have_the_types_that_their_space_samples(backend: Backend, number: int, codec: Any) -> None:
+    reference = TellsTypes(number)
+    reference.reset(seed=0)
+    reference.action_space.seed(0)
+    actions = [reference.action_space.sample() for _ in range(10)]
+    outcomes = [reference.step(action) for action in actions]
+    with backend.open(lambda: TellsTypes(number), codec=codec) as env:
+        state = env.reset(seed=0).state
+        for action, (observation, reward, *_, info) in zip(actions, outcomes, strict=True):
+            empty: Any = create_empty_array(env.action_space, n=1)
+            out = env.step_batch(concatenate(env.action_space, [action], empty), state)
+            assert out.infos["types"][0] == info["types"]
+            assert out.observations[0] == observation
+            assert out.rewards[0] == reward
+            state = out.new_states[0]
+
+
+@pytest.mark.parametrize("actions", ["given", "random"])
+def test_actions_of_rollouts_have_the_types_that_their_space_samples(backend: Backend, actions: str) -> None:
+    class Strict(TellsTypes):
+        def step(self, action: Any) -> Any:
+            assert type(action) is np.int64
+            return super().step(action)
+
+    with backend.open(lambda: Strict(0)) as env:
+        states = np.repeat(env.reset(seed=0).state, 5)
+        given = np.arange(35).reshape(5, 7) % 8 if actions == "given" else None
+        out = env.rollout_batch(states, 7, actions=given, action_seed=0)
+        assert out.num_steps.tolist() == [7] * 5
+
+
+def test_an_action_is_shown_in_errors_as_a_number(backend: Backend) -> None:
+    class Fails(TellsTypes):
+        def step(self, action: Any) -> Any:
+            if action == 5:
+                raise ValueError("five")
+            return super().step(action)
+
+    with (
+        backend.open(lambda: Fails(0)) as env,
+        pytest.raises(planvec.EnvError, match="^row 1, action 5: ValueError: five$"),
+    ):
+        env.step_batch([4, 5])
