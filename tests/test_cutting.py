@@ -59,6 +59,15 @@ def test_equal_rows_are_soon_cut_into_one_chunk_per_worker() -> None:
     assert num_chunks == NUM_WORKERS
 
 
+def test_rows_that_differ_a_little_are_soon_cut_into_one_chunk_per_worker() -> None:
+    pace = Pace()
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        share, num_chunks = run(pace, generator.uniform(0.3e-3, 0.5e-3, 64))
+    assert share > 0.95
+    assert num_chunks == NUM_WORKERS
+
+
 def test_many_equal_rows_are_cut_into_chunks_of_limited_time() -> None:
     pace = Pace()
     for _ in range(12):

@@ -44,11 +44,11 @@ class InProcess:
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
         """Execute a request. The promise is complete when this returns."""
+        if self._closed:
+            return Failed(ClosedError("the environment was closed"))
         if request.is_counted:
             self.stats.num_rows += request.num_rows
             self.stats.num_chunks += 1
-        if self._closed:
-            return Failed(ClosedError("the environment was closed"))
         try:
             answer = self._stepper.perform(request)
             result = request.result(self.description, answer)

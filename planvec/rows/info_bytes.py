@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from typing import Any
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +15,29 @@ from planvec.rows.infos import Column, Columns
 __all__ = ["decode_columns", "encode_columns"]
 
 _PYTHON_TYPES = {"bool": bool, "int": int, "float": float}
+_ALIGNMENT = 16
+"""The values of a column start at a multiple of this number of bytes, like arrays that NumPy allocates. The
+flags of the rows that have the key follow after the values of all columns."""
+
+
+class _Layout(NamedTuple):
+    """Describes the bytes of one column.
+
+    Attributes:
+        name: The info key.
+        kind: `Column.kind`.
+        dtype: Of the values.
+        shape: Of the values, `[B, ...]`.
+        start: First byte of the values.
+        present: First byte of the flags of the rows that have the key.
+    """
+
+    name: str
+    kind: Any
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    present: int
 
 
 def encode_columns(columns: Columns) -> bytes | None:
@@ -20,8 +46,12 @@ def encode_columns(columns: Columns) -> bytes | None:
     if header is None:
         return None
     text = json.dumps(header).encode()
-    arrays = [array for column in columns.values() for array in (column.values, column.present)]
-    parts = [len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays)]
+    parts = [len(text).to_bytes(4, "little"), text]
+    for column in columns.values():
+        data = column.values.tobytes()
+        padding = -len(data) % _ALIGNMENT
+        parts.append(data + b"\0" * padding if padding else data)
+    parts.extend(column.present.tobytes() for column in columns.values())
     return b"".join(parts)
 
 
@@ -40,14 +70,32 @@ def _header(columns: Columns) -> list[Any] | None:
 def decode_columns(data: bytes) -> Columns:
     """Return the columns that `encode_columns` encoded."""
     start = 4 + int.from_bytes(data[:4], "little")
-    columns = {}
-    for name, kind, is_array, code, shape in json.loads(data[4:start]):
-        dtype = np.dtype(code)
-        size = int(np.prod(shape)) * dtype.itemsize
-        values = np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
-        start += size
-        present = np.frombuffer(data[start : start + shape[0]], np.bool_).copy()
-        start += shape[0]
+    content = bytearray(data[start:])  # the arrays are writable views of one copy
+    return {
+        layout.name: Column(
+            layout.kind,
+            np.ndarray(layout.shape, layout.dtype, content, layout.start),
+            np.ndarray(layout.shape[:1], np.bool_, content, layout.present),
+        )
+        for layout in _layouts(data[4:start])
+    }
+
+
+@lru_cache(maxsize=256)
+def _layouts(text: bytes) -> list[_Layout]:
+    """Return the layout that a header describes. The chunks of a batch often have the same one."""
+    header = [
+        (name, kind, is_array, np.dtype(code), tuple(shape))
+        for name, kind, is_array, code, shape in json.loads(text)
+    ]
+    sizes = [dtype.itemsize * math.prod(shape) for *_, dtype, shape in header]
+    starts = [0, *itertools.accumulate(size + -size % _ALIGNMENT for size in sizes)]
+    present = starts[-1]
+    layouts = []
+    for (name, kind, is_array, dtype, shape), start in zip(header, starts, strict=False):
         scalar: Any = _PYTHON_TYPES.get(kind, dtype.type)
-        columns[name] = Column((dtype, tuple(shape[1:])) if is_array else scalar, values, present)
-    return columns
+        layouts.append(
+            _Layout(name, (dtype, shape[1:]) if is_array else scalar, dtype, shape, start, present)
+        )
+        present += shape[0]
+    return layouts

@@ -32,6 +32,8 @@ __all__ = [
 
 Columns = dict[str, "Column"]
 
+_NUMBERS = {bool, int, float}
+
 
 @dataclass(slots=True)
 class Column:
@@ -71,7 +73,7 @@ def _kind(value: Any) -> Any:
 
 
 def _is_number(kind: Any) -> bool:
-    return kind in (bool, int, float) or (isinstance(kind, type) and issubclass(kind, np.number))
+    return kind in _NUMBERS or (isinstance(kind, type) and issubclass(kind, np.number))
 
 
 def stack_columns(infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str] | None = None) -> Columns:
@@ -90,23 +92,25 @@ def stack_columns(infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str]
                 names.update(dict.fromkeys(info))
     columns = {}
     for name in names:
-        present = np.array([info is not None and name in info for info in infos], np.bool_)
-        if present.any():
-            values = [info[name] if has and info else None for info, has in zip(infos, present, strict=True)]
-            columns[name] = _column(values, present)
+        is_present = [info is not None and name in info for info in infos]
+        if any(is_present):
+            values = [info[name] if info and name in info else None for info in infos]
+            columns[name] = _column(values, np.array(is_present, np.bool_))
     return columns
 
 
 def _column(values: list[Any], present: NDArray[np.bool_]) -> Column:
-    kinds = {_kind(value) for value, has in zip(values, present, strict=True) if has}
+    kinds: set[Any] = set(map(type, values))
+    if not kinds <= _NUMBERS:
+        kinds = {_kind(value) for value, has in zip(values, present.tolist(), strict=True) if has}
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is dict:
         return Column(dict, stack_columns(values), present)
     if _is_number(kind) or isinstance(kind, tuple):
         dtype, shape = kind if isinstance(kind, tuple) else (kind, ())
         try:
-            stacked = np.zeros((len(values), *shape), dtype)
-            stacked[present] = [v for v, has in zip(values, present, strict=True) if has]
+            stacked: NDArray[Any] = np.zeros((len(values), *shape), dtype)
+            stacked[present] = [v for v, has in zip(values, present.tolist(), strict=True) if has]
         except OverflowError:  # an int beyond 64 bits
             return Column(None, values, present)
         return Column(kind, stacked, present)

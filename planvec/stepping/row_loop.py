@@ -97,10 +97,8 @@ class RowLoop:
             self._write(results, out, batch.mask_errors, errors)
             infos = stack_columns(results.infos, self._info_keys)
         except BaseException as error:
-            named = as_env_error(error)
-            if isinstance(named, EnvError) and named.row is not None:
-                named.action = without_numpy(actions[named.row])
-            raise named from error
+            failed = error.row if isinstance(error, EnvError) else None
+            raise as_env_error(error, action=None if failed is None else actions[failed]) from error
         if errors:
             for row, masked in errors.items():
                 if isinstance(masked, EnvError):

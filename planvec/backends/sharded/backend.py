@@ -147,7 +147,6 @@ class Sharded:
             with self._lock:
                 for call in list(self._calls):
                     call.fail(ClosedError("the workers were closed"))
-                self._calls.clear()
         if self._group is not None:
             self._group.close()
         else:

@@ -142,7 +142,7 @@ class Call(Promise[T]):
         if self._error is not None:
             raise self._error
         if not self._is_merged:  # two threads may both merge; the results are equal
-            self._value = (self._merger or self.prepare()).result()
+            self._value = self.prepare().result()
             self._is_merged = True
         value: T = self._value
         return value
@@ -230,7 +230,7 @@ class Call(Promise[T]):
 
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
         """Merge the answer to a chunk."""
-        merger = self._merger or self.prepare()
+        merger = self.prepare()
         merger.add(chunk.rows, answer, chunk.is_flagging)
         if answer.errors:
             for row, error in answer.errors.items():

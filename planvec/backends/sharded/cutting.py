@@ -35,6 +35,10 @@ _SHORTEST = 2e-3
 """Seconds of work below which ranges are not shortened because rows to come may be expensive."""
 
 
+_JUDGED_SECONDS = 1e-3
+"""A batch of less work per worker than this says nothing about whether its rows are equal."""
+
+
 class _Sizes(NamedTuple):
     """Bounds the work of a range, in seconds.
 
@@ -75,6 +79,9 @@ class Cutter:
         self._num_in_round = 0  # ranges that the present round still has
         self._is_last_round = False
         self._round_rows = 0
+        self._num_workers = 1
+        self._seconds: dict[int, float] = {}  # end of each finished range -> seconds
+        self._num_learned, self._total = 0, 0.0  # rows and seconds of these ranges
         if num_rows > 1:
             pace.begin_batch()
 
@@ -97,7 +104,7 @@ class Cutter:
     def _begin_round(self, left: int, num_workers: int) -> None:
         """Choose the size of the next `num_workers` ranges."""
         pace, sizes, steps = self._pace, self._sizes, self._steps
-        self._num_in_round = num_workers
+        self._num_in_round = self._num_workers = num_workers
         if not pace.is_measured:
             self._is_last_round = left <= num_workers * _FIRST_ROWS
             self._round_rows = _FIRST_ROWS
@@ -122,8 +129,22 @@ class Cutter:
 
     def learn(self, rows: slice, seconds: float) -> None:
         """Update the measured cost with a range that a worker has finished in `seconds`."""
-        steps = self._steps
+        steps, num_rows = self._steps, rows.stop - rows.start
         if isinstance(steps, np.ndarray):
             self._pace.learn(int(steps[rows].sum()), seconds)
         else:
-            self._pace.learn(steps * (rows.stop - rows.start), seconds)
+            self._pace.learn(steps * num_rows, seconds)
+        if self._num_workers > 1:
+            self._seconds[rows.stop] = seconds
+            self._num_learned += num_rows
+            self._total += seconds
+            if self._num_learned == self._num_rows and self._total > _JUDGED_SECONDS * self._num_workers:
+                self._learn_balance()
+
+    def _learn_balance(self) -> None:
+        """Estimate the work of each worker if the batch were cut into one range per worker."""
+        stops = sorted(self._seconds)
+        until = np.cumsum([self._seconds[stop] for stop in stops])
+        bounds = np.linspace(0, self._num_rows, self._num_workers + 1)
+        work = np.diff(np.interp(bounds, [0, *stops], [0.0, *until]))
+        self._pace.learn_balance(float(work.mean()), float(work.max()))

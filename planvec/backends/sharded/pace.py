@@ -8,16 +8,17 @@ _WEIGHT = 0.5
 """Weight of the latest chunk in the moving averages."""
 _EVEN_SPREAD = 0.25
 """Relative deviation of the cost per step between chunks below which rows count as even."""
-_EQUAL_DEVIATION = 0.1
-"""Relative deviation of a chunk from the average above which its rows do not count as equal to others."""
-_EQUAL_BATCHES = 8
-"""Number of batches of equal rows, one after another, before the next ones are expected to be equal, too."""
-_JUDGED_SECONDS = 1e-3
-"""A chunk of less time than this says nothing about whether rows are equal."""
-_GROWTH = 2.0
-"""Equal rows are expected in chunks of up to so many times the work of the chunks that have shown it."""
 _NOISE_SECONDS = 1e-3
 """A chunk that deviates by less time than this says nothing about the rows: the machine varies as much."""
+_BATCH_WEIGHT = 0.3
+"""Weight of the latest batch in the moving average of the loss."""
+_EQUAL_LOSS = 0.05
+"""Loss below which rows count as equal: further chunks cost about as much."""
+_CHUNKS_SECONDS = 0.5e-3
+"""Time of the further chunks that a batch of unequal rows has. A loss below this counts as none."""
+_GROWTH = 2.0
+"""Equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
+it."""
 
 
 class Pace:
@@ -35,9 +36,8 @@ class Pace:
         self.seconds = 0.0
         self._spread = 1.0  # until equal costs are measured
         self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
-        self._num_equal = 0  # batches of equal rows since one of others
-        self._has_judged = False  # whether this batch has had a chunk long enough to judge
-        self._longest_equal = 0.0  # seconds of the longest chunk of these batches
+        self._loss = 1.0  # average loss of batches if they were cut into one chunk per worker
+        self._longest_equal = 0.0  # largest work per worker of the batches since rows count as equal
 
     @property
     def is_even(self) -> bool:
@@ -47,7 +47,7 @@ class Pace:
     @property
     def equal_seconds(self) -> float:
         """Largest work of a chunk, in seconds, whose rows can be expected to be equal; 0 if they cannot."""
-        return _GROWTH * self._longest_equal if self._num_equal >= _EQUAL_BATCHES else 0.0
+        return _GROWTH * self._longest_equal if self._loss < _EQUAL_LOSS else 0.0
 
     @property
     def highest_seconds(self) -> float:
@@ -59,8 +59,6 @@ class Pace:
         self.num_batches += 1
         if self._highest:
             self._highest, self._highest_before = 0.0, self._highest
-        self._num_equal += self._has_judged
-        self._has_judged = False
 
     def learn(self, num_steps: int, seconds: float) -> None:
         """Update the measures with a finished chunk.
@@ -81,10 +79,15 @@ class Pace:
         # At most 1, so that one outlier does not make rows count as uneven for long.
         deviation = min(1.0, error / expected) if error > _NOISE_SECONDS else 0.0
         self._spread += _WEIGHT * (deviation - self._spread)
-        if max(expected, seconds) >= _JUDGED_SECONDS:
-            self._has_judged = True
-            if error <= _EQUAL_DEVIATION * expected:
-                self._longest_equal = max(self._longest_equal, seconds)
-            else:  # this batch does not count, and neither do the ones before
-                self._num_equal, self._longest_equal = -1, 0.0
         self.seconds += _WEIGHT * (cost - self.seconds)
+
+    def learn_balance(self, mean: float, highest: float) -> None:
+        """Update the measures with a finished batch.
+
+        Args:
+            mean: Time of its rows per worker.
+            highest: Time of the slowest worker if the batch were cut into one chunk of equal size per worker.
+        """
+        loss = min(1.0, max(0.0, highest - mean - _CHUNKS_SECONDS) / mean)
+        self._loss += _BATCH_WEIGHT * (loss - self._loss)
+        self._longest_equal = max(self._longest_equal, mean) if self._loss < _EQUAL_LOSS else 0.0
