@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 import planvec
+from planvec.backends.processes.starting.capture import capture_spec
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
 from planvec.backends.processes.wire.answers import read_answer
@@ -57,7 +58,7 @@ class Worker:
     """
 
     def __init__(self, factory: bytes, name: str) -> None:
-        self._child = Child(factory, DEFAULT_START_METHOD, name)
+        self._child = Child(capture_spec(factory, name), DEFAULT_START_METHOD)
         self._channel = self._child.channel
         self._channel.wait()
         frame = self._channel.receive()

@@ -22,7 +22,7 @@ from processes import is_gone, is_zombie_or_gone, run_parent, wait_until_dead
 import planvec
 from planvec import ExternalProcess
 from planvec.backends.processes.os import procfs
-from planvec.backends.processes.starting import template
+from planvec.backends.processes.starting import interpreter, template
 from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
 
 
@@ -326,7 +326,7 @@ def test_a_stopped_template_is_replaced() -> None:
 def test_a_template_that_cannot_start_is_an_error(
     new_template: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(template, "_COMMAND", "raise SystemExit(3)")
+    monkeypatch.setattr(interpreter, "_COMMAND", "raise SystemExit(3)")
     with pytest.raises(planvec.WorkerStartError, match="template process has exited with code 3"):
         open_probe()
 
@@ -334,7 +334,7 @@ def test_a_template_that_cannot_start_is_an_error(
 def test_a_template_that_is_always_killed_is_an_error(
     new_template: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(template, "_COMMAND", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(interpreter, "_COMMAND", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(planvec.WorkerStartError, match="template process was killed"):
         open_probe()
 

@@ -18,6 +18,7 @@ from planvec.codecs.registered import (
     registered_codecs,
 )
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
+from planvec.codecs.stack import wrappers_of
 
 __all__ = [
     "FAMILIES",
@@ -41,4 +42,5 @@ __all__ = [
     "registered_codecs",
     "same",
     "text_table",
+    "wrappers_of",
 ]

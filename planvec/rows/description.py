@@ -28,6 +28,7 @@ class EnvDescription:
         base_state: The state of `reset(seed=0)`.
         fingerprint: Equal for environments that behave alike, as far as planvec verified it.
         is_stochastic: False only if every step is known to have one outcome, whatever its seed.
+        code: Path of each file that the code of the environment comes from -> digest of its content.
     """
 
     observation_space: gymnasium.Space[Any]
@@ -39,6 +40,7 @@ class EnvDescription:
     base_state: Any
     fingerprint: bytes
     is_stochastic: bool
+    code: dict[str, str]
 
     @property
     def state_dtype(self) -> np.dtype[Any]:

@@ -32,6 +32,7 @@ from planvec.rows import (
     resolve,
     stack_rows,
 )
+from planvec.stepping.code_files import code_digests
 from planvec.stepping.env_errors import as_env_error
 from planvec.stepping.row_loop import RowLoop
 
@@ -93,6 +94,7 @@ class EnvStepper:
             self.base_state,
             codec.fingerprint,
             codec.stochastic,
+            code_digests(env),
         )
 
     def perform(self, request: Request[Any], outputs: Outputs | None = None) -> Answer:

@@ -6,12 +6,14 @@ import atexit
 import os
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, NoReturn, overload
 
 import cloudpickle
 
 from planvec.backends.processes.group import ProcessGroup, close_all
 from planvec.backends.processes.hosted_promise import HostedPromise, raise_exit
+from planvec.backends.processes.starting.capture import capture_spec
 from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD, START_METHODS
 from planvec.backends.processes.watchdog import START_SECONDS
 from planvec.backends.processes.wire.hosted import (
@@ -21,6 +23,7 @@ from planvec.backends.processes.wire.hosted import (
     Operation,
     SetAttribute,
 )
+from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.waiting import Waiter
 from planvec.errors import (
@@ -69,10 +72,10 @@ class ExternalProcess:
                 f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
                 "nothing was started"
             ) from error
-        self._open(pickled, start_method, name)
+        self._open(capture_spec(pickled, name), start_method)
 
-    def _open(self, factory: bytes, start_method: str, name: str) -> None:
-        self._worker = ProcessWorker(factory, start_method, name)
+    def _open(self, spec: WorkerSpec, start_method: str) -> None:
+        self._worker = ProcessWorker(spec, start_method)
         self._waiter = Waiter(ProcessGroup([self._worker]))
         _live.add(self)
         _register_exit()
@@ -80,11 +83,14 @@ class ExternalProcess:
     def clone(self, *, name: str | None = None) -> ExternalProcess:
         """Start another process with a new object from the same factory.
 
+        It is started with the same environment variables, `sys.path` and working directory as this one.
+
         Args:
             name: The name of the new process; None uses the name of this one.
         """
         other = object.__new__(ExternalProcess)
-        other._open(self._worker.factory, self._worker.start_method, name or self._worker.name)
+        spec = replace(self._worker.spec, name=name or self.name)
+        other._open(spec, self._worker.start_method)
         return other
 
     @property

@@ -55,7 +55,7 @@ class Messenger(ABC):
         self.description: EnvDescription | None = None
         self.exit: WorkerExit | None = None
         self._changed: Callable[[Any], None] = lambda worker: None
-        self._fingerprint: bytes | None = None
+        self._first_description: EnvDescription | None = None
         self._conversation = Conversation()
         self._unreported_exit: WorkerExit | None = None  # recorded, but not reported yet
         self._is_disconnected = self._is_outgrown = False
@@ -176,13 +176,13 @@ class Messenger(ABC):
     def _on_ready_message(self, frame: Frame) -> None:
         """Handle the first frame: become ready, or end a process that could not make its object."""
         try:
-            self.description = read_ready_message(frame, self.name, self._fingerprint)
+            self.description = read_ready_message(frame, self.name, self._first_description)
         except PlanvecError as error:
             self._give_up(error)
             return
         slab, space = None, None
         if self.description is not None:
-            self._fingerprint = self.description.fingerprint
+            self._first_description = self._first_description or self.description
             slab, space = Slab(self.description, self._child.memory), self.description.action_space
             self.capacity = slab.capacity
         self._conversation.open(slab, space)

@@ -7,7 +7,7 @@ import pickle
 from planvec.backends.processes.wire.channel import Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.verbs import FAILED
-from planvec.backends.sharded import DIFFERENT
+from planvec.backends.sharded import check_replacement
 from planvec.backends.signals import is_from_handler
 from planvec.errors import PlanvecError, UnsupportedEnvError, WorkerStartError
 from planvec.rows import EnvDescription
@@ -15,18 +15,18 @@ from planvec.rows import EnvDescription
 __all__ = ["read_ready_message"]
 
 
-def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> EnvDescription | None:
+def read_ready_message(frame: Frame, name: str, before: EnvDescription | None) -> EnvDescription | None:
     """Return the description of the environment, or None if the object is not a `PlanEnv`.
 
     Args:
         frame: The message.
         name: Name of the worker, for messages.
-        fingerprint: Fingerprint of the environment before the restart; None on the first start.
+        before: The description of the environment before the restart; None on the first start.
 
     Raises:
         UnsupportedEnvError: The environment cannot be saved exactly.
-        WorkerStartError: The factory raised, or made another environment than before the restart, or its
-            description cannot be unpickled in this process.
+        WorkerStartError: The factory raised, or made another environment than before the restart, or a file
+            with its code has changed, or its description cannot be unpickled in this process.
     """
     if frame.verb == FAILED:
         failure: Failure = pickle.loads(frame.payload)
@@ -37,8 +37,8 @@ def read_ready_message(frame: Frame, name: str, fingerprint: bytes | None) -> En
             error.__cause__ = cause
         raise error
     description = _read_description(frame, name)
-    if description is not None and fingerprint not in (None, description.fingerprint):
-        raise WorkerStartError(f"{name} was restarted and made another environment: {DIFFERENT}")
+    if description is not None and before is not None:
+        check_replacement(name, before, description)
     return description
 
 

@@ -20,6 +20,7 @@ from planvec.backends.base import WorkerExit
 from planvec.backends.processes.exits import make_exit
 from planvec.backends.processes.messenger import Messenger
 from planvec.backends.processes.starting.launch import Child
+from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import delayed_signals
 from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
@@ -31,12 +32,11 @@ class ProcessWorker(Messenger):
     """Executes requests in a process. Implements `backends.base.Worker`.
 
     Args:
-        factory: The cloudpickled factory of the hosted object.
+        spec: What its processes are started with.
         start_method: One of `START_METHODS`.
-        name: The name in messages and process listings.
 
     Attributes:
-        factory: The cloudpickled factory of the hosted object.
+        spec: What its processes are started with.
         start_method: One of `START_METHODS`.
         generation: A number that changes whenever `filenos` does.
 
@@ -44,9 +44,9 @@ class ProcessWorker(Messenger):
         WorkerStartError: The system cannot start another process.
     """
 
-    def __init__(self, factory: bytes, start_method: str, name: str) -> None:
-        super().__init__(name)
-        self.factory = factory
+    def __init__(self, spec: WorkerSpec, start_method: str) -> None:
+        super().__init__(spec.name)
+        self.spec = spec
         self.start_method = start_method
         self.generation = 0
         self._starts_at = math.inf
@@ -63,7 +63,7 @@ class ProcessWorker(Messenger):
 
     def _start(self) -> None:
         with delayed_signals():  # an interrupt between start and assignment would leave an unknown process
-            self._child = Child(self.factory, self.start_method, self.name)
+            self._child = Child(self.spec, self.start_method)
             self._conversation.begin(self._child.channel)
             self.watchdog.begin()
             self._is_outgrown = False

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from planvec.backends.sharded.backend import Sharded, WorkerGroup
-from planvec.backends.sharded.description import DIFFERENT
+from planvec.backends.sharded.description import check_replacement
 
-__all__ = ["DIFFERENT", "Sharded", "WorkerGroup"]
+__all__ = ["Sharded", "WorkerGroup", "check_replacement"]

@@ -51,7 +51,7 @@ class _Sizes(NamedTuple):
     longest: float
 
 
-_BLOCKING = _Sizes(1e-3, 10e-3)
+_BLOCKING = _Sizes(1e-3, 15e-3)
 """Bounds for a call that the caller waits for: it submits the next range when a worker has room."""
 _ASYNC = _Sizes(5e-3, 25e-3)
 """Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work."""

@@ -1,4 +1,4 @@
-"""Checks that several workers have the same environment."""
+"""Checks that workers and their replacements have the same environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from planvec.backends.base import Worker
 from planvec.errors import WorkerStartError
 from planvec.rows import EnvDescription
 
-__all__ = ["DIFFERENT", "common_description"]
+__all__ = ["check_replacement", "common_description"]
 
-DIFFERENT = (
+_DIFFERENT = (
     "results would depend on the worker. A factory must make the same environment in every process; use a "
     "fixed seed for everything that it draws at random, such as a map"
 )
@@ -41,9 +41,40 @@ def common_description(workers: Sequence[Worker]) -> EnvDescription:
                     f"workers: {worker.name} made another environment than the first: its {name} is "
                     f"{other}, not {one}"
                 )
+        _check_code(f"workers: {worker.name}", first, description)
         if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
             raise WorkerStartError(
-                f"workers: {worker.name} made another environment than the first: {DIFFERENT}"
+                f"workers: {worker.name} made another environment than the first: {_DIFFERENT}"
             )
     assert first is not None
     return first
+
+
+def check_replacement(name: str, before: EnvDescription, description: EnvDescription) -> None:
+    """Check that a worker that was restarted has the same environment as before.
+
+    Args:
+        name: The name of the worker.
+        before: The description of its environment before the restart.
+        description: The description now.
+
+    Raises:
+        WorkerStartError: It has another environment, or a file with its code has changed.
+    """
+    _check_code(f"{name} was restarted, and", before, description)
+    if (description.state_format, description.fingerprint) != (before.state_format, before.fingerprint):
+        raise WorkerStartError(f"{name} was restarted and made another environment: {_DIFFERENT}")
+
+
+def _check_code(name: str, first: EnvDescription, description: EnvDescription) -> None:
+    """Check that two environments come from the same code. Files that only one has imported do not count.
+
+    Raises:
+        WorkerStartError: A file has changed.
+    """
+    changed = sorted(path for path, code in first.code.items() if description.code.get(path, code) != code)
+    if changed:
+        raise WorkerStartError(
+            f"{name} imported other code than the workers before it: {', '.join(changed)} has changed since "
+            "the environment was opened. Open the environment again to use the new code"
+        )

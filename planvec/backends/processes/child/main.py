@@ -7,28 +7,24 @@ import os
 import signal
 import socket
 import sys
-from typing import Any
 
 from planvec.backends.processes.child.host import open_host
 from planvec.backends.processes.os.lifeline import die_with_parent
 from planvec.backends.processes.wire.channel import Channel, ChannelError
+from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import HANDLED
 
 __all__ = ["main"]
 
 
-def main(
-    sock: socket.socket, lifeline: socket.socket, memory: Any, factory: bytes, environ: dict[str, str]
-) -> None:
+def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory: int) -> None:
     """Run a worker, and end the process.
 
     Args:
+        spec: What the worker is started with.
         sock: The worker's end of the channel.
         lifeline: The worker's end of the lifeline; see `die_with_parent`.
-        memory: Holds the file descriptor of the slab (`.detach()`).
-        factory: The cloudpickled factory of the hosted object.
-        environ: The present environment variables of the parent. A process that forks workers may have older
-            ones.
+        memory: File descriptor of the slab.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     for number in HANDLED:
@@ -36,13 +32,11 @@ def main(
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     die_with_parent(lifeline)
-    if os.environ != environ:
-        os.environ.clear()
-        os.environ.update(environ)
+    spec.apply()
     channel = Channel(sock)
     hosted = None
     try:
-        hosted = open_host(channel, memory.detach(), factory)
+        hosted = open_host(channel, memory, spec.factory)
         if hosted is not None:
             hosted.serve()
     except ChannelError:

@@ -1,17 +1,20 @@
-"""Starts workers with the start methods of `multiprocessing`: spawn, forkserver and fork."""
+"""Starts workers with two start methods of `multiprocessing`: forkserver and fork."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import os
+import socket
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import DupFd
 from typing import Any
 
 from planvec.backends.processes.child import main as child_main
+from planvec.backends.processes.child.main import main
 from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.starting.process import NewWorker
+from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import original_signal_mask
 
 __all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
@@ -70,37 +73,41 @@ def _open_handle(process: Any) -> int:
     return os.dup(process.sentinel)
 
 
+def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memory: _InheritedMemory) -> None:
+    """Run a worker in the new process; see `child.main.main`."""
+    main(spec, channel, lifeline, memory.detach())
+
+
 def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingWorker:
     """Start a worker.
 
     Args:
-        method: "spawn", "forkserver" or "fork".
+        method: "forkserver" or "fork".
         worker: The worker to start.
 
     Raises:
         OSError: The system cannot start another process or open another file.
     """
-    if method != "fork":
-        _start_helpers(method)
+    spec = worker.spec
+    if method == "forkserver":
+        _start_fork_server(spec)
     context: Any = multiprocessing.get_context(method)
-    memory = _InheritedMemory(worker.memory)
-    arguments = (worker.channel, worker.lifeline, memory, worker.factory, dict(os.environ))
-    process = context.Process(target=child_main.main, name=worker.name, args=arguments)
+    arguments = (spec, worker.channel, worker.lifeline, _InheritedMemory(worker.memory))
+    process = context.Process(target=_run, name=spec.name, args=arguments)
     with hidden_main():
         process.start()
     return MultiprocessingWorker(process)
 
 
-def _start_helpers(method: str) -> None:
-    """Start the helper processes of multiprocessing with the user's signal mask: other code uses them, too.
+def _start_fork_server(spec: WorkerSpec) -> None:
+    """Start the fork server of multiprocessing with the user's signal mask: other code uses it, too.
 
-    The fork server imports the modules of a worker once, so that a restart takes 25 ms instead of 190. This
-    has no effect if it already runs, or if the user has set its list of modules.
+    It imports the modules of a worker once, so that a restart takes 25 ms instead of 190. This has no effect
+    if it already runs, or if the user has set its list of modules.
     """
-    with hidden_main(), original_signal_mask():
+    with hidden_main(), original_signal_mask(), spec.hash_seed():
         resource_tracker.ensure_running()
-        if method == "forkserver":
-            server: Any = getattr(forkserver, "_forkserver", None)
-            if getattr(server, "_preload_modules", None) == ["__main__"]:
-                multiprocessing.set_forkserver_preload(["__main__", child_main.__name__])
-            forkserver.ensure_running()
+        server: Any = getattr(forkserver, "_forkserver", None)
+        if getattr(server, "_preload_modules", None) == ["__main__"]:
+            multiprocessing.set_forkserver_preload(["__main__", child_main.__name__])
+        forkserver.ensure_running()

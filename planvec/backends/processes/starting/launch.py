@@ -16,6 +16,7 @@ from planvec.backends.processes.starting.start_methods import START_METHODS
 from planvec.backends.processes.starting.template import forget_templates
 from planvec.backends.processes.wire.channel import Channel, close_parent_channels
 from planvec.backends.processes.wire.slab import open_memory
+from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import delayed_signals, is_from_handler
 from planvec.errors import WorkerStartError
 
@@ -55,9 +56,8 @@ class Child:
     The child leads a process group of its own, so that all of its child processes can be killed with it.
 
     Args:
-        factory: The cloudpickled factory of the hosted object.
+        spec: What it is started with.
         start_method: One of `START_METHODS`.
-        name: The name in process listings.
 
     Attributes:
         pid: The process id of the child.
@@ -73,22 +73,22 @@ class Child:
         WorkerStartError: The system cannot start another process, or lacks memory or files.
     """
 
-    def __init__(self, factory: bytes, start_method: str, name: str) -> None:
+    def __init__(self, spec: WorkerSpec, start_method: str) -> None:
         self.is_foreign = self.was_killed = False
         _register_hook()
         try:
             with delayed_signals():  # the child inherits the blocked signals until it ignores Ctrl-C
                 for _ in range(_MAX_ATTEMPTS - 1):
                     with contextlib.suppress(StartLostError):
-                        self._start(factory, start_method, name)
+                        self._start(spec, start_method)
                         return
-                self._start(factory, start_method, name)
+                self._start(spec, start_method)
         except OSError as error:
             if is_from_handler(error):  # the handler ran after the start
                 raise
-            raise WorkerStartError(f"{name} could not be started: {error}") from error
+            raise WorkerStartError(f"{spec.name} could not be started: {error}") from error
 
-    def _start(self, factory: bytes, start_method: str, name: str) -> None:
+    def _start(self, spec: WorkerSpec, start_method: str) -> None:
         with contextlib.ExitStack() as undo:
             self.memory = open_memory()
             undo.callback(os.close, self.memory)
@@ -102,7 +102,7 @@ class Child:
                     undo.callback(self.channel.close)
                     _children.add(self)
                     sentinel = self.lifeline.fileno()
-                    worker = NewWorker(name, factory, theirs, child_lifeline, self.memory, sentinel)
+                    worker = NewWorker(spec, theirs, child_lifeline, self.memory, sentinel)
                     self._process = START_METHODS[start_method](worker)
             undo.pop_all()
         self.pid = self._process.pid

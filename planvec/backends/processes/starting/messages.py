@@ -1,13 +1,13 @@
 """Sends messages between a template process and its parent, over socket pairs.
 
     parent                                      template
-      | -- number of fds + the fds --------------> |  "requests", one pair for all workers: fork a worker
+      | -- request + file descriptors -----------> |  "requests", one pair for all workers: fork a worker
       |                                            |
       | <- process id (or -errno) + pidfd -------- |  "report", one pair for each worker
       | <- exit code, once it has ended ---------- |
 
-The data for the worker, a `WorkerSpec`, lies in memory without a name. The template passes its file
-descriptor to the worker and does not read it, so that it never unpickles data of the user.
+The `WorkerSpec` lies in memory without a name. The template passes its file descriptor to the worker and does
+not read it, so that it never unpickles data of the user.
 """
 
 from __future__ import annotations
@@ -15,67 +15,46 @@ from __future__ import annotations
 import array
 import contextlib
 import os
-import pickle
 import socket
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from planvec.backends.processes.wire.slab import open_memory
 
 __all__ = [
     "MAX_FDS",
-    "WorkerSpec",
+    "REQUEST_SIZE",
+    "STREAMS",
+    "pack_request",
     "receive_number",
     "receive_with_fds",
     "send_number",
     "send_with_fds",
+    "unpack_request",
 ]
 
 MAX_FDS = 8
 """Largest number of file descriptors in one message."""
+STREAMS = (1, 2)
+"""File descriptors of the standard streams that a worker receives, if they are open."""
 _NUMBER = struct.Struct("<q")
+_REQUEST = struct.Struct("<BB")
+REQUEST_SIZE = _REQUEST.size
+"""Number of bytes of a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """Holds the data for a forked worker, which a process with a fresh interpreter would inherit or receive.
+def pack_request(num_fds: int, streams: Sequence[int]) -> bytes:
+    """Return the bytes of a request to fork a worker.
 
-    Attributes:
-        factory: The cloudpickled factory of the hosted object.
-        environ: The environment variables of the parent.
-        preparation: `sys.path`, the working directory and further settings, as the spawn method sends them.
-        streams: The standard streams that are sent with the request: those of 1 and 2 that are open.
+    Args:
+        num_fds: Number of file descriptors that are sent with it. The last ones are those of the streams.
+        streams: The standard streams that are sent.
     """
+    return _REQUEST.pack(num_fds, sum(1 << number for number in streams))
 
-    factory: bytes
-    environ: dict[str, str]
-    preparation: dict[str, Any]
-    streams: tuple[int, ...]
 
-    def write(self) -> int:
-        """Return a file descriptor of memory that holds the pickled data.
-
-        Raises:
-            OSError: The system lacks memory or files.
-        """
-        memory = open_memory()
-        try:
-            with open(memory, "wb", closefd=False) as file:
-                file.write(pickle.dumps(self, protocol=5))
-        except BaseException:
-            os.close(memory)
-            raise
-        return memory
-
-    @classmethod
-    def read(cls, memory: int) -> WorkerSpec:
-        """Return the data from memory that `write` returned, and close the file descriptor."""
-        with open(memory, "rb") as file:
-            file.seek(0)
-            spec: WorkerSpec = pickle.loads(file.read())
-        return spec
+def unpack_request(data: bytes) -> tuple[int, list[int]]:
+    """Return the arguments of `pack_request`."""
+    num_fds, mask = _REQUEST.unpack(data)
+    return num_fds, [number for number in STREAMS if mask & 1 << number]
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:

@@ -6,6 +6,8 @@ import socket
 from dataclasses import dataclass
 from typing import Protocol
 
+from planvec.backends.processes.wire.spec import WorkerSpec
+
 __all__ = ["NewWorker", "Process", "StartLostError"]
 
 
@@ -18,8 +20,7 @@ class NewWorker:
     """Holds the arguments of a worker to start; see `child.main.main`.
 
     Attributes:
-        name: The name in process listings.
-        factory: The cloudpickled factory of the hosted object.
+        spec: What it is started with.
         channel: The worker's end of the channel.
         lifeline: The worker's end of the lifeline.
         memory: File descriptor of the slab.
@@ -27,8 +28,7 @@ class NewWorker:
             all processes that inherited the other end have ended.
     """
 
-    name: str
-    factory: bytes
+    spec: WorkerSpec
     channel: socket.socket
     lifeline: socket.socket
     memory: int

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from planvec.backends.processes.starting.by_multiprocessing import start_by_multiprocessing
+from planvec.backends.processes.starting.interpreter import spawn
 from planvec.backends.processes.starting.process import NewWorker, Process
 from planvec.backends.processes.starting.template import fork_by_template
 
@@ -19,7 +20,8 @@ def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
     methods: dict[str, Callable[[NewWorker], Process]] = {}
     if hasattr(os, "fork") and hasattr(socket, "send_fds"):
         methods["template"] = fork_by_template
-    for name in ("spawn", "forkserver", "fork"):
+    methods["spawn"] = spawn
+    for name in ("forkserver", "fork"):
         if name in multiprocessing.get_all_start_methods():
             methods[name] = partial(start_by_multiprocessing, name)
     return methods

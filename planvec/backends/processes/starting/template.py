@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import multiprocessing.spawn
 import os
 import select
 import socket
@@ -19,14 +18,18 @@ import subprocess
 import threading
 import time
 import weakref
-from multiprocessing import util
-from typing import Any
 
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.starting import template_process
-from planvec.backends.processes.starting.hidden_main import hidden_main
-from planvec.backends.processes.starting.messages import WorkerSpec, receive_number, send_with_fds
+from planvec.backends.processes.starting.interpreter import start_interpreter
+from planvec.backends.processes.starting.messages import (
+    STREAMS,
+    pack_request,
+    receive_number,
+    send_with_fds,
+)
 from planvec.backends.processes.starting.process import NewWorker, StartLostError
+from planvec.backends.processes.wire.spec import WorkerSpec
 
 __all__ = ["ForkedWorker", "forget_templates", "fork_by_template"]
 
@@ -37,7 +40,6 @@ _STATE_CHECK_SECONDS = 1.0
 _END_SECONDS = 1.0
 _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
 """Prefixes of the environment variables that are read when an interpreter starts or numpy is imported."""
-_COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import run as _run; _run{fds!r}"
 
 
 class ForkedWorker:
@@ -81,13 +83,13 @@ class _Template:
     """Starts a template process, and sends requests to it.
 
     Args:
-        path: `sys.path` for its imports.
+        spec: What its first worker is started with.
 
     Raises:
         OSError: The template cannot be started.
     """
 
-    def __init__(self, path: list[str]) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         with contextlib.ExitStack() as undo:
             self._requests, requests = socket.socketpair()
             undo.callback(self._requests.close)
@@ -95,7 +97,8 @@ class _Template:
                 self._lifeline, lifeline = socket.socketpair()
                 undo.callback(self._lifeline.close)
                 with lifeline:
-                    self._process = _start_interpreter(path, requests.fileno(), lifeline.fileno())
+                    fds = requests.fileno(), lifeline.fileno()
+                    self._process = start_interpreter(spec, template_process.__name__, fds)
             undo.pop_all()
         arguments = (self._process, self._requests, self._lifeline, os.getpid())
         self._end = weakref.finalize(self, _end, *arguments)
@@ -111,26 +114,26 @@ class _Template:
         self._lifeline.close()
         self._process.returncode = 0  # otherwise `Popen` would wait for it
 
-    def fork(self, worker: NewWorker, spec: int, streams: tuple[int, ...]) -> ForkedWorker:
+    def fork(self, worker: NewWorker, spec: int) -> ForkedWorker:
         """Fork a worker.
 
         Args:
             worker: The worker to start.
             spec: File descriptor of its `WorkerSpec`.
-            streams: The standard streams that the spec names.
 
         Raises:
             StartLostError: The template was killed or stopped before it answered.
             OSError: The system cannot start another process or open another file.
         """
         report, theirs = socket.socketpair()
+        streams = tuple(filter(_is_open, STREAMS))
         with contextlib.ExitStack() as undo:
             undo.callback(report.close)
             with theirs:
                 ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
                 fds = (theirs.fileno(), spec, *ends, *streams)
                 try:
-                    send_with_fds(self._requests, bytes([len(fds)]), fds)
+                    send_with_fds(self._requests, pack_request(len(fds), streams), fds)
                 except ConnectionError:
                     raise self._start_error() from None
             self._wait_for(report)
@@ -168,19 +171,6 @@ class _Template:
         return StartLostError(errno.ECHILD, "the template process was killed")
 
 
-def _start_interpreter(path: list[str], requests: int, lifeline: int) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter that runs `template_process.run`, in a process group of its own."""
-    flags: Any = util
-    module = template_process.__name__
-    code = _COMMAND.format(path=path, module=module, fds=(requests, lifeline))
-    return subprocess.Popen(
-        [multiprocessing.spawn.get_executable(), *flags._args_from_interpreter_flags(), "-c", code],
-        stdin=subprocess.DEVNULL,
-        pass_fds=(requests, lifeline),
-        process_group=0,  # the parent handles Ctrl-C at the terminal
-    )
-
-
 def _end(
     process: subprocess.Popen[bytes], requests: socket.socket, lifeline: socket.socket, owner: int
 ) -> None:
@@ -205,13 +195,14 @@ _templates: dict[frozenset[tuple[str, str]], _Template] = {}
 """Environment variables that were read when the template was started -> the template."""
 
 
-def _template_of(environ: dict[str, str], path: list[str]) -> _Template:
+def _template_of(spec: WorkerSpec) -> _Template:
     """Return a running template that was started with the same environment variables for its imports."""
-    key = frozenset((name, value) for name, value in environ.items() if name.startswith(_READ_AT_IMPORT))
+    environ = spec.environ.items()
+    key = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
     with _lock:
         template = _templates.get(key)
         if template is None or not template.is_alive():
-            template = _templates[key] = _Template(path)
+            template = _templates[key] = _Template(spec)
         return template
 
 
@@ -228,18 +219,12 @@ def fork_by_template(worker: NewWorker) -> ForkedWorker:
         StartLostError: The template was killed or stopped before it answered.
         OSError: The system cannot start another process, or lacks memory or files.
     """
-    with hidden_main():
-        preparation = multiprocessing.spawn.get_preparation_data(worker.name)
-    # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.
-    preparation["authkey"] = bytes(preparation["authkey"])
-    environ = dict(os.environ)
-    streams = tuple(filter(_is_open, (1, 2)))
-    template = _template_of(environ, preparation["sys_path"])
-    spec = WorkerSpec(worker.factory, environ, preparation, streams).write()
+    template = _template_of(worker.spec)
+    memory = worker.spec.write()
     try:
-        return template.fork(worker, spec, streams)
+        return template.fork(worker, memory)
     finally:
-        os.close(spec)
+        os.close(memory)
 
 
 def _is_open(fd: int) -> bool:

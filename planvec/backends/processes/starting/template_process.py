@@ -10,7 +10,6 @@ import contextlib
 import errno
 import gc
 import importlib
-import multiprocessing.spawn
 import os
 import select
 import signal
@@ -22,7 +21,13 @@ import numpy as np
 
 from planvec.backends.processes.child.main import main
 from planvec.backends.processes.os.lifeline import die_with_parent
-from planvec.backends.processes.starting.messages import WorkerSpec, receive_with_fds, send_number
+from planvec.backends.processes.starting.messages import (
+    REQUEST_SIZE,
+    receive_with_fds,
+    send_number,
+    unpack_request,
+)
+from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import HANDLED
 
 __all__ = ["run"]
@@ -38,16 +43,6 @@ _PRELOADED = (
 """Modules that workers import for Gymnasium's own environments: no simulators and no modules of the user.
 Listed by name, since this module must not import modules of higher levels; a worker finds them by name, too,
 when it unpickles the factory."""
-
-
-class _Memory:
-    """Holds the file descriptor of a slab in the form that `main` expects."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def detach(self) -> int:
-        return self._fd
 
 
 class _Template:
@@ -83,11 +78,12 @@ class _Template:
             if self._wakeup.fileno() in ready:
                 self._reap()
             if self._requests.fileno() in ready:
-                data, fds = receive_with_fds(self._requests, 1)
+                data, fds = receive_with_fds(self._requests, REQUEST_SIZE)
                 if not data:
                     return
-                if len(fds) == data[0]:
-                    self._fork(fds)
+                num_fds, streams = unpack_request(data)
+                if len(fds) == num_fds:
+                    self._fork(fds, streams)
                 else:  # this process cannot open all of the files; the parent sees that the report is closed
                     _close(fds)
 
@@ -103,7 +99,7 @@ class _Template:
             with self._reports.pop(pid) as report:
                 send_number(report, os.waitstatus_to_exitcode(status))
 
-    def _fork(self, fds: list[int]) -> None:
+    def _fork(self, fds: list[int], streams: list[int]) -> None:
         """Fork a worker, and close its file descriptors here: only the worker may keep them open."""
         report = socket.socket(fileno=fds[0])
         try:
@@ -113,7 +109,7 @@ class _Template:
             report.close()
         else:
             if pid == 0:
-                self._become_worker(report, fds[1:])
+                self._become_worker(report, fds[1:], streams)
             self._reports[pid] = report
             handle = _open_handle(pid)
             send_number(report, pid, handle)
@@ -121,7 +117,7 @@ class _Template:
         finally:
             _close(fds[1:])
 
-    def _become_worker(self, report: socket.socket, fds: list[int]) -> NoReturn:
+    def _become_worker(self, report: socket.socket, fds: list[int], streams: list[int]) -> NoReturn:
         """Run a worker in the fork, after freeing the resources of the template."""
         try:
             signal.set_wakeup_fd(-1)
@@ -131,7 +127,7 @@ class _Template:
                 sock.close()
             for sock in self._reports.values():
                 sock.close()
-            _run_worker(fds)
+            _run_worker(fds, streams)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -150,29 +146,22 @@ def _open_handle(pid: int) -> list[int]:
     return []
 
 
-def _run_worker(fds: list[int]) -> None:
+def _run_worker(fds: list[int], streams: list[int]) -> None:
     """Run a worker in the fork. Does not return.
 
     Args:
         fds: File descriptors of the spec, of the worker's ends of the channel and of the lifeline, of the
             slab, and of the standard streams.
+        streams: The numbers of these streams.
     """
-    memory, sock, lifeline, slab, *streams = fds
-    spec = WorkerSpec.read(memory)
-    for number, fd in zip(spec.streams, streams, strict=True):
+    spec, channel, lifeline, slab, *stream_fds = fds
+    for number, fd in zip(streams, stream_fds, strict=True):
         os.dup2(fd, number)
         os.close(fd)
-    multiprocessing.spawn.prepare(spec.preparation)
     importlib.invalidate_caches()
     # A seed from the operating system, as in a fresh interpreter. `random` reseeds itself after a fork.
     np.random.seed()  # noqa: NPY002
-    main(
-        socket.socket(fileno=sock),
-        socket.socket(fileno=lifeline),
-        _Memory(slab),
-        spec.factory,
-        spec.environ,
-    )
+    main(WorkerSpec.read(spec), socket.socket(fileno=channel), socket.socket(fileno=lifeline), slab)
 
 
 def run(requests: int, lifeline: int) -> None:

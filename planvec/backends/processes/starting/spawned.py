@@ -1,0 +1,31 @@
+"""Runs a worker in a fresh interpreter."""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+
+from planvec.backends.processes.child.main import main
+from planvec.backends.processes.wire.spec import WorkerSpec
+
+__all__ = ["run"]
+
+
+def run(spec: int, channel: int, lifeline: int, slab: int) -> None:
+    """Run a worker, and end the process.
+
+    Args:
+        spec: File descriptor of its `WorkerSpec`.
+        channel: File descriptor of its end of the channel.
+        lifeline: File descriptor of its end of the lifeline.
+        slab: File descriptor of the slab.
+    """
+    try:
+        for fd in (channel, lifeline, slab):
+            os.set_inheritable(fd, False)
+        main(WorkerSpec.read(spec), socket.socket(fileno=channel), socket.socket(fileno=lifeline), slab)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)

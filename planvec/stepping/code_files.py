@@ -1,0 +1,63 @@
+"""Digests of the files that the code of an environment comes from.
+
+A worker that is replaced imports its modules anew. If a file was edited since the environment was opened, the
+new worker would run other code than the remaining ones. Their digests show that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import site
+import sys
+from pathlib import Path
+from typing import Any
+
+from planvec.codecs import wrappers_of
+
+__all__ = ["code_digests"]
+
+_LIBRARIES = ("planvec", "gymnasium", "numpy")
+"""Packages whose files are not compared: a program that edits these has other problems."""
+
+
+def code_digests(env: Any) -> dict[str, str]:
+    """Return the digest of each file from which this process has imported code of an environment.
+
+    These are the modules of the classes of the environment and of its wrappers, and all imported modules that
+    are not installed as a package, since the environment may use them.
+
+    Args:
+        env: The environment, with its wrappers.
+
+    Returns:
+        Path of the file -> SHA-256 of its present content, in hexadecimal digits.
+    """
+    classes = {base for layer in (env.unwrapped, *wrappers_of(env)) for base in type(layer).__mro__}
+    own = {cls.__module__ for cls in classes}
+    installed = _installed_folders()
+    digests = {}
+    for name, module in sorted(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not path or name.partition(".")[0] in _LIBRARIES or not path.endswith(".py"):
+            continue
+        if name in own or not path.startswith(installed):
+            content = _content(path)
+            if content is not None:
+                digests[path] = hashlib.sha256(content).hexdigest()
+    return digests
+
+
+def _installed_folders() -> tuple[str, ...]:
+    """Return the folders of Python's own modules and of installed packages."""
+    standard_library = os.path.dirname(os.__file__)
+    paths = (standard_library, *site.getsitepackages(), site.getusersitepackages())
+    return tuple(path + os.sep for path in paths)
+
+
+def _content(path: str) -> bytes | None:
+    """Return the bytes of a file; None if it is gone, or lies in an archive."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
