@@ -13,9 +13,10 @@ _NOISE_SECONDS = 1e-3
 _BATCH_WEIGHT = 0.3
 """Weight of the latest batch in the moving average of the loss."""
 _EQUAL_LOSS = 0.05
-"""Loss below which rows count as equal: further chunks cost about as much."""
-_CHUNKS_SECONDS = 0.5e-3
-"""Time of the further chunks that a batch of unequal rows has. A loss below this counts as none."""
+"""Average loss below which rows count as equal."""
+_CHUNKS_SECONDS, _CHUNKS_PART = 1e-3, 0.1
+"""Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take. A
+smaller loss counts as none."""
 _GROWTH = 2.0
 """Equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
 it."""
@@ -88,6 +89,7 @@ class Pace:
             mean: Time of its rows per worker.
             highest: Time of the slowest worker if the batch were cut into one chunk of equal size per worker.
         """
-        loss = min(1.0, max(0.0, highest - mean - _CHUNKS_SECONDS) / mean)
+        saved = min(_CHUNKS_SECONDS, _CHUNKS_PART * mean)
+        loss = min(1.0, max(0.0, highest - mean - saved) / mean)
         self._loss += _BATCH_WEIGHT * (loss - self._loss)
         self._longest_equal = max(self._longest_equal, mean) if self._loss < _EQUAL_LOSS else 0.0
