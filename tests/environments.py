@@ -210,6 +210,7 @@ OTHER: list[Case] = [
     Case("CartPole-copied", _of("CartPole-v1"), "copied"),
     Case("CartPole-replay", _of("CartPole-v1", lambda e: wrappers.TimeLimit(e, 40)), "replay"),
     Case("EzRocket-replay", EzRocket, "replay"),
+    Case("EzRocket-copied", EzRocket),
 ]
 
 NOT_STICKY = {"frameskip": 4, "repeat_action_probability": 0.0}

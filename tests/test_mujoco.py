@@ -403,8 +403,8 @@ def test_a_class_that_changes_its_model_is_refused(tmp_path: Path) -> None:
         PlanEnv(lambda: RebuiltCart(path))
 
 
-def test_a_copy_by_constructor_arguments_is_refused_still() -> None:
-    with pytest.raises(UnsupportedEnvError, match="AntEnv is an EzPickle environment"):
+def test_a_copy_of_the_attributes_is_refused_since_it_lacks_the_physics() -> None:
+    with pytest.raises(UnsupportedEnvError, match="keeps something that could not be saved"):
         PlanEnv("Ant-v5", codec="copied")
 
 

@@ -15,13 +15,13 @@ Letters: B rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 from numpy.typing import NDArray
 
+from planvec.codecs.fields import Fields
 from planvec.rows import StateFormat
 
 __all__ = [
@@ -42,55 +42,7 @@ Step = Callable[[Any], Outcome]
 """Steps an environment with one action."""
 
 
-class _Fields:
-    """Converts batches of values to and from the fields of a structured array.
-
-    A *value* is what `get` returns for one state: a tuple with one entry per field of `dtype`.
-    Whole batches are converted at once, since reading records one by one costs several times more.
-
-    Attributes:
-        dtype: A structured dtype with the fields to save, or None if the size of a value varies. Such values
-            are pickled. They must be plain data that nothing else changes.
-        draws: Whether stepping draws from `env.np_random`. If it does, the generator is part of the state.
-        stochastic: Whether these random draws can change the outcome of a step. None means the same as
-            `draws`.
-    """
-
-    dtype: np.dtype[Any] | None = None
-    draws: bool = True
-    stochastic: bool | None = None
-
-    def _names(self) -> tuple[str, ...]:
-        return (self.dtype.names or ()) if self.dtype is not None else ()
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        """Write values into the fields of records.
-
-        Args:
-            values: `[B]`, what `get` returned for each row.
-            records: `[B]`, filled. They have the fields of `dtype`, and fields of other layers, which stay
-                as they are.
-        """
-        for name, column in zip(self._names(), zip(*values, strict=True), strict=True):
-            records[name] = column
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        """Read values from the fields of records.
-
-        Args:
-            records: `[B]`, with the fields of `dtype` among others.
-
-        Returns:
-            `[B]`, what `set` takes for each row. Arrays in it are private copies.
-        """
-        columns = []
-        for name in self._names():
-            column = records[name]
-            columns.append(column.tolist() if column.ndim == 1 else list(column.copy()))
-        return list(zip(*columns, strict=True)) if columns else [()] * len(records)
-
-
-class Codec(_Fields, ABC):
+class Codec(Fields):
     """Saves and restores one class of unwrapped environments.
 
     One codec serves one environment. It is made when the environment is opened, before any reset.
@@ -163,7 +115,7 @@ class Codec(_Fields, ABC):
         """Reseed every generator that stepping draws from, except `env.np_random`."""
 
 
-class WrapperCodec(_Fields, ABC):
+class WrapperCodec(Fields):
     """Saves and restores the memory of one class of wrappers, as `Codec` does for environments.
 
     One codec serves one wrapper. Register it with `planvec.register_wrapper_codec`. `get` and `set` must
@@ -278,6 +230,10 @@ class StateCodec(ABC):
     @abstractmethod
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Start an episode. Returns `(observation, info)`."""
+
+    def digests(self) -> dict[str, bytes]:
+        """Return digests of what the environment holds now, by name. They are equal for equal states."""
+        return {}
 
     @abstractmethod
     def observe(self) -> Any:

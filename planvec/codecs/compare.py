@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-__all__ = ["difference", "digest", "origin_of", "same"]
+__all__ = ["describe_difference", "difference", "digest", "origin_of", "same"]
+
+
+_MAX_TEXT = 200
+"""Largest number of characters of a value in a message."""
 
 
 def same(a: Any, b: Any) -> bool:
@@ -31,17 +35,59 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
     Returns:
         A path such as "['left'][0]"; "" if the values differ as a whole.
     """
+    found = _first_difference(a, b, path)
+    return None if found is None else found.path
+
+
+def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
+    """Return a short text on how two values differ, or None if they are the same.
+
+    Args:
+        name: The name of the value.
+        expected: The expected value.
+        actual: The other value.
+
+    Returns:
+        A text such as "expected observation[3] 0.5, got 0.25".
+    """
+    found = _first_difference(expected, actual, name)
+    if found is None:
+        return None
+    path, x, y = found
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            return f"expected {path} of shape {x.shape} and dtype {x.dtype}, got {y.shape} and {y.dtype}"
+        index = next(i for i in np.ndindex(x.shape) if not same(x[i], y[i]))
+        place = f"[{', '.join(map(str, index))}]" if index else ""
+        return f"expected {path}{place} {x[index]!r}, got {y[index]!r}"
+    return f"expected {path} {_short(x)}, got {_short(y)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+
+
+class _Difference(NamedTuple):
+    """Holds the first place at which two values differ, and what they have there."""
+
+    path: str
+    a: Any
+    b: Any
+
+
+def _first_difference(a: Any, b: Any, path: str) -> _Difference | None:
     if isinstance(a, dict) and isinstance(b, dict):
         if a.keys() != b.keys():
-            return path
+            return _Difference(path, a, b)
         pairs = [(f"{path}[{key!r}]", a[key], b[key]) for key in a]
     elif isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         if len(a) != len(b):
-            return path
+            return _Difference(path, a, b)
         pairs = [(f"{path}[{index}]", x, y) for index, (x, y) in enumerate(zip(a, b, strict=True))]
     else:
-        return None if _same_leaf(a, b) else path
-    inner_differences = (difference(x, y, inner) for inner, x, y in pairs)
+        return None if _same_leaf(a, b) else _Difference(path, a, b)
+    inner_differences = (_first_difference(x, y, inner) for inner, x, y in pairs)
     return next((inner for inner in inner_differences if inner is not None), None)
 
 

@@ -11,11 +11,13 @@ from planvec.codecs.base import Codec, CodecMaker, StateCodec, WrapperCodec, Wra
 from planvec.codecs.compare import digest
 from planvec.codecs.families import FamilyCodec, WrapperSupport, families_of, load_family
 from planvec.codecs.generic.attributes import ADVICE
-from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec
+from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec, GraphCodec
+from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.registered import registered_codecs
 from planvec.codecs.stack import StackCodec, wrappers_of
-from planvec.codecs.verify import reference_walk, verify_codec
+from planvec.codecs.verify import verify_codec
+from planvec.codecs.walks import reference_walk
 from planvec.codecs.wrappers import BUILT_IN_CODECS, applies_function, check_supported
 from planvec.errors import UnsupportedEnvError
 
@@ -100,15 +102,24 @@ def codec_for(
         return _replay_codec(env, layers, selection.advice, info_keys, trust)
     base_codec = _make_base_codec(selection.make, env.unwrapped, codec)
     wrapper_codecs = [_make_wrapper_codec(layer) for layer in layers]
+    graph = _join_graphs([base_codec, *wrapper_codecs])
     is_verified = selection.is_verified and not any(
         not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
     )
-    reference = None if is_verified or trust else reference_walk(env, info_keys)
+    reference = None
+    if not (is_verified or trust):
+        beside = None if graph is None else graph.beside(env.unwrapped, _caches_of(base_codec))
+        reference = reference_walk(env, info_keys, beside)
+        if graph is not None:
+            graph.check_addresses()
+            graph.save_generators_of(reference.drawn_spaces)
     observation, _ = env.reset(seed=0)
     stack = StackCodec(env, base_codec, wrapper_codecs, observation)
     stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
     if reference is not None:
-        stack.fingerprint += verify_codec(stack, env, reference, selection.advice, info_keys)
+        stack.fingerprint += verify_codec(stack, env, reference, selection.advice, info_keys, graph)
+    if graph is not None:
+        graph.settle()
     stack.fresh_results = stack.takes_ints = is_verified
     return stack
 
@@ -195,6 +206,18 @@ def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
     return codec
 
 
+def _join_graphs(codecs: Sequence[Codec | WrapperCodec]) -> ObjectGraph | None:
+    """Let one graph save all layers that are copied, so that objects that layers share stay shared."""
+    graphs = [codec.graph for codec in codecs if isinstance(codec, GraphCodec)]
+    for graph in graphs[1:]:
+        graphs[0].absorb(graph)
+    return graphs[0] if graphs else None
+
+
+def _caches_of(codec: Codec) -> Sequence[str]:
+    return codec.caches if isinstance(codec, GraphCodec) else ()
+
+
 def _make_wrapper_codec(layer: _Layer) -> WrapperCodec:
     codec = (layer.make or CopiedWrapperCodec)(layer.wrapper)
     if not isinstance(codec, WrapperCodec):
@@ -215,7 +238,9 @@ def _replay_codec(
     pairs = [(layer.wrapper, _make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
     replay = ReplayCodec(env, pairs)
     if not trust:
-        replay.fingerprint = verify_codec(replay, env, reference_walk(env, info_keys), advice, info_keys)
+        replay.fingerprint = verify_codec(
+            replay, env, reference_walk(env, info_keys, None), advice, info_keys
+        )
     return replay
 
 

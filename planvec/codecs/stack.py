@@ -160,6 +160,14 @@ class StackCodec(StateCodec):
             observation = wrapper_codec.observe(wrapper, observation)
         return observation
 
+    def digests(self) -> dict[str, bytes]:
+        digests = self._codec.digests(self._base)
+        for wrapper, wrapper_codec in self._wrappers:
+            digests |= wrapper_codec.digests(wrapper)
+        if self._draws:
+            digests["np_random"] = repr(generator.get_generator(self._base)).encode()
+        return digests
+
     def observe(self) -> Any:
         return self._saved_observation if self._saves_observation else self._compute_observation()
 

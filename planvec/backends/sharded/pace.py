@@ -15,8 +15,8 @@ _BATCH_WEIGHT = 0.3
 _EQUAL_LOSS = 0.05
 """Average loss below which rows count as equal."""
 _CHUNKS_SECONDS, _CHUNKS_PART = 1e-3, 0.1
-"""Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take. A
-smaller loss counts as none."""
+"""Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take.
+A smaller loss counts as none."""
 _GROWTH = 2.0
 """Equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
 it."""

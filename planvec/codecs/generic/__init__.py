@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from planvec.codecs.generic.attributes import ADVICE, Attributes
-from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec
+from planvec.codecs.generic.copied import (
+    Copied,
+    CopiedCodec,
+    CopiedWrapperCodec,
+    GraphCodec,
+    layer_name,
+    references_of,
+)
 from planvec.codecs.generic.generators import hidden_generator, reseed_generators
+from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 
 __all__ = [
@@ -13,7 +21,11 @@ __all__ = [
     "Copied",
     "CopiedCodec",
     "CopiedWrapperCodec",
+    "GraphCodec",
+    "ObjectGraph",
     "ReplayCodec",
     "hidden_generator",
+    "layer_name",
+    "references_of",
     "reseed_generators",
 ]

@@ -1,6 +1,6 @@
 """Codecs for plain Python environments and for unknown wrappers: a pickle of the attributes that may change.
 
-`attributes` describes which attributes are left out.
+`attributes` describes which attributes are left out, and `survey` which objects are referred to by name.
 """
 
 from __future__ import annotations
@@ -9,74 +9,103 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-from gymnasium.utils import EzPickle
 
 from planvec.codecs.base import Codec, WrapperCodec
-from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.attributes import Attributes
 from planvec.codecs.generic.generators import reseed_generators
-from planvec.errors import UnsupportedEnvError
+from planvec.codecs.generic.graph import ObjectGraph
 
-__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec"]
+__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec", "layer_name", "references_of"]
 
 
-def _simulator_parts(base: Any) -> dict[str, Any]:
-    """Return MuJoCo's model and data, or Atari's emulator, by name: wrappers often refer to them."""
-    attributes = {name: getattr(base, name, None) for name in ("model", "data", "ale")}
-    return {f".base.{name}": value for name, value in attributes.items() if _is_simulator(value)}
+def layer_name(env: Any) -> str:
+    """Return the name of an environment or a wrapper in pickles: its number of layers below."""
+    depth = 0
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        depth += 1
+    return f"layer{depth}"
+
+
+def references_of(env: Any) -> dict[str, Any]:
+    """Return the layers of an environment and the parts of its simulator, which are referred to by name.
+
+    Args:
+        env: The environment, or a wrapper: the layers inside it follow.
+    """
+    references = {layer_name(env): env}
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        references[layer_name(env)] = env
+    base = env.unwrapped
+    parts = {name: getattr(base, name, None) for name in ("model", "data", "ale", "mujoco_renderer")}
+    references |= {f"layer0.{name}": value for name, value in parts.items() if _is_simulator(value)}
+    return {**references, "layer0.np_random": base._np_random}
 
 
 def _is_simulator(value: Any) -> bool:
-    """Return whether the class of a value, or one of its bases, is defined by MuJoCo or ale-py."""
-    return any(base.__module__.partition(".")[0] in ("mujoco", "ale_py") for base in type(value).__mro__)
+    """Return whether the class of a value, or one of its bases, is defined by a simulator or its renderer."""
+    packages = ("mujoco", "ale_py")
+    return any(
+        base.__module__.partition(".")[0] in packages or base.__name__ == "MujocoRenderer"
+        for base in type(value).__mro__
+    )
 
 
-class _AttributeCodec:
-    """Defines the methods by which `Attributes` save an object: an environment or a wrapper."""
+class GraphCodec:
+    """Defines the methods by which an `ObjectGraph` saves an object: an environment or a wrapper.
 
-    _attributes: Attributes
+    Attributes:
+        graph: Saves the attributes of the object. `registry` joins the graphs of all layers.
+        caches: Variables beside the environment that may change; see `Copied`.
+    """
+
+    graph: ObjectGraph
+    caches: Sequence[str] = ()
 
     def before_reset(self, saved: Any) -> None:
-        self._attributes.restore_initial()
+        self.graph.restore_initial()
 
-    def get(self, saved: Any) -> bytes:
-        return self._attributes.save()
+    def get(self, saved: Any) -> Any:
+        return self.graph.save()
 
-    def set(self, saved: Any, value: bytes) -> None:
-        self._attributes.restore(value)
+    def set(self, saved: Any, value: Any) -> None:
+        self.graph.restore(value)
+
+    def digests(self, saved: Any) -> dict[str, bytes]:
+        """Return a digest of each attribute that is saved."""
+        return self.graph.digests()
 
     def reseed(self, saved: Any, seed: int) -> None:
         """Reseed the generators that the object keeps, apart from the `np_random` of an environment."""
-        reseed_generators(self._attributes.generators(), seed)
+        reseed_generators(self.graph.generators(), seed)
 
 
-class CopiedCodec(_AttributeCodec, Codec):
+class CopiedCodec(GraphCodec, Codec):
     """Saves the attributes of the unwrapped environment.
 
     Args:
         env: The environment.
         constants: Names of attributes that never change (large tables, handles).
+        caches: Variables beside the environment that may change; see `Copied`.
 
     Raises:
-        UnsupportedEnvError: The environment pickles itself as constructor arguments (`EzPickle`), or an
-            attribute cannot be pickled.
+        UnsupportedEnvError: An attribute cannot be pickled.
     """
 
     how = "a pickle of the attributes"
 
-    def __init__(self, env: gymnasium.Env[Any, Any], constants: Sequence[str] = ()) -> None:
-        if isinstance(env, EzPickle):
-            raise UnsupportedEnvError(
-                f"{type(env).__name__} is an EzPickle environment: a copy of it is a new environment, made "
-                f"from the constructor's arguments, in another state. {ADVICE}"
-            )
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], constants: Sequence[str] = (), caches: Sequence[str] = ()
+    ) -> None:
+        self.caches = caches
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
-        self._attributes = Attributes(
-            env, [*constants, "_np_random"], lambda: {".env": env, ".np_random": env._np_random}
-        )
+        attributes = Attributes(env, layer_name(env), [*constants, "_np_random"])
+        self.graph = ObjectGraph(attributes, lambda: references_of(env))
 
 
-class CopiedWrapperCodec(_AttributeCodec, WrapperCodec):
+class CopiedWrapperCodec(GraphCodec, WrapperCodec):
     """Saves the attributes of a wrapper that planvec does not know.
 
     Args:
@@ -93,17 +122,8 @@ class CopiedWrapperCodec(_AttributeCodec, WrapperCodec):
         for name, value in vars(wrapper).items():
             if type(value).__name__ == "ALEInterface":  # planvec has replaced it in the environment
                 setattr(wrapper, name, base.ale)
-        self._attributes = Attributes(
-            wrapper,
-            ["env"],
-            lambda: {
-                ".env": wrapper.env,
-                ".wrapper": wrapper,
-                ".base": base,
-                ".np_random": base._np_random,
-                **_simulator_parts(base),
-            },
-        )
+        attributes = Attributes(wrapper, layer_name(wrapper), ["env"])
+        self.graph = ObjectGraph(attributes, lambda: references_of(wrapper))
 
 
 class Copied:
@@ -113,10 +133,13 @@ class Copied:
 
     Args:
         constants: Attribute names of the unwrapped environment.
+        caches: Variables of modules and classes that steps may change because they have no influence on
+            results, by their paths ("my_package.rocket.TABLE"). All others must not change.
     """
 
-    def __init__(self, constants: Sequence[str] = ()) -> None:
+    def __init__(self, constants: Sequence[str] = (), *, caches: Sequence[str] = ()) -> None:
         self.constants = tuple(constants)
+        self.caches = tuple(caches)
 
     def __call__(self, env: gymnasium.Env[Any, Any]) -> CopiedCodec:
-        return CopiedCodec(env, self.constants)
+        return CopiedCodec(env, self.constants, self.caches)

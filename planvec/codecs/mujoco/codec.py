@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec
 from planvec.codecs.families import FamilyCodec, WrapperSupport
-from planvec.codecs.generic.attributes import ADVICE, Attributes
-from planvec.codecs.generic.generators import reseed_generators
+from planvec.codecs.generic import ADVICE, Attributes, GraphCodec, ObjectGraph, layer_name, references_of
 from planvec.codecs.mujoco.fast_step import install_fast_step
 from planvec.errors import UnsupportedEnvError
 
@@ -191,7 +190,7 @@ def _fix_camera(env: Any) -> None:
         viewer.cam.lookat[:] = config["lookat"]
 
 
-class PhysicsAndAttributesCodec(PhysicsCodec):
+class PhysicsAndAttributesCodec(GraphCodec, PhysicsCodec):
     """Saves classes of users: the physics, and a pickle of the Python attributes.
 
     The model, the simulation, the renderer and views of their memory are left out of the pickle.
@@ -203,46 +202,37 @@ class PhysicsAndAttributesCodec(PhysicsCodec):
     draws = True
 
     def __init__(self, env: Any) -> None:
-        super().__init__(env)
+        PhysicsCodec.__init__(self, env)
         self.dtype = None
         self.constants = ("frame_skip",)
         vars(env).setdefault("_np_random", None)
         left_out = ("model", "data", "mujoco_renderer", "_np_random")
-        self._attributes = Attributes(
-            env,
-            [name for name in left_out if name in vars(env)],
-            lambda: {
-                ".env": env,
-                ".np_random": env._np_random,
-                **{f".{name}": getattr(env, name, None) for name in left_out[:3]},
-            },
-            _points_into_mujoco,
-        )
+        names = [name for name in left_out if name in vars(env)]
+        attributes = Attributes(env, layer_name(env), names, _points_into_mujoco)
+        self.graph = ObjectGraph(attributes, lambda: references_of(env))
 
     def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
         return _DERIVED
-
-    def before_reset(self, env: Any) -> None:
-        self._attributes.restore_initial()
 
     def get(self, env: Any) -> tuple[NDArray[Any], bytes]:
         if env.model is not self._model or env.data is not self._data:
             raise UnsupportedEnvError(
                 f"{type(env).__name__}: it replaces its model or data while it runs. {ADVICE}"
             )
-        return super().get(env), self._attributes.save()
+        return PhysicsCodec.get(self, env), self.graph.save()
 
     def set(self, env: Any, value: tuple[NDArray[Any], bytes]) -> None:
         physics, attributes = value
-        self._attributes.restore(attributes)
-        super().set(env, physics)
+        self.graph.restore(attributes)
+        PhysicsCodec.set(self, env, physics)
+
+    def digests(self, saved: Any) -> dict[str, bytes]:
+        """Return a digest of each attribute that is saved, and one of the physics."""
+        physics: bytes = PhysicsCodec.get(self, saved).tobytes()
+        return {**self.graph.digests(), "the physics": physics}
 
     def observe(self, env: Any) -> Any:
         return None
-
-    def reseed(self, env: Any, seed: int) -> None:
-        """Reseed the generators that the environment keeps in addition to `np_random`."""
-        reseed_generators(self._attributes.generators(), seed)
 
 
 def _points_into_mujoco(value: Any) -> bool:

@@ -1,0 +1,128 @@
+"""Watches what an environment may change besides its attributes: there it cannot be saved.
+
+Between two calls of `begin` and `check`, the environment is stepped. Then these must be as before:
+
+- the global generators of `random` and `numpy.random`;
+- the variables of the modules and classes that define the environment;
+- variables in closures, default arguments and attributes of their functions;
+- the number of generators that were spawned from `np_random`.
+
+Spaces from which the environment draws are reported, since their generators can be saved.
+"""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from planvec.codecs.generic.attributes import ADVICE, spaces_in
+from planvec.codecs.generic.structure import digests_of
+from planvec.codecs.generic.survey import functions_of, variables_beside
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["Beside"]
+
+
+class Beside:
+    """Compares the state beside an environment before and after some steps.
+
+    Args:
+        env: The unwrapped environment.
+        classes: The classes that define the environment and the objects that it holds.
+        functions: Functions that its attributes hold, by path.
+        spaces: Spaces that its attributes hold, by path.
+        caches: Paths of variables that may change, since they have no influence.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        classes: Sequence[type],
+        functions: dict[str, types.FunctionType],
+        spaces: dict[str, gymnasium.Space[Any]],
+        caches: Collection[str] = (),
+    ) -> None:
+        self._env = env
+        self._classes = classes
+        self._functions = {**functions_of(classes), **functions}
+        self._spaces = spaces
+        self._caches = caches
+
+    def begin(self) -> None:
+        """Remember the present state. To be called right after a reset."""
+        self._digests = self._variables()
+        self._random, self._numpy = random.getstate(), _numpy_state()
+        self._num_spawned = self.num_spawned()
+        self._drawn = {path: _generator_states(space) for path, space in self._spaces.items()}
+
+    def check(self) -> list[str]:
+        """Compare the present state with that of `begin`.
+
+        Returns:
+            Paths of the spaces from which the environment has drawn.
+
+        Raises:
+            UnsupportedEnvError: Something has changed that cannot be saved.
+        """
+        name = type(self._env).__name__
+        for module, has_changed in (
+            ("random", random.getstate() != self._random),
+            ("numpy.random", _numpy_state() != self._numpy),
+        ):
+            if has_changed:
+                raise UnsupportedEnvError(
+                    f"{name}: its steps draw from the global generator of `{module}`, which is no part of "
+                    f"the environment. Draw from self.np_random instead. {ADVICE}"
+                )
+        if self.num_spawned() != self._num_spawned:
+            raise UnsupportedEnvError(
+                f"{name}: its steps spawn generators from np_random, and the number of spawned ones is not "
+                f"saved. Spawn them in reset, or seed them with integers that np_random draws. {ADVICE}"
+            )
+        digests = self._variables()
+        for path in {**self._digests, **digests}:
+            if digests.get(path) != self._digests.get(path) and path not in self._caches:
+                raise UnsupportedEnvError(
+                    f"{name}: its steps change {path}, which is no attribute of the environment. Keep it in "
+                    f"an attribute of self. If it is a cache without influence on results, pass "
+                    f'codec=planvec.Copied(caches=["{path}"])'
+                )
+        return [path for path, space in self._spaces.items() if _generator_states(space) != self._drawn[path]]
+
+    def num_spawned(self) -> int:
+        """Return how many generators were spawned from `np_random`."""
+        generator = self._env._np_random
+        return 0 if generator is None else int(generator.bit_generator.seed_seq.n_children_spawned)
+
+    def _variables(self) -> dict[str, bytes]:
+        """Return the digests of all variables that are watched."""
+        variables = variables_beside(self._classes)
+        for path, function in self._functions.items():
+            for number, cell in enumerate(function.__closure__ or ()):
+                variables[f"the variable {function.__code__.co_freevars[number]} of {path}"] = cell
+            for number, default in enumerate(function.__defaults__ or ()):
+                variables[f"default argument {number} of {path}"] = default
+            for name, default in (function.__kwdefaults__ or {}).items():
+                variables[f"default argument {name} of {path}"] = default
+            for name, value in vars(function).items():
+                variables[f"{path}.{name}"] = value
+        variables |= self._spaces
+        digests: dict[str, bytes] = {}
+        for path, value in variables.items():  # one by one: what they share does not matter
+            digests |= {path: digests_of({path: value}, {id(self._env): "env"})[path]}
+        return digests
+
+
+def _numpy_state() -> str:
+    return repr(np.random.get_state(legacy=False))  # noqa: NPY002
+
+
+def _generator_states(space: gymnasium.Space[Any]) -> list[Any]:
+    """Return the states of the generators of a space and of the spaces in it; None for one without."""
+    generators = [inner._np_random for inner in spaces_in(space)]
+    return [None if generator is None else generator.bit_generator.state for generator in generators]

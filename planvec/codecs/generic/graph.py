@@ -1,0 +1,250 @@
+"""Saves the attributes of several objects as one graph, so that what they share stays shared."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.beside import Beside
+from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
+from planvec.codecs.generic.structure import digests_of
+from planvec.codecs.generic.survey import (
+    Entry,
+    entries_of,
+    find_address,
+    is_nameable,
+    objects_beside,
+    own_classes,
+)
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["ObjectGraph"]
+
+
+class ObjectGraph:
+    """Saves and restores the attributes of one or several objects.
+
+    Args:
+        attributes: The attributes of the first object.
+        references: Returns the objects that are referred to by name and never copied.
+
+    Attributes:
+        classes: The classes that define the objects and what they hold, without those of Python, NumPy,
+            Gymnasium and planvec.
+        reverse_sets: Whether to restore sets in another order than usual, which should have no influence.
+
+    Raises:
+        UnsupportedEnvError: An attribute cannot be pickled.
+    """
+
+    reverse_sets = False
+
+    def __init__(self, attributes: Attributes, references: Callable[[], dict[str, Any]]) -> None:
+        self._members = [attributes]
+        self._get_references = [references]
+        self._begin()
+
+    def _begin(self) -> None:
+        """Survey the objects, and save what they hold before the first reset."""
+        self._fast: FastPickler | None = None  # until `settle`
+        self._needs_callbacks = False
+        self._kinds: set[type] = set()
+        self._reference_ids: list[int] = []
+        self._named_at_start = self._find_named()
+        self._initial = self.save()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether another graph saves the objects of this one."""
+        return not self._members
+
+    def absorb(self, other: ObjectGraph) -> None:
+        """Save the objects of another graph, too. The other graph saves nothing from now on."""
+        self._members += other._members
+        self._get_references += other._get_references
+        other._members, other._get_references = [], []
+        self._begin()
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def _find_named(self) -> dict[str, Any]:
+        """Return the objects that are found now and referred to by name from now on."""
+        named = {name: value for member in self._members for name, value in member.constants()}
+        entries = self._entries()
+        self.classes = own_classes([entry.value for entry in entries] + [m.target for m in self._members])
+        named |= dict(objects_beside(self.classes))
+        nameable = {path: value for path, value in entries if is_nameable(value)}
+        return {**named, **nameable}
+
+    def beside(self, env: Any, caches: Collection[str]) -> Beside:
+        """Return what watches the state beside the environment.
+
+        Args:
+            env: The unwrapped environment.
+            caches: Paths of variables that may change, since they have no influence.
+        """
+        functions, spaces = {}, {}
+        for path, value in self._named_at_start.items():
+            if isinstance(value, types.FunctionType):
+                functions[path] = value
+            elif isinstance(value, gymnasium.Space):
+                spaces[path] = value
+        return Beside(env, self.classes, functions, spaces, caches)
+
+    def save_generators_of(self, paths: Sequence[str]) -> None:
+        """Save the generators of spaces from which the environment draws.
+
+        Args:
+            paths: What `Beside.check` returned.
+        """
+        if not paths:
+            return
+        self.restore_initial()
+        for member in self._members:
+            for path in paths:
+                member.save_generators_of(path)
+        self._initial = self.save()
+
+    def digests(self) -> dict[str, bytes]:
+        """Return a digest of the present value of each attribute that is saved.
+
+        Two digests are equal if the values are, and if the same objects occur several times in them.
+        """
+        self._named()
+        roots = {
+            f"{type(member.target).__name__}.{name}": value
+            for member in self._members
+            for name, value in member.changing().items()
+        }
+        return digests_of(roots, self._names)
+
+    def _entries(self) -> list[Entry]:
+        """Return all objects that are saved."""
+        roots = [
+            Entry(f"{member.name}.{name}", value)
+            for member in self._members
+            for name, value in member.changing().items()
+        ]
+        references = [value for get in self._get_references for value in get().values()]
+        return list(entries_of(roots, references))
+
+    def check_addresses(self) -> None:
+        """Check that no number that is saved is the address of an object.
+
+        Raises:
+            UnsupportedEnvError: One is.
+        """
+        address = find_address(self._entries())
+        if address is not None:
+            number, owner = (self._readable(path) for path in address)
+            raise UnsupportedEnvError(
+                f"{number} is the id() of {owner}, which changes when that object is restored. Use the "
+                "object itself as the key, or a number that it keeps in an attribute"
+            )
+
+    def _readable(self, path: str) -> str:
+        """Return a path with the name of the class in place of the number of the layer."""
+        for member in self._members:
+            path = path.replace(f"{member.name}.", f"{type(member.target).__name__}.")
+        return path
+
+    def _named(self) -> dict[str, Any]:
+        """Return the objects that are referred to, by name. The generator may be a new one every time."""
+        references = {name: value for get in self._get_references for name, value in get().items()}
+        ids = [*map(id, references.values())]
+        if ids != self._reference_ids:
+            self._objects = {**self._named_at_start, **references}
+            self._names = {id(value): name for name, value in self._objects.items() if value is not None}
+            self._reference_ids = ids
+        return self._objects
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def save(self) -> bytes:
+        """Return the current attributes as a pickle.
+
+        Raises:
+            UnsupportedEnvError: An attribute cannot be pickled.
+        """
+        return self._dump()[0]
+
+    def generators(self) -> list[Any]:
+        """Return the random generators among the attributes and inside them."""
+        return self._dump()[1]
+
+    def _dump(self) -> tuple[bytes, list[Any]]:
+        if not self._members:
+            return b"", []
+        changing = [member.changing() for member in self._members]
+        self._named()
+        if self._fast is not None:
+            try:
+                return self._fast.dumps(changing, self._names), self._fast.generators
+            except Exception:  # `ThoroughPickler` handles more types, and its errors are reported below
+                self._fast = None
+        return self._dump_thoroughly(changing)
+
+    def _dump_thoroughly(self, changing: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
+        pickler = ThoroughPickler(self._names)
+        try:
+            data = pickler.dumps(changing)
+        except RecursionError:
+            pickler = ThoroughPickler(self._names, is_deep=True)
+            try:
+                data = pickler.dumps(changing)
+            except Exception as error:
+                self._raise_unpicklable(changing, error)
+        except Exception as error:
+            self._raise_unpicklable(changing, error)
+        self._needs_callbacks |= pickler.needs_callbacks
+        self._kinds |= pickler.kinds
+        return data, pickler.generators
+
+    def settle(self) -> None:
+        """Choose the faster pickler, if it has written nothing else so far. To be called after some steps."""
+        if not self._needs_callbacks:
+            self._named()
+            self._fast = FastPickler(filter(_has_own_type, self._objects.values()), self._kinds)
+
+    def _raise_unpicklable(self, changing: list[dict[str, Any]], error: Exception) -> Any:
+        """Raise the error of a failed pickle, with the name of the attribute that caused it."""
+        for member, attributes in zip(self._members, changing, strict=True):
+            kind = type(member.target).__name__
+            for name, value in attributes.items():
+                try:
+                    ThoroughPickler(self._names).dumps(value)
+                except RecursionError:
+                    continue
+                except Exception as cause:
+                    raise UnsupportedEnvError(
+                        f"{kind}.{name}: {type(value).__name__} cannot be "
+                        f'pickled ({cause}). If it never changes, pass codec=planvec.Copied(["{name}"]). '
+                        f"{ADVICE}"
+                    ) from cause
+        raise UnsupportedEnvError(
+            f"{self._members[0].target}: its attributes cannot be pickled ({error}). {ADVICE}"
+        ) from error
+
+    # -- restoring --------------------------------------------------------------------------------
+
+    def restore(self, saved: bytes) -> None:
+        """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
+        if self._members:
+            changing = load_graph(saved, self._named(), self.reverse_sets)
+            for member, attributes in zip(self._members, changing, strict=True):
+                member.update(attributes)
+
+    def restore_initial(self) -> None:
+        """Restore the attributes that the objects had before the first reset."""
+        self.restore(self._initial)
+
+
+def _has_own_type(value: Any) -> bool:
+    """Return whether few other objects have the type of a value, so that a callback for it costs little."""
+    kind = type(value)
+    return kind is object or not (kind.__module__ == "builtins" or isinstance(value, np.ndarray))

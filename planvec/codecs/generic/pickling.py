@@ -1,0 +1,255 @@
+"""Pickles objects as one graph in which some objects are referred to by name.
+
+`FastPickler` handles most environments. `ThoroughPickler` looks at every object, which takes several times
+longer. It is needed for
+
+- sets: their elements are written in an order that does not depend on how the set was filled;
+- containers at the level of a module, to which the environment refers;
+- functions inside other objects, which are referred to by name;
+- long chains of objects, which would exceed Python's recursion limit.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import threading
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from gymnasium.utils import EzPickle
+
+from planvec.codecs.generic.attributes import slot_names
+from planvec.codecs.generic.generators import RESEEDABLE
+
+__all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
+
+_THOROUGH = b"T"
+"""First byte of what `ThoroughPickler` writes. A pickle begins with another byte."""
+_SET, _OBJECT = "set", "object"
+_PICKLE_METHODS = (
+    *("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
+    "__hash__",
+)
+"""Methods that decide how an object is pickled, and when its attributes are needed."""
+_HEAP_TYPE = 1 << 9
+"""Flag of classes that Python code defines."""
+_ATOMS = (str, bytes, int, float, bool, complex, type(None))
+_CONTAINERS = (list, dict, tuple, set, frozenset, bytearray)
+"""Types that Python pickles without asking `FastPickler`."""
+
+
+def without_constructor(obj: Any) -> Any:
+    """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments.
+
+    Returns:
+        As `__reduce_ex__`; None for any other object.
+    """
+    if not isinstance(obj, EzPickle):
+        return None
+    return _new, (type(obj),), _attributes_of(obj), None, None, _set_attributes
+
+
+def _new(cls: type) -> Any:
+    return object.__new__(cls)
+
+
+def _attributes_of(obj: Any) -> dict[str, Any]:
+    slots = {name: getattr(obj, name) for name in slot_names(type(obj)) if hasattr(obj, name)}
+    return {**vars(obj), **slots} if hasattr(obj, "__dict__") else slots
+
+
+def _set_attributes(obj: Any, attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        object.__setattr__(obj, name, value)
+
+
+class FastPickler:
+    """Pickles with callbacks for the types of named objects, of generators and of `EzPickle` objects alone.
+
+    Args:
+        named: The objects that are referred to by name.
+        kinds: The other types for which there is a callback.
+
+    Attributes:
+        generators: The random generators that were pickled last.
+    """
+
+    def __init__(self, named: Iterable[Any], kinds: Iterable[type]) -> None:
+        self._file = io.BytesIO()
+        self._pickler = pickle.Pickler(self._file, protocol=5)
+        types = {type(obj) for obj in named} | {*RESEEDABLE} | {*kinds}
+        self._pickler.dispatch_table = {**copyreg.dispatch_table, **dict.fromkeys(types, self._reduce)}
+        self._names: dict[int, str] = {}
+        self.generators: list[Any] = []
+
+    def dumps(self, value: Any, names: dict[int, str]) -> bytes:
+        """Pickle a value.
+
+        Args:
+            value: The value.
+            names: Id of each named object -> its name.
+        """
+        self._names, self.generators = names, []
+        self._file.seek(0)
+        self._file.truncate()
+        self._pickler.clear_memo()
+        self._pickler.dump(value)
+        return self._file.getvalue()
+
+    def _reduce(self, obj: Any) -> Any:
+        name = self._names.get(id(obj))
+        if name is not None:
+            return _Named.resolve, (name,)
+        if isinstance(obj, RESEEDABLE):
+            self.generators.append(obj)
+        return without_constructor(obj) or obj.__reduce_ex__(5)
+
+
+class _Named(threading.local):
+    """Looks up objects by name while a pickle is read. Each thread has its own objects."""
+
+    objects: ClassVar[dict[str, Any]] = {}
+
+    @staticmethod
+    def resolve(name: str) -> Any:
+        return _named.objects[name]
+
+
+_named = _Named()
+
+
+class ThoroughPickler(pickle.Pickler):
+    """Pickles with a callback for every object.
+
+    The elements of sets are written after everything else, as pickles that share one memo. With `is_deep`, so
+    are the attributes of ordinary objects: then a chain of objects needs no recursion.
+
+    Args:
+        names: Id of each named object -> its name.
+        is_deep: Whether to write the attributes of objects later.
+
+    Attributes:
+        generators: The random generators that were pickled.
+        needs_callbacks: Whether `FastPickler` would write something else.
+        kinds: Types for which `FastPickler` needs a callback.
+    """
+
+    def __init__(self, names: dict[int, str], is_deep: bool = False) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file, protocol=5)
+        self._names = names
+        self._is_deep = is_deep
+        self._later: list[Any] = []
+        self._indices: dict[int, int] = {}
+        self.generators: list[Any] = []
+        self.needs_callbacks = is_deep
+        self.kinds: set[type] = set()
+
+    def dumps(self, value: Any) -> bytes:
+        """Pickle a value. To be called once."""
+        self._file.write(_THOROUGH)
+        self.dump(value)
+        for content in self._later:  # grows in this loop
+            self.dump(content)
+        return self._file.getvalue()
+
+    def persistent_id(self, obj: Any) -> Any:
+        name = self._names.get(id(obj))
+        kind = type(obj)
+        if name is not None:
+            if kind in _CONTAINERS or (kind.__module__ == "builtins" and kind is not object):
+                self.needs_callbacks = True
+            else:
+                self.kinds.add(kind)
+            return name
+        if kind is set:
+            self.needs_callbacks = True
+            return (_SET, self._index(obj, lambda: _in_order(obj)))
+        if self._is_deep and _is_ordinary(kind):
+            return (_OBJECT, self._index(obj, lambda: _attributes_of(obj)), kind)
+        return None
+
+    def _index(self, obj: Any, content: Any) -> int:
+        index = self._indices.get(id(obj))
+        if index is None:
+            index = self._indices[id(obj)] = len(self._later)
+            self._later.append(content())
+        return index
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, RESEEDABLE):
+            self.generators.append(obj)
+        reduced = without_constructor(obj)
+        if reduced is None:
+            return NotImplemented
+        self.kinds.add(type(obj))
+        return reduced
+
+
+def _in_order(elements: set[Any]) -> list[Any]:
+    """Return the elements of a set in an order that does not depend on how it was filled, if possible."""
+    if all(isinstance(element, _ATOMS) or _is_plain_tuple(element) for element in elements):
+        return sorted(elements, key=lambda element: (type(element).__name__, repr(element)))
+    return list(elements)
+
+
+def _is_plain_tuple(element: Any) -> bool:
+    return isinstance(element, tuple) and all(
+        isinstance(part, _ATOMS) or _is_plain_tuple(part) for part in element
+    )
+
+
+def _is_ordinary(kind: type) -> bool:
+    """Return whether objects of a class are pickled by their attributes and are hashed by identity."""
+    return (
+        all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
+        and all(getattr(kind, name, None) is getattr(object, name, None) for name in _PICKLE_METHODS)
+        and not issubclass(kind, (type, BaseException, *_CONTAINERS, *_ATOMS[:-1]))
+    )
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what `ThoroughPickler` wrote."""
+
+    def __init__(self, file: io.BytesIO, named: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._named = named
+        self.later: dict[int, Any] = {}
+
+    def persistent_load(self, pid: Any) -> Any:
+        if isinstance(pid, str):
+            return self._named[pid]
+        index = pid[1]
+        if index not in self.later:
+            self.later[index] = set() if pid[0] == _SET else _new(pid[2])
+        return self.later[index]
+
+
+def load_graph(data: bytes, named: dict[str, Any], reverse_sets: bool = False) -> Any:
+    """Read what one of the picklers wrote.
+
+    Args:
+        data: The bytes.
+        named: Name -> object.
+        reverse_sets: Whether to fill sets in another order than usual.
+    """
+    if data[:1] != _THOROUGH:
+        _named.objects = named  # type: ignore[misc]
+        return pickle.loads(data)
+    file = io.BytesIO(data)
+    file.seek(1)
+    unpickler = _Unpickler(file, named)
+    value = unpickler.load()
+    contents: list[tuple[Any, Any]] = []
+    while len(contents) < len(unpickler.later):
+        content = unpickler.load()
+        contents.append((unpickler.later[len(contents)], content))
+    for target, content in contents:
+        if not isinstance(target, set):
+            _set_attributes(target, content)
+    for target, content in contents:
+        if isinstance(target, set):
+            target.update(reversed(content) if reverse_sets else content)
+    return value

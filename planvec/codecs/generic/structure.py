@@ -1,0 +1,191 @@
+"""Digests of graphs of objects, to compare what an environment holds at two times.
+
+Pickles do not serve for this: equal strings are written twice or once, depending on whether they are one
+object, which has no influence on an environment. A digest takes numbers, strings and tuples by value, and
+everything else by its content and by its identity within the graph: an object that occurs twice differs from
+two equal objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import struct
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from planvec.codecs.generic.attributes import slot_names
+from planvec.codecs.generic.pickling import without_constructor
+
+__all__ = ["digests_of"]
+
+
+def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
+    """Return a digest of each root, and one of the memory that arrays share.
+
+    Args:
+        roots: Name -> value.
+        names: Id of each object that counts by its name alone -> the name.
+
+    Returns:
+        Name -> digest, in the order of the roots.
+    """
+    visitor = _Visitor(names)
+    digests = {name: visitor.digest(value) for name, value in roots.items()}
+    digests["(arrays that share memory)"] = repr(visitor.shared_memory()).encode()
+    return digests
+
+
+class _Visitor:
+    """Walks through graphs of objects, and hashes what it meets.
+
+    Args:
+        names: Id of each object that counts by its name alone -> the name.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+        self._indices: dict[int, int] = {}  # id of each object -> the order in which it was met
+        self._kept: list[Any] = []  # all of them, so that their ids stay valid
+        self._owners: dict[int, list[int]] = {}  # id of the array that owns the memory -> arrays in it
+
+    def digest(self, root: Any) -> bytes:
+        """Return the digest of a value and of everything that it holds."""
+        sha = hashlib.sha256()
+        stack = [root]
+        while stack:
+            value = stack.pop()
+            token, children = self._visit(value)
+            sha.update(token)
+            stack.extend(reversed(children))
+        return sha.digest()
+
+    def shared_memory(self) -> list[list[int]]:
+        """Return the groups of arrays that lie in the memory of one array."""
+        return [group for group in self._owners.values() if len(group) > 1]
+
+    def _visit(self, value: Any) -> tuple[bytes, list[Any]]:
+        """Return the bytes that stand for an object itself, and the objects that it holds."""
+        name = self._names.get(id(value))
+        if name is not None:
+            return f"name {name};".encode(), []
+        token = _token_of_atom(value)
+        if token is not None:
+            return token, []
+        if not isinstance(value, (tuple, frozenset)):
+            index = self._indices.get(id(value))
+            if index is not None:
+                return f"same {index};".encode(), []
+            index = self._indices[id(value)] = len(self._indices)
+            self._kept.append(value)
+            if isinstance(value, np.ndarray):
+                return self._visit_array(value, index)
+        children = _children(value)
+        self._kept.append(children)
+        return f"{type(value).__module__}.{type(value).__qualname__} {len(children)};".encode(), children
+
+    def _visit_array(self, value: np.ndarray[Any, Any], index: int) -> tuple[bytes, list[Any]]:
+        owner = value
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        self._owners.setdefault(id(owner), []).append(index)
+        self._kept.append(owner)
+        token = f"array {value.dtype.str} {value.shape};".encode()
+        if value.dtype.hasobject:
+            return token, list(value.flat)
+        return token + value.tobytes(), []
+
+
+def _token_of_atom(value: Any) -> bytes | None:
+    """Return the bytes of a value without identity; None for any other."""
+    if isinstance(value, float):
+        return b"float" + struct.pack("<d", value)
+    if value is None or isinstance(value, (bool, int, complex, range)) or value is Ellipsis:
+        return f"{type(value).__name__} {value!r};".encode()
+    if isinstance(value, str):
+        return f"{type(value).__name__} {len(value)} {value};".encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return f"bytes {len(value)};".encode() + value
+    if isinstance(value, np.generic) and not value.dtype.hasobject:
+        return f"scalar {value.dtype.str};".encode() + value.tobytes()
+    if isinstance(value, np.dtype):
+        return f"dtype {value.str} {value.descr if value.names else ''};".encode()
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__};".encode()
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__};".encode()
+    return None
+
+
+def _children(value: Any) -> list[Any]:
+    """Return the objects that an object holds, in an order that does not depend on the process."""
+    if isinstance(value, dict):
+        return [*_flat(value.items()), *_attributes(value)]
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=_sort_key)
+    if isinstance(value, (list, tuple)):
+        return [*value, *_attributes(value)]
+    if isinstance(value, np.random.Generator):
+        return [value.bit_generator]
+    if isinstance(value, np.random.BitGenerator):
+        sequence = getattr(value.seed_seq, "state", None)
+        return [value.state, sequence]
+    if isinstance(value, np.random.RandomState):
+        return [value.get_state(legacy=False)]
+    if isinstance(value, random.Random):
+        return [value.getstate()]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.CellType):
+        return _cell_contents(value)
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, gymnasium.Space):  # without the generator
+        return _flat(pair for pair in sorted(vars(value).items()) if pair[0] != "_np_random")
+    return _reduced(value)
+
+
+def _reduced(value: Any) -> list[Any]:
+    """Return what a pickle of an object would hold."""
+    kind = type(value)
+    if all(getattr(kind, name) is getattr(object, name) for name in ("__reduce_ex__", "__reduce__")):
+        return _attributes(value)
+    try:
+        reduced = without_constructor(value) or value.__reduce_ex__(4)
+    except Exception:
+        return _attributes(value)
+    if isinstance(reduced, str):
+        return [reduced]
+    arguments = list(reduced[1:2])
+    state, items, pairs = (*reduced[2:5], None, None, None)[:3]
+    return [*arguments, state, *([] if items is None else items), *_flat([] if pairs is None else pairs)]
+
+
+def _attributes(value: Any) -> list[Any]:
+    attributes = dict(getattr(value, "__dict__", ()))
+    for name in slot_names(type(value)):
+        if hasattr(value, name):
+            attributes[name] = getattr(value, name)
+    return _flat(sorted(attributes.items(), key=lambda pair: str(pair[0])))
+
+
+def _cell_contents(cell: types.CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # the variable has no value yet
+        return []
+
+
+def _flat(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
+    return [part for pair in pairs for part in pair]
+
+
+def _sort_key(element: Any) -> tuple[str, str]:
+    kind = type(element)
+    is_plain = _token_of_atom(element) is not None or isinstance(element, tuple)
+    return f"{kind.__module__}.{kind.__qualname__}", repr(element) if is_plain else ""

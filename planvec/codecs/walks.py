@@ -1,0 +1,175 @@
+"""Random walks through an environment, which `verify` repeats from saved states."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from planvec.codecs.base import Outcome, StateCodec, Step
+from planvec.codecs.generic.beside import Beside
+from planvec.errors import UnsupportedEnvError
+
+__all__ = [
+    "MIN_STEPS",
+    "RandomWalk",
+    "Reference",
+    "SavedPoint",
+    "random_walk",
+    "reference_walk",
+    "select_infos",
+]
+
+MIN_STEPS = 12
+"""Number of steps that a walk takes, however slow the environment is."""
+_MAX_STEPS = 256
+_WALK_SECONDS = 0.3
+_REFERENCE_SECONDS = 0.1
+_MAX_EPISODES = 8
+_DENSE_STEPS, _DENSE_INTERVAL, _INTERVAL = 64, 4, 16
+"""A state is saved every 4 steps at first, then every 16."""
+
+
+class Reference(NamedTuple):
+    """Holds the first steps of an environment that no codec has touched.
+
+    Attributes:
+        observation: The first observation.
+        outcomes: The outcomes of the following steps, until the episode ends.
+        drawn_spaces: Paths of the spaces from which the environment draws.
+    """
+
+    observation: Any
+    outcomes: list[Outcome]
+    drawn_spaces: list[str]
+
+
+class SavedPoint(NamedTuple):
+    """Holds a state that was saved on a random walk.
+
+    Attributes:
+        value: What the codec saved.
+        observation: The observation of the state.
+        digests: Digests of what the environment held, see `StateCodec.digests`.
+        next_step: Index of the step that was taken next.
+    """
+
+    value: Any
+    observation: Any
+    digests: dict[str, bytes]
+    next_step: int
+
+
+class RandomWalk(NamedTuple):
+    """Holds random steps and the states that were saved between them.
+
+    Attributes:
+        steps: Actions and their outcomes. An outcome is None if the environment raised an error or was reset
+            instead.
+        points: The saved states.
+    """
+
+    steps: list[tuple[Any, Outcome | None]]
+    points: list[SavedPoint]
+
+
+def reference_walk(
+    env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None, beside: Beside | None
+) -> Reference:
+    """Walk through some episodes without any codec, and record the first one.
+
+    Args:
+        env: The environment. It is left in an arbitrary state.
+        info_keys: The info keys to record; None records all.
+        beside: Watches what the steps may change besides the environment; None watches nothing.
+
+    Raises:
+        UnsupportedEnvError: The steps change something that cannot be saved.
+    """
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    started = time.monotonic()
+    first: Any = None
+    outcomes: list[Outcome] = []
+    drawn_spaces: dict[str, None] = {}
+    num_steps = 0
+    for episode in range(_MAX_EPISODES):
+        observation, _ = env.reset(seed=episode)
+        if beside is not None:
+            beside.begin()
+        if episode == 0:
+            first = copy.deepcopy(observation)
+        has_ended = False
+        while not has_ended and num_steps < _MAX_STEPS:
+            if num_steps >= MIN_STEPS and time.monotonic() - started > _REFERENCE_SECONDS:
+                break
+            outcome = _try_step(env.step, space.sample(), info_keys)
+            num_steps += 1
+            has_ended = outcome is None or outcome[2] or outcome[3]
+            if episode == 0 and outcome is not None:
+                outcomes.append(outcome)
+        if beside is not None:
+            drawn_spaces |= dict.fromkeys(beside.check())
+        if not has_ended:
+            break
+    return Reference(first, outcomes, [*drawn_spaces])
+
+
+def random_walk(
+    codec: StateCodec, env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None
+) -> RandomWalk:
+    """Step at random, save every few steps, and reset whenever an episode ends."""
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    walk = RandomWalk([], [])
+    started = time.monotonic()
+    observation, _ = codec.reset(0, None)
+    next_save = 0
+    for index in range(_MAX_STEPS):
+        if index >= MIN_STEPS and time.monotonic() - started > _WALK_SECONDS:
+            break
+        if index >= next_save:
+            next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)
+            observation = copy.deepcopy(observation)
+            point = SavedPoint(codec.get(observation), observation, codec.digests(), len(walk.steps))
+            walk.points.append(point)
+        action = space.sample()
+        outcome = _try_step(codec.step, action, info_keys)
+        walk.steps.append((action, outcome))
+        if outcome is None or outcome[2] or outcome[3]:
+            walk.steps.append((None, None))
+            observation, _ = codec.reset(index, None)
+        else:
+            observation = outcome[0]
+    return walk
+
+
+def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outcome | None:
+    """Step and return a copy of the outcome, or None if the environment raised an error.
+
+    An error ends the episode of the walk. Users see it when they take that step in a batch.
+    """
+    try:
+        outcome = step(action)
+    except UnsupportedEnvError:
+        raise
+    except Exception:
+        return None
+    try:
+        return copy.deepcopy(select_infos(outcome, info_keys))
+    except Exception as error:
+        raise UnsupportedEnvError(
+            f"an observation or info cannot be copied ({type(error).__name__}: {error}). If it is an info, "
+            "leave it out with info_keys="
+        ) from error
+
+
+def select_infos(outcome: Outcome, info_keys: Sequence[str] | None) -> Outcome:
+    """Return an outcome with the chosen infos."""
+    observation, reward, terminated, truncated, info = outcome
+    if info_keys is not None:
+        info = {key: value for key, value in info.items() if key in info_keys}
+    return observation, reward, terminated, truncated, info
