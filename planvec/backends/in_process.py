@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any, TypeVar
 
+from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
 from planvec.rows import Completed, EnvDescription, Failed, Promise, Request
@@ -32,6 +35,7 @@ class InProcess:
         self.description: EnvDescription = stepper.description
         self.stats = Stats()
         self._closed = False
+        self._local = threading.local()  # `frame`: of `run`, while it performs a request in this thread
 
     @property
     def base_state(self) -> Any:
@@ -46,14 +50,19 @@ class InProcess:
         """Execute a request. The promise is complete when this returns."""
         if self._closed:
             return Failed(ClosedError("the environment was closed"))
+        if is_running(getattr(self._local, "frame", None)):
+            return Failed(PlanvecError(REENTERED))
         if request.is_counted:
             self.stats.num_rows += request.num_rows
             self.stats.num_chunks += 1
         try:
+            self._local.frame = sys._getframe()
             answer = self._stepper.perform(request)
             result = request.result(self.description, answer)
         except PlanvecError as error:
             return Failed(error)
+        finally:
+            self._local.frame = None
         self.stats.masked_rows += len(answer.errors)
         return Completed(result)
 

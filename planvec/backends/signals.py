@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
-__all__ = ["HANDLED", "delayed_signals", "is_from_handler", "original_signal_mask"]
+__all__ = ["HANDLED", "REENTERED", "delayed_signals", "is_from_handler", "is_running", "original_signal_mask"]
+
+REENTERED = (
+    "a signal handler called this environment during another call; let the handler set a flag, and call the "
+    "environment after the interrupted call"
+)
+"""The message for a call from a signal handler that has interrupted another one."""
 
 _IMMEDIATE = {
     "SIGKILL",
@@ -29,6 +37,19 @@ is started meanwhile needs SIGCHLD.)"""
 
 _masks: list[set[int]] = []
 """Signal masks of the main thread before each nested `delayed_signals`, the outermost first."""
+
+
+def is_running(frame: FrameType | None) -> bool:
+    """Return whether this thread is inside the call of a frame. Then a signal handler has called again.
+
+    A flag would not suffice: a signal handler may raise just before it is reset.
+    """
+    caller = None if frame is None else sys._getframe()
+    while caller is not None:
+        if caller is frame:
+            return True
+        caller = caller.f_back
+    return False
 
 
 @contextlib.contextmanager

@@ -17,9 +17,9 @@ from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.registered import registered_codecs
 from planvec.codecs.stack import StackCodec, wrappers_of
 from planvec.codecs.verify import verify_codec
-from planvec.codecs.walks import reference_walk
+from planvec.codecs.walks import check_reset, reference_walk
 from planvec.codecs.wrappers import BUILT_IN_CODECS, applies_function, check_supported
-from planvec.errors import UnsupportedEnvError
+from planvec.errors import PlanvecError, UnsupportedEnvError
 
 __all__ = ["CodecChoice", "check_codec", "codec_for"]
 
@@ -96,6 +96,25 @@ def codec_for(
         UnsupportedEnvError: The environment cannot be saved faithfully; the message says what to do.
     """
     check_codec(codec)
+    if not isinstance(env.unwrapped, gymnasium.Env):
+        raise UnsupportedEnvError(
+            f"{env}.unwrapped: expected a gymnasium.Env, got {type(env.unwrapped).__name__}. Let the wrapper "
+            "derive from gymnasium.Env instead of gymnasium.Wrapper if there is no such environment inside"
+        )
+    try:
+        return _codec_for(env, codec, info_keys, trust)
+    except PlanvecError:
+        raise
+    except Exception as error:
+        raise UnsupportedEnvError(
+            f"{env}: it raised {type(error).__name__}: {error} while planvec checked how to save it. It must "
+            "allow reset(seed=0) and steps with actions that its action_space samples, several times"
+        ) from error
+
+
+def _codec_for(
+    env: gymnasium.Env[Any, Any], codec: CodecChoice, info_keys: Sequence[str] | None, trust: bool
+) -> StateCodec:
     layers = _layers_of(env)
     selection = _select(env.unwrapped, codec, layers)
     if selection.make is None:
@@ -113,7 +132,7 @@ def codec_for(
         if graph is not None:
             graph.check_addresses()
             graph.save_generators_of(reference.drawn_spaces)
-    observation, _ = env.reset(seed=0)
+    observation, _ = check_reset(env.reset(seed=0))
     stack = StackCodec(env, base_codec, wrapper_codecs, observation)
     stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
     if reference is not None:

@@ -214,7 +214,10 @@ class StackCodec(StateCodec):
             for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
                 part.pack(column, out)
         if self.time_limit:
-            out["elapsed_steps"] = rows.elapsed
+            try:
+                out["elapsed_steps"] = rows.elapsed
+            except OverflowError:  # the user has set it to the largest number
+                out["elapsed_steps"] = np.minimum(rows.elapsed, np.iinfo(np.int32).max)
         out["terminated"] = rows.terminated
         out["truncated"] = rows.truncated
 

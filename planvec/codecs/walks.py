@@ -18,6 +18,7 @@ __all__ = [
     "RandomWalk",
     "Reference",
     "SavedPoint",
+    "check_reset",
     "random_walk",
     "reference_walk",
     "select_infos",
@@ -97,7 +98,7 @@ def reference_walk(
     drawn_spaces: dict[str, None] = {}
     num_steps = 0
     for episode in range(_MAX_EPISODES):
-        observation, _ = env.reset(seed=episode)
+        observation, _ = check_reset(env.reset(seed=episode))
         if beside is not None:
             beside.begin()
         if episode == 0:
@@ -116,6 +117,17 @@ def reference_walk(
         if not has_ended:
             break
     return Reference(first, outcomes, [*drawn_spaces])
+
+
+def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what a reset has returned.
+
+    Raises:
+        UnsupportedEnvError: It is no observation and info.
+    """
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result
+    raise UnsupportedEnvError(f"reset: expected (observation, info), got {type(result).__name__}")
 
 
 def random_walk(
@@ -158,6 +170,12 @@ def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outco
         raise
     except Exception:
         return None
+    if not isinstance(outcome, tuple) or len(outcome) != 5:
+        number = f"{len(outcome)} values" if isinstance(outcome, tuple) else type(outcome).__name__
+        raise UnsupportedEnvError(
+            f"step: expected (observation, reward, terminated, truncated, info), got {number}. For the older "
+            "interface with four values, return terminated and truncated apart, or wrap it with shimmy.GymV21"
+        )
     try:
         return copy.deepcopy(select_infos(outcome, info_keys))
     except Exception as error:

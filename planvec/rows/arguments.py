@@ -82,6 +82,14 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
     if seeds is None:
         return None
     array = _as_array("seeds", seeds)
+    if array.dtype.kind == "f" and isinstance(seeds, (list, tuple)):
+        # NumPy makes floats of a list with small integers and some of 2**63 or more.
+        array = _as_array("seeds", np.array(seeds, object))
+    if array.dtype.hasobject and all(isinstance(seed, (int, np.integer)) for seed in array.flat):
+        try:
+            array = array.astype(np.uint64)
+        except OverflowError as error:
+            raise InvalidBatchError(f"seeds: expected integers in [0, 2**64), got {seeds!r}") from error
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidBatchError(f"seeds: expected integers in [0, 2**64), got dtype {array.dtype}")
     if array.shape != (num_rows,):

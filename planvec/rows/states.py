@@ -90,6 +90,8 @@ def _as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
         raise InvalidBatchError(
             f"states: expected an array of states, got {type(states).__name__}; pass its .{field}"
         )
+    if isinstance(states, np.ndarray):  # a subclass, such as a file that is mapped into memory
+        return np.asarray(states)
     if isinstance(states, Promise):
         raise InvalidBatchError("states: expected an array of states, got a promise; call its result()")
     if isinstance(states, (list, tuple)) and not isinstance(states, np.void):

@@ -22,7 +22,7 @@ from planvec.backends.sharded.description import common_description
 from planvec.backends.sharded.pace import Pace
 from planvec.backends.sharded.queue import MAX_PENDING, Queue, WorkerRecord
 from planvec.backends.sharded.recovery import Recovery, worker_error
-from planvec.backends.signals import is_from_handler
+from planvec.backends.signals import REENTERED, is_from_handler, is_running
 from planvec.backends.stats import Stats
 from planvec.backends.waiting import Events, Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
@@ -162,11 +162,8 @@ class Sharded:
             return ClosedError(
                 "the workers belong to the process from which this one was forked; open new ones here"
             )
-        if self._is_dispatching():
-            return PlanvecError(
-                "a signal handler called this environment during another call; let the handler set a flag, "
-                "and call the environment after the interrupted call"
-            )
+        if is_running(self._dispatching):
+            return PlanvecError(REENTERED)
         return None
 
     def _new_call(self, request: Request[T], pace: Pace, keep: bool) -> Call[T]:
@@ -181,7 +178,7 @@ class Sharded:
         since a recursion would be as deep as there are chunks.
         """
         self._must_dispatch = True
-        if self._is_dispatching():
+        if is_running(self._dispatching):
             return
         try:
             self._dispatching = sys._getframe()
@@ -190,18 +187,6 @@ class Sharded:
                 self._submit_queued()
         finally:
             self._dispatching = None
-
-    def _is_dispatching(self) -> bool:
-        """Return whether this thread is inside `_dispatch`.
-
-        A flag would not suffice: a signal handler may raise just before it is reset.
-        """
-        frame = None if self._dispatching is None else sys._getframe()
-        while frame is not None:
-            if frame is self._dispatching:
-                return True
-            frame = frame.f_back
-        return False
 
     def _submit_queued(self) -> None:
         """Submit one chunk to each worker that has room, then a second one."""

@@ -18,9 +18,17 @@ _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerato
 
 def hidden_generator(value: Any) -> bool:
     """Return whether a function holds a random generator in a place where it cannot be saved."""
+    return _holds_generator(value, set())
+
+
+def _holds_generator(value: Any, seen: set[int]) -> bool:
+    """Look into a function. `seen` has the ids of the functions before it: they may hold each other."""
     function = getattr(value, "__func__", value)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None) or ()
+    if id(function) in seen:
+        return False
+    seen.add(id(function))
     inner: list[Any] = [*defaults, getattr(value, "__self__", None)]
     for cell in cells:
         try:
@@ -30,7 +38,7 @@ def hidden_generator(value: Any) -> bool:
     return any(
         isinstance(item, (*_GENERATORS, types.GeneratorType))
         or type(item).__module__ == "random"
-        or (isinstance(item, types.FunctionType) and hidden_generator(item))
+        or (isinstance(item, types.FunctionType) and _holds_generator(item, seen))
         for item in inner
     )
 

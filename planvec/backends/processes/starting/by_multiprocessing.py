@@ -16,6 +16,7 @@ from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.starting.process import NewWorker
 from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import original_signal_mask
+from planvec.errors import WorkerStartError
 
 __all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
 
@@ -87,7 +88,13 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
 
     Raises:
         OSError: The system cannot start another process or open another file.
+        WorkerStartError: This process is daemonic.
     """
+    if multiprocessing.current_process().daemon:  # such as a child of `multiprocessing.Pool`
+        raise WorkerStartError(
+            f"start_method: daemonic processes cannot start others with {method!r}; use "
+            'start_method="template" or "spawn"'
+        )
     spec = worker.spec
     if method == "forkserver":
         _start_fork_server(spec)

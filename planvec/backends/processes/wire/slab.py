@@ -121,7 +121,9 @@ class _Allocator:
         start = -(-self.offset // _ALIGNMENT) * _ALIGNMENT
         count = int(np.prod(shape, dtype=np.int64))
         self.offset = start + count * dtype.itemsize
-        if self._buffer is None or not count * dtype.itemsize:
+        if not count * dtype.itemsize:
+            return np.empty(shape, dtype)
+        if self._buffer is None:
             # Only shape and dtype matter here: this allocates no memory, whatever the size.
             return np.broadcast_to(np.zeros((), dtype), shape)
         return np.frombuffer(self._buffer, dtype, count, start).reshape(shape)
