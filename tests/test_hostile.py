@@ -289,3 +289,18 @@ def test_start_methods_that_daemonic_processes_cannot_use_say_so(method: str) ->
         pytest.raises(planvec.WorkerStartError, match='daemonic .* start_method="template"'),
     ):
         pool.apply(step_in_worker, (method,))
+
+
+class KillsItself(Walk):
+    """Is killed while it is made, as by a system that is short of memory."""
+
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_environment_that_is_killed_while_it_is_made_is_soon_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(planvec.WorkerStartError, match=r"was killed by SIGKILL.*too little memory"):
+        planvec.make(KillsItself, num_workers=2)
+    assert len(caplog.records) < 12

@@ -107,8 +107,9 @@ class Recovery:
             return
         self._stats.exits[exit.reason] += 1
         text, record.exit_text = record.exit_text or exit.what, ""
-        # Kills from outside say little about the environment, so they count less; but calls must end.
-        share = 1 / _KILLS_PER_EXIT if exit.was_killed else 1
+        # Kills from outside say little about an environment that was open, so they count less; but calls must
+        # end. Before all workers have started, the system may kill them because memory is short.
+        share = 1 / _KILLS_PER_EXIT if exit.was_killed and self.action_space is not None else 1
         if exit.was_starting:
             self.num_failed_starts += share
         elif not exit.is_cause:
@@ -125,11 +126,15 @@ class Recovery:
 
     def _give_up_all(self, record: WorkerRecord, text: str) -> None:
         """Fail all waiting calls: workers exit faster than they can be restarted."""
+        hint = ""
+        if self.action_space is None:
+            hint = ". Does making the environment end the process, or is there too little memory?"
         error = WorkerStartError(
-            f"{text}; more than {self._max_exits} workers exited without completing anything in between"
+            f"{text}; more than {self._max_exits} workers exited without completing anything in between{hint}"
         )
         _log.error("%s; all waiting calls fail", error)
-        self._set_failure(record, error)
+        for failed in self._records if self.action_space is None else (record,):
+            self._set_failure(failed, error)
         self.num_failed_starts = self.num_idle_exits = 0
         self._queue.fail_waiting(error)
         self._queue.release(record)
