@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from environments import EzRocket, Momentum, Warehouse
+from environments import Momentum, Unpicklable, Warehouse
 from gymnasium import spaces, wrappers
 
 import planvec
@@ -116,10 +116,10 @@ def test_noise_in_a_wrapper_is_found() -> None:
 
 
 def test_what_cannot_be_opened_is_not_exact_and_says_what_to_do() -> None:
-    report = planvec.check_env(EzRocket, **FEW)
+    report = planvec.check_env(Unpicklable, **FEW)
     assert not report.exact
     assert 'codec="replay"' in report.error
-    assert planvec.check_env(EzRocket, codec="replay", **FEW).exact
+    assert planvec.check_env(Unpicklable, codec="replay", **FEW).exact
 
 
 @pytest.mark.parametrize(

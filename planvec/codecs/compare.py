@@ -92,6 +92,13 @@ def _first_difference(a: Any, b: Any, path: str) -> _Difference | None:
 
 
 def _same_leaf(a: Any, b: Any) -> bool:
+    if type(a) is type(b):  # the usual cases first: a proof compares thousands of values
+        if isinstance(a, np.ndarray):
+            has_same_type = a.dtype == b.dtype and a.shape == b.shape and not a.dtype.hasobject
+            if has_same_type and a.tobytes() == b.tobytes():
+                return True
+        elif isinstance(a, (bool, int)) or (isinstance(a, float) and a):
+            return bool(a == b) or (a != a and b != b)
     numeric = (np.ndarray, np.generic, int, float)
     if isinstance(a, numeric) and isinstance(b, numeric):
         return _same_numbers(np.asarray(a), np.asarray(b))
