@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import inspect
 import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 
 import planvec
 from planvec.backends.processes import external_process
-from planvec.cli import main
+from planvec.cli import main, plan
 from planvec.cli.planner_options import add_planner
 from planvec.planners import (
     HELP,
@@ -340,3 +342,54 @@ def test_python_m_planvec_is_the_command_line() -> None:
     command = [sys.executable, "-m", "planvec", "--version"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout == f"planvec {planvec.__version__}\n"
+
+
+def test_runs_at_the_same_time_get_directories_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = argparse.Namespace(out=None, env_id="CartPole-v1", planner="swarm")
+    with ThreadPoolExecutor(8) as pool:
+        directories = list(pool.map(lambda _: plan._new_directory(arguments, 0), range(40)))
+    assert len(set(directories)) == 40
+    assert all(directory.is_dir() for directory in directories)
+
+
+def test_a_full_disk_leaves_the_files_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--no-progress") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(path: Path, *_: Any) -> None:
+        path.write_bytes(b"half a traj")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("planvec.planners.save_trajectory", full)
+    capsys.readouterr()
+    assert run(tmp_path, "--no-progress", "--max-steps", "3") == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_that_fails_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise planvec.PlanvecError("no plan")
+
+    monkeypatch.setattr(Swarm, "plan", fails)
+    assert run(tmp_path / "out", "--no-progress") == 2
+    assert "no plan" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_with_a_closed_error_stream_is_written(tmp_path: Path) -> None:
+    command = (
+        f"{sys.executable} -m planvec plan CartPole-v1 --planner swarm --num-walkers 8 --max-steps 2 "
+        f"--num-workers 0 --seed 0 --out {tmp_path / 'out'} 2>&-"
+    )
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert "return:" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"summary.json", "trajectory.npz"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from planvec.backends.audit import DEFAULT_AUDIT
     from planvec.backends.base import Backend, Future, Worker, WorkerExit
     from planvec.backends.in_process import InProcess
     from planvec.backends.processes import ExternalProcess, num_cores, over_processes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from planvec.backends.stats import ExitReason, Stats
 
 __all__ = [
+    "DEFAULT_AUDIT",
     "Backend",
     "ExitReason",
     "ExternalProcess",
@@ -34,6 +36,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "DEFAULT_AUDIT": "planvec.backends.audit",
             "Backend": "planvec.backends.base",
             "ExitReason": "planvec.backends.stats",
             "ExternalProcess": "planvec.backends.processes",

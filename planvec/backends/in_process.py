@@ -6,10 +6,11 @@ import sys
 import threading
 from typing import Any, TypeVar
 
+from planvec.backends.audit import DEFAULT_AUDIT, Audit
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
-from planvec.rows import Completed, EnvDescription, Failed, Promise, Request
+from planvec.rows import Answer, Completed, EnvDescription, Failed, Promise, Request
 from planvec.stepping import EnvStepper
 
 __all__ = ["InProcess"]
@@ -22,6 +23,7 @@ class InProcess:
 
     Args:
         stepper: Steps the environment. `close` closes it.
+        audit: Part of the time of all steps in which rows are stepped a second time, and compared.
 
     Attributes:
         description: The description of the environment.
@@ -30,11 +32,12 @@ class InProcess:
 
     num_workers = 0
 
-    def __init__(self, stepper: EnvStepper) -> None:
+    def __init__(self, stepper: EnvStepper, audit: float = DEFAULT_AUDIT) -> None:
         self._stepper = stepper
         self.description: EnvDescription = stepper.description
         self.stats = Stats()
         self._closed = False
+        self._audit = Audit(audit)
         self._local = threading.local()  # `frame`: of `run`, while it performs a request in this thread
 
     @property
@@ -59,12 +62,23 @@ class InProcess:
             self._local.frame = sys._getframe()
             answer = self._stepper.perform(request)
             result = request.result(self.description, answer)
+            error = self._repeat(request, answer)
+            if error is not None:
+                return Failed(error)
         except PlanvecError as error:
             return Failed(error)
         finally:
             self._local.frame = None
         self.stats.masked_rows += len(answer.errors)
         return Completed(result)
+
+    def _repeat(self, request: Request[Any], answer: Answer) -> PlanvecError | None:
+        """Step a row a second time if it is time for an audit. Return the error of a difference."""
+        row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
+        if row is None:
+            return None
+        self.stats.audited_rows += 1
+        return row.compare(self._stepper.perform(row.request), "again")
 
     def sync_base_state(self) -> Promise[None]:
         """Do nothing: there is only one environment."""

@@ -26,6 +26,7 @@ class Stats:
         num_chunks: Chunks in which these rows were submitted to workers.
         retries: Chunks that were retried after the exit of a worker.
         masked_rows: Rows that were flagged as failed, with `on_error="mask"`.
+        audited_rows: Rows that were stepped a second time and compared; they count in no other number.
         exits: Reason -> number of workers that were replaced for it.
     """
 
@@ -33,6 +34,7 @@ class Stats:
     num_chunks: int = 0
     retries: int = 0
     masked_rows: int = 0
+    audited_rows: int = 0
     exits: dict[ExitReason, int] = field(default_factory=lambda: dict.fromkeys(ExitReason, 0))
 
     @property

@@ -14,6 +14,7 @@ import planvec
 from planvec.cli.arguments import INTERRUPTED, USAGE_ERROR
 from planvec.cli.check import add_check
 from planvec.cli.envs import add_envs
+from planvec.cli.messages import warn
 from planvec.cli.plan import add_plan
 
 __all__ = ["main"]
@@ -38,14 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             status: int = arguments.run(arguments)
         except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError, ValueError) as error:
-            print(f"planvec: error: {_one_line(error)}", file=sys.stderr)
+            warn(f"planvec: error: {_one_line(error)}")
             return USAGE_ERROR
         except (TypeError, RuntimeError) as error:  # wrong arguments of an environment or a wrapper
-            print(f"planvec: error: {type(error).__name__}: {_one_line(error)}", file=sys.stderr)
+            warn(f"planvec: error: {type(error).__name__}: {_one_line(error)}")
             return USAGE_ERROR
         return status
     except KeyboardInterrupt:
-        print("planvec: interrupted", file=sys.stderr)
+        warn("planvec: interrupted")
         return INTERRUPTED
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import planvec
 from planvec.cli.arguments import INTERRUPTED, add_environment, environment, integer
+from planvec.cli.messages import warn
 from planvec.cli.planner_options import (
     add_planner,
     given_options,
@@ -83,7 +86,6 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     planner = make_planner(arguments)
-    directory = _out_dir(arguments, seed)
     source, make_kwargs = environment(arguments)
     with make(
         source,
@@ -93,27 +95,25 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         codec=arguments.codec,
         env_kwargs=make_kwargs,
     ) as env:
-        # Before the episode, because an error after it would lose the episode.
-        directory.mkdir(parents=True, exist_ok=True)
         recorder = EpisodeRecorder(env.action_space, env.observation_space)
         interrupted = False
-        try:
-            _play(env, planner, seed, arguments, recorder)
-        except KeyboardInterrupt:
-            if not recorder.num_steps:
-                if not any(directory.iterdir()):
-                    directory.rmdir()
-                raise
-            interrupted = True
-        episode = recorder.episode()
-        summary = _summarise(arguments, planner, episode, env, interrupted)
-        files = _write(directory, summary, episode, env)
+        # Before the episode, because an error after it would lose the episode.
+        with _out_dir(arguments, seed) as directory:
+            try:
+                _play(env, planner, seed, arguments, recorder)
+            except KeyboardInterrupt:
+                if not recorder.num_steps:
+                    raise
+                interrupted = True
+            episode = recorder.episode()
+            summary = _summarise(arguments, planner, episode, env, interrupted)
+            files = _write(directory, summary, episode, env)
     if arguments.json:
         print(json.dumps({**summary, "files": files}))
     else:
         _print_summary(summary, files, given_options(arguments))
     if interrupted:
-        print("planvec: interrupted; the steps played so far are written", file=sys.stderr)
+        warn("planvec: interrupted; the steps played so far are written")
         return INTERRUPTED
     return 0
 
@@ -137,9 +137,10 @@ def _play(
     limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
     total = min((limit for limit in limits if limit), default=None)
     started = time.perf_counter()
+    shows_progress = not arguments.no_progress and sys.stderr is not None  # None if it is closed
     log = logging.getLogger("planvec")  # its messages are printed above the bar
     with (
-        tqdm(total=total, unit="step", disable=arguments.no_progress, file=sys.stderr) as bar,
+        tqdm(total=total, unit="step", disable=not shows_progress, file=sys.stderr) as bar,
         logging_redirect_tqdm([log]),
     ):
         bar.set_description("preparing; kernels are compiled on first use and cached on disk")
@@ -161,13 +162,32 @@ def _play(
         )
 
 
-def _out_dir(arguments: argparse.Namespace, seed: int) -> Path:
+@contextlib.contextmanager
+def _out_dir(arguments: argparse.Namespace, seed: int) -> Iterator[Path]:
+    """Make the directory of a run. Remove it if nothing is written into it."""
+    directory = _new_directory(arguments, seed)
+    try:
+        yield directory
+    finally:
+        with contextlib.suppress(OSError):  # it has files
+            directory.rmdir()
+
+
+def _new_directory(arguments: argparse.Namespace, seed: int) -> Path:
+    """Return the directory that the user chose, or a new one: two runs at a time never get the same."""
     if arguments.out is not None:
-        return Path(arguments.out)
+        directory = Path(arguments.out)
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
     name = arguments.env_id.replace("/", "_").replace(":", "_")
     first = Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
     again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
-    return next(path for path in itertools.chain([first], again) if not path.exists())
+    first.parent.mkdir(parents=True, exist_ok=True)
+    for directory in itertools.chain([first], again):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir()
+            return directory
+    raise AssertionError("there is always another name")
 
 
 def _summarise(
@@ -210,12 +230,19 @@ def _summarise(
 
 
 def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
-    """Write the files of a run and return their paths."""
+    """Write the files of a run and return their paths.
+
+    They are written under other names first: if the disk is full, files of an earlier run stay as they are.
+    """
     from planvec.planners import save_trajectory
 
     summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
-    summary_path.write_text(json.dumps(summary, indent=2) + "\n")
-    save_trajectory(trajectory_path, episode, env.action_space, env.observation_space)
+    with tempfile.TemporaryDirectory(prefix=".planvec-", dir=directory) as temporary:
+        new_summary, new_trajectory = Path(temporary, "summary.json"), Path(temporary, "trajectory.npz")
+        save_trajectory(new_trajectory, episode, env.action_space, env.observation_space)
+        new_summary.write_text(json.dumps(summary, indent=2) + "\n")
+        new_trajectory.replace(trajectory_path)
+        new_summary.replace(summary_path)
     return [str(summary_path), str(trajectory_path)]
 
 

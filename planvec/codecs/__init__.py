@@ -7,7 +7,7 @@ environments that planvec knows, and `verify` checks a codec by replay.
 from __future__ import annotations
 
 from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, Step, WrapperCodec
-from planvec.codecs.compare import difference, same
+from planvec.codecs.compare import describe_difference, difference, same
 from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.copied import Copied
@@ -34,6 +34,7 @@ __all__ = [
     "WrapperCodec",
     "check_codec",
     "codec_for",
+    "describe_difference",
     "difference",
     "markdown_table",
     "measured",

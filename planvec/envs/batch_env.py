@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from planvec.backends import Backend, ExternalProcess, InProcess, Stats, over_processes
+from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, InProcess, Stats, over_processes
 from planvec.envs.batch_calls import Mode
 from planvec.envs.env_calls import EnvCalls
 from planvec.envs.plan_env import PlanEnv
@@ -31,6 +31,8 @@ class BatchEnv(EnvCalls[Mode]):
             the row. Workers are replaced in any case.
         max_worker_rss: Bytes of resident memory above which a worker is replaced between two chunks, for
             environments that leak memory; None: no limit.
+        audit: Part of the time of all steps in which some rows are stepped a second time, by another worker
+            if there is one. If the results differ, the next call raises `UnsupportedEnvError`.
 
     Raises:
         InvalidBatchError: An argument is wrong.
@@ -47,6 +49,7 @@ class BatchEnv(EnvCalls[Mode]):
         timeout: float | None = None,
         max_restarts: int = 3,
         max_worker_rss: int | None = None,
+        audit: float = DEFAULT_AUDIT,
     ) -> None: ...
 
     @overload
@@ -58,6 +61,7 @@ class BatchEnv(EnvCalls[Mode]):
         timeout: float | None = None,
         max_restarts: int = 3,
         max_worker_rss: int | None = None,
+        audit: float = DEFAULT_AUDIT,
     ) -> None: ...
 
     @overload
@@ -69,6 +73,7 @@ class BatchEnv(EnvCalls[Mode]):
         timeout: float | None = None,
         max_restarts: int = 3,
         max_worker_rss: int | None = None,
+        audit: float = DEFAULT_AUDIT,
     ) -> None: ...
 
     def __init__(
@@ -79,20 +84,22 @@ class BatchEnv(EnvCalls[Mode]):
         timeout: float | None = None,
         max_restarts: int = 3,
         max_worker_rss: int | None = None,
+        audit: float = DEFAULT_AUDIT,
     ) -> None:
-        _check_limits(blocking, timeout, max_restarts, max_worker_rss)
+        _check_limits(blocking, timeout, max_restarts, max_worker_rss, audit)
         self._limits: dict[str, Any] = {
             "blocking": blocking,
             "timeout": timeout,
             "max_restarts": max_restarts,
             "max_worker_rss": max_worker_rss,
+            "audit": audit,
         }
         self._plan_env: PlanEnv | None = None
         self._processes: tuple[ExternalProcess, ...] = ()
         backend: Backend
         if isinstance(workers, PlanEnv):
             self._plan_env = workers
-            backend = InProcess(workers.stepper)
+            backend = InProcess(workers.stepper, audit)
         elif isinstance(workers, Sequence):
             if not len(workers):
                 raise InvalidBatchError(
@@ -100,13 +107,17 @@ class BatchEnv(EnvCalls[Mode]):
                 )
             self._processes = tuple(workers)
             backend = over_processes(
-                workers, timeout=timeout, max_restarts=max_restarts, max_worker_rss=max_worker_rss
+                workers,
+                timeout=timeout,
+                max_restarts=max_restarts,
+                audit=audit,
+                max_worker_rss=max_worker_rss,
             )
         else:
-            if timeout is not None or max_restarts != 3 or max_worker_rss is not None:
+            if (timeout, max_restarts, max_worker_rss, audit) != (None, 3, None, DEFAULT_AUDIT):
                 raise InvalidBatchError(
-                    "timeout, max_restarts, max_worker_rss: expected the defaults with a backend, which has "
-                    "limits of its own; pass them to the backend"
+                    "timeout, max_restarts, max_worker_rss, audit: expected the defaults with a backend, "
+                    "which has limits of its own; pass them to the backend"
                 )
             backend = workers
         super().__init__(backend, blocking)
@@ -168,7 +179,7 @@ class BatchEnv(EnvCalls[Mode]):
         return f"<BatchEnv of {name}, {workers}>"
 
 
-def _check_limits(blocking: Any, timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
+def _check_limits(blocking: Any, timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: Any) -> None:
     if not isinstance(blocking, bool):
         raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
@@ -178,3 +189,6 @@ def _check_limits(blocking: Any, timeout: Any, max_restarts: Any, max_worker_rss
     is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
     if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
         raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")
+    is_number = isinstance(audit, (int, float)) and not isinstance(audit, bool)
+    if not (is_number and 0 <= audit <= 1):
+        raise InvalidBatchError(f"audit: expected a fraction from 0 to 1, got {audit!r}")

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.backends import ExternalProcess, num_cores
+from planvec.backends import DEFAULT_AUDIT, ExternalProcess, num_cores
 from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
@@ -43,6 +43,7 @@ def make(
     timeout: float | None = None,
     max_restarts: int = 3,
     max_worker_rss: int | None = None,
+    audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
     render_mode: str | None = None,
@@ -60,6 +61,7 @@ def make(
     timeout: float | None = None,
     max_restarts: int = 3,
     max_worker_rss: int | None = None,
+    audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
     render_mode: str | None = None,
@@ -77,6 +79,7 @@ def make(
     timeout: float | None = None,
     max_restarts: int = 3,
     max_worker_rss: int | None = None,
+    audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
     render_mode: str | None = None,
@@ -93,6 +96,7 @@ def make(
     timeout: float | None = None,
     max_restarts: int = 3,
     max_worker_rss: int | None = None,
+    audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
     render_mode: str | None = None,
@@ -111,6 +115,8 @@ def make(
         max_restarts: How often a row is retried after a worker crashed on it.
         max_worker_rss: Bytes of resident memory above which a worker is replaced between two chunks; None: no
             limit.
+        audit: Part of the time of all steps in which some rows are stepped a second time, by another worker
+            if there is one. If the results differ, the next call raises `UnsupportedEnvError`.
         info_keys: The info keys to keep; None keeps all, `()` none.
         codec: How states are saved: None chooses; "copied", "replay", a subclass of `planvec.Codec` or
             `planvec.Copied([...])` is used in any case. `planvec.codec_for` says more.
@@ -144,6 +150,7 @@ def make(
         "timeout": timeout,
         "max_restarts": max_restarts,
         "max_worker_rss": max_worker_rss,
+        "audit": audit,
     }
     if num_workers == 0:
         return BatchEnv(PlanEnv(env, **options), **limits)

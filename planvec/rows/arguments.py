@@ -73,6 +73,10 @@ def check_seed(seed: Any, name: str = "seed") -> int:
     return int(seed)
 
 
+def _are_integers(values: Any) -> bool:
+    return isinstance(values, (list, tuple)) and all(isinstance(value, (int, np.integer)) for value in values)
+
+
 def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
     """Return the seeds as uint64 `[num_rows]`, or None if there are none.
 
@@ -82,12 +86,10 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
     if seeds is None:
         return None
     array = _as_array("seeds", seeds)
-    if array.dtype.kind == "f" and isinstance(seeds, (list, tuple)):
+    if array.dtype.kind in "fO" and _are_integers(seeds):
         # NumPy makes floats of a list with small integers and some of 2**63 or more.
-        array = _as_array("seeds", np.array(seeds, object))
-    if array.dtype.hasobject and all(isinstance(seed, (int, np.integer)) for seed in array.flat):
         try:
-            array = array.astype(np.uint64)
+            array = np.array(seeds, np.uint64)
         except OverflowError as error:
             raise InvalidBatchError(f"seeds: expected integers in [0, 2**64), got {seeds!r}") from error
     if array.dtype.kind not in "iu" and array.size:

@@ -18,6 +18,7 @@ def over_processes(
     *,
     timeout: float | None,
     max_restarts: int,
+    audit: float,
     max_worker_rss: int | None,
 ) -> Sharded:
     """Return a backend over processes that each host a `PlanEnv`.
@@ -26,6 +27,7 @@ def over_processes(
         processes: At least one process. The backend closes them.
         timeout: Seconds that one chunk may take before its worker is killed; None for no limit.
         max_restarts: Largest number of retries of a row on which workers exit.
+        audit: Part of the time of all steps in which rows are stepped a second time, and compared.
         max_worker_rss: Bytes of memory above which a worker is replaced between two chunks; None for no
             limit.
 
@@ -36,7 +38,7 @@ def over_processes(
         UnsupportedEnvError: The environment cannot be saved exactly.
     """
     workers = [process._worker for process in processes]
-    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts)
+    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts, audit=audit)
     try:
         if max_worker_rss is not None:
             _check_rss(workers, max_worker_rss)

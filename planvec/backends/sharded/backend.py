@@ -16,7 +16,9 @@ from functools import partial
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
+from planvec.backends.audit import DEFAULT_AUDIT
 from planvec.backends.base import Future, Worker, WorkerExit
+from planvec.backends.sharded.auditing import Auditor
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.description import common_description
 from planvec.backends.sharded.pace import Pace
@@ -51,6 +53,7 @@ class Sharded:
         workers: At least one worker. `close` closes them.
         group: The group that handles the messages of these workers; None if they have threads of their own.
         max_restarts: Largest number of retries of a row on which workers exit.
+        audit: Part of the time of all steps in which rows are stepped a second time, and compared.
 
     Attributes:
         description: The description of the environment.
@@ -64,7 +67,12 @@ class Sharded:
     """
 
     def __init__(
-        self, workers: Sequence[Worker], *, group: WorkerGroup | None = None, max_restarts: int = 3
+        self,
+        workers: Sequence[Worker],
+        *,
+        group: WorkerGroup | None = None,
+        max_restarts: int = 3,
+        audit: float = DEFAULT_AUDIT,
     ) -> None:
         self.stats = Stats()
         self._lock = threading.RLock()
@@ -77,6 +85,7 @@ class Sharded:
         self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
         self._calls: set[Call[Any]] = set()  # not done
+        self._auditor = Auditor(audit, self._submit_to, self.stats)
         self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
         self._must_dispatch = False
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
@@ -109,15 +118,16 @@ class Sharded:
                 self._waiter.poll()  # its ready message may have arrived
                 break
         with self._lock:
-            if self._recovery.num_failed:
-                error = self._recovery.restart_failed()
-                if error is not None:
-                    return Failed(error)
+            error = self._recovery.restart_failed() if self._recovery.num_failed else None
+            error = error or self._auditor.verdict()
+            if error is not None:
+                return Failed(error)
             call = self._new_call(request, self._paces[type(request)], keep)
             try:
                 if self._closed:  # by another thread or a signal handler, since the check above
                     call.fail(ClosedError("the workers were closed"))
                 if not call.is_done:
+                    self._auditor.begin(self._records)
                     self._queue.add(call)
                     self._dispatch()
                     if keep:
@@ -217,7 +227,7 @@ class Sharded:
             return
         chunk.future = future
         record.chunks.append(chunk)
-        self.stats.num_chunks += chunk.call.request.is_counted
+        self.stats.num_chunks += chunk.call.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
             chunk.is_submitted = True
@@ -252,6 +262,7 @@ class Sharded:
             is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
             if is_informative and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
+            self._auditor.consider(record, chunk, answer)
             try:
                 chunk.call.deliver(chunk, answer)
             except Exception as invalid:  # a future may drop the exceptions of its callbacks
@@ -276,8 +287,13 @@ class Sharded:
         """Send a worker the base state that `sync_base_state` sent last, if it was called."""
         if not self._shared_base_state or record.failure is not None:
             return None
-        call = self._new_call(SetBaseStateRequest(self._shared_base_state[0]), Pace(), True)
+        return self._submit_to(SetBaseStateRequest(self._shared_base_state[0]), record)
+
+    def _submit_to(self, request: Request[T], record: WorkerRecord) -> Call[T]:
+        """Submit a whole request to one worker, before all others, even if the worker is not ready yet."""
+        call = self._new_call(request, Pace(), True)
+        call.is_counted = False
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
-        self._submit(record, chunk)  # before all other chunks, even if the worker is not ready yet
+        self._submit(record, chunk)
         return call

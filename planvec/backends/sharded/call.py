@@ -97,6 +97,7 @@ class Call(Promise[T]):
         num_rows: Number of its rows.
         cutter: Chooses the sizes of the chunks.
         is_done: Whether the call is complete or has failed.
+        is_counted: Whether its chunks count in `Stats`.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Call(Promise[T]):
     ) -> None:
         self.num_rows = num_rows = request.num_rows
         self.request = request
+        self.is_counted = request.is_counted
         self.cutter = Cutter(num_rows, request.steps, pace, is_async)
         self.is_done = request.has_rows and not num_rows
         self._waiter = waiter
@@ -150,6 +152,11 @@ class Call(Promise[T]):
     def abandon(self) -> None:
         with self._lock:
             self.fail(ClosedError("the call was interrupted"))
+
+    @property
+    def error(self) -> PlanvecError | None:
+        """The error with which the call has failed, or None."""
+        return self._error
 
     def _has_finished(self) -> bool:
         return self.is_done

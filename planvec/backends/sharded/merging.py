@@ -54,6 +54,11 @@ class Merger(Generic[T]):
         self._columns[rows.start] = num_rows, answer.columns
         self._has_infos = self._has_infos or bool(answer.columns)
 
+    @property
+    def answer(self) -> Answer:
+        """The merged outputs, once all chunks are merged."""
+        return self._answer
+
     def flag(self, row: int, error: PlanvecError) -> None:
         """Flag a row with an error."""
         self._answer.errors[row] = error

@@ -24,6 +24,7 @@ from planvec.planners.mcts.arrays import (
     TreeKind,
     empty_arrays,
 )
+from planvec.planners.mcts.files import read_tree
 from planvec.planners.mcts.subtree import extract_subtree
 from planvec.rows import state_keys
 
@@ -258,11 +259,16 @@ class Tree:
 
     @classmethod
     def load(cls, path: str | Path) -> Tree:
-        """Read a tree that `save` wrote. Continue its search with `planner.resume(env, tree)`."""
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = TreeArrays(**{name: archive[name] for name in TreeArrays._fields})
-            states = archive.get("states")
-            return cls(arrays, states, archive["actions"], TreeKind(*json.loads(str(archive["kind"]))))
+        """Read a tree that `save` wrote. Continue its search with `planner.resume(env, tree)`.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InvalidBatchError: The file is damaged, or holds something else than a tree.
+            OSError: The file cannot be read.
+        """
+        return cls(*read_tree(path))
 
 
 def _as_array(state: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

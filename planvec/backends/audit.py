@@ -1,0 +1,132 @@
+"""Steps some rows a second time and compares: a watch over environments that the proof at opening has missed.
+
+    call        row 17 on worker 0 ------> answer, kept
+    later       row 17 on worker 1 ------> answer, compared with the first
+
+Rows are chosen such that the second steps take a fixed fraction of the time of all steps.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from planvec.codecs import describe_difference
+from planvec.errors import UnsupportedEnvError
+from planvec.rows import Answer, Outputs, Request, copy_tree
+
+__all__ = ["DEFAULT_AUDIT", "Audit", "AuditedRow"]
+
+DEFAULT_AUDIT = 0.005
+"""Fraction of the time that is spent on audits unless the user chooses another."""
+_OVERHEAD_SECONDS = 0.5e-3
+"""Time that a row costs besides its step: a chunk of its own, and the comparison."""
+_FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
+
+
+@dataclass(slots=True)
+class AuditedRow:
+    """Holds a row to step again, and its first results.
+
+    Attributes:
+        request: The request for this row alone.
+        expected: Its first results.
+        row: Its index in the batch.
+        stepped_by: Name of the worker that stepped it first.
+    """
+
+    request: Request[Any]
+    expected: Outputs
+    row: int
+    stepped_by: str
+
+    def compare(self, answer: Answer, stepped_by: str) -> UnsupportedEnvError | None:
+        """Return the error to raise if the second results differ from the first ones, else None.
+
+        Args:
+            answer: The second results.
+            stepped_by: Name of the worker that stepped the row the second time.
+        """
+        for name in _FIELDS:
+            first, second = getattr(self.expected, name), getattr(answer.outputs, name)
+            if first is None or second is None:
+                continue
+            difference = _describe(name, first, second)
+            if difference is not None:
+                return UnsupportedEnvError(self.text(stepped_by, difference))
+        return None
+
+    def text(self, stepped_by: str, difference: str) -> str:
+        """Return the message of an error.
+
+        Args:
+            stepped_by: Name of the worker that stepped the row the second time.
+            difference: What was different.
+        """
+        return (
+            f"audit: row {self.row} of an earlier {self.request.verb} was repeated and gave another result "
+            f"({self.stepped_by}, then {stepped_by}): {difference}. The environment is no function of its "
+            'state. planvec.check_env searches for the cause; codec="replay" restores states from the seed '
+            "and the actions; audit=0 switches this check off"
+        )
+
+
+def _describe(field: str, first: Any, second: Any) -> str | None:
+    """Return how the results of one row differ, or None."""
+    if field != "new_states":
+        return describe_difference(field, first, second)
+    if first.dtype.hasobject:
+        return None if first[0] == second[0] else "the new states differ"
+    if first.tobytes() == second.tobytes():
+        return None
+    names = first.dtype.names or ()
+    texts = (describe_difference(f"state {name}", first[name][0], second[name][0]) for name in names)
+    return next((text for text in texts if text is not None), "the new states differ")
+
+
+class Audit:
+    """Chooses the rows that are stepped again.
+
+    Args:
+        fraction: Part of the time of all steps that the second steps may take; 0 chooses none.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+        self._budget = 0.0
+        self._random = random.Random(0)  # the choice has no influence on results
+
+    def choose(self, request: Request[Any], rows: slice, answer: Answer, name: str) -> AuditedRow | None:
+        """Return a row to step again, or None.
+
+        Args:
+            request: A request.
+            rows: The rows of it that have been stepped.
+            answer: Their results.
+            name: Name of the worker that stepped them.
+        """
+        self._budget += self._fraction * answer.seconds
+        num_rows = rows.stop - rows.start
+        if self._budget < _OVERHEAD_SECONDS or not request.is_counted or not num_rows:
+            return None
+        cost = _OVERHEAD_SECONDS + answer.seconds / num_rows
+        index = self._random.randrange(num_rows)
+        if self._budget < cost or index in answer.errors:
+            return None
+        self._budget -= cost
+        row = rows.start + index
+        one = request.part(slice(row, row + 1)).copy()
+        return AuditedRow(one, _copy(answer.outputs.part(slice(index, index + 1))), row, name)
+
+
+def _copy(outputs: Outputs) -> Outputs:
+    """Return a copy of the results of one row."""
+    return Outputs(
+        new_states=None if outputs.new_states is None else outputs.new_states.copy(),
+        observations=None if outputs.observations is None else copy_tree(outputs.observations),
+        rewards=None if outputs.rewards is None else outputs.rewards.copy(),
+        terminated=None if outputs.terminated is None else outputs.terminated.copy(),
+        truncated=None if outputs.truncated is None else outputs.truncated.copy(),
+        num_steps=None if outputs.num_steps is None else outputs.num_steps.copy(),
+    )

@@ -1,0 +1,70 @@
+"""Defines `Auditor`, which lets another worker step some rows a second time. See `backends.audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from planvec.backends.audit import Audit, AuditedRow
+from planvec.backends.sharded.call import Call, Chunk
+from planvec.backends.sharded.queue import WorkerRecord
+from planvec.backends.stats import Stats
+from planvec.errors import EnvError, PlanvecError, UnsupportedEnvError
+from planvec.rows import Answer, Request
+
+__all__ = ["Auditor"]
+
+
+class Auditor:
+    """Audits one row at a time.
+
+    All methods are called with the lock of the backend held.
+
+    Args:
+        fraction: Part of the time of all steps that the second steps may take.
+        submit: Submits a request to a worker, and returns the call.
+        stats: Counts the audited rows.
+    """
+
+    def __init__(
+        self, fraction: float, submit: Callable[[Request[Any], WorkerRecord], Call[Any]], stats: Stats
+    ) -> None:
+        self._audit = Audit(fraction)
+        self._submit = submit
+        self._stats = stats
+        self._row: AuditedRow | None = None
+        self._first: WorkerRecord | None = None
+        self._second: WorkerRecord | None = None
+        self._call: Call[Any] | None = None
+
+    def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer) -> None:
+        """Keep a row of a chunk that a worker has answered, if it is time for an audit."""
+        if self._row is None and not chunk.is_flagging and chunk.call is not self._call:
+            self._row = self._audit.choose(chunk.call.request, chunk.rows, answer, record.worker.name)
+            self._first = record
+
+    def begin(self, records: Sequence[WorkerRecord]) -> None:
+        """Let an idle worker step the kept row again: another one than the first time, if there is one."""
+        if self._row is None or self._call is not None:
+            return
+        for record in records:
+            is_other = record is not self._first or len(records) == 1
+            if is_other and record.worker.is_ready and not record.chunks:
+                self._second = record
+                self._call = self._submit(self._row.request, record)
+                return
+
+    def verdict(self) -> PlanvecError | None:
+        """Return the error of an audit that is complete and has found a difference, once; else None."""
+        row, call = self._row, self._call
+        if row is None or call is None or not call.is_done:
+            return None
+        self._row = self._call = None
+        assert self._second is not None
+        error, name = call.error, self._second.worker.name
+        if error is None:
+            self._stats.audited_rows += 1
+            return row.compare(call.prepare().answer, name)
+        if isinstance(error, EnvError):
+            return UnsupportedEnvError(row.text(name, f"it raised {error.detail}"))
+        return None  # the worker was lost, which says nothing about the environment

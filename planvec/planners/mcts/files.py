@@ -1,0 +1,156 @@
+"""Reads the files of search trees. They may be damaged or made by others, so every index is checked.
+
+Compiled kernels follow the indices without looking: a wrong one would crash the process.
+
+Letters: N nodes, A actions per node, M outcomes, D depths.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners.mcts.arrays import (
+    EDGE_DTYPES,
+    NODE_DTYPES,
+    NUM_NODES,
+    NUM_OUTCOMES,
+    OPEN_LOOP,
+    OUTCOME_DTYPES,
+    SINGLE,
+    TreeArrays,
+    TreeKind,
+    empty_arrays,
+)
+
+__all__ = ["read_tree"]
+
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
+    *(IndexError, NotImplementedError, MemoryError, OverflowError),
+)
+"""What NumPy, the zip file and the checks below raise on files of another form."""
+
+
+def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
+    """Read the file of a tree.
+
+    Args:
+        path: The file that `Tree.save` wrote.
+
+    Returns:
+        The fields of a `Tree`: its arrays, the states, the actions and the kind.
+
+    Raises:
+        InvalidBatchError: The file is damaged, or holds something else than a tree.
+        OSError: The file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = TreeArrays(**{name: archive[name] for name in TreeArrays._fields})
+            states, actions = archive.get("states"), archive["actions"]
+            kind = _read_kind(str(archive["kind"]))
+        _check_arrays(arrays, kind)
+        _check_contents(arrays, states, actions, kind)
+    except _DAMAGED as error:
+        raise InvalidBatchError(
+            f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return arrays, states, actions, kind
+
+
+def _read_kind(text: str) -> TreeKind:
+    kind = TreeKind(*json.loads(text))
+    is_right = (
+        all(isinstance(flag, bool) for flag in kind[:4])
+        and kind.chance in range(SINGLE, OPEN_LOOP + 1)
+        and isinstance(kind.discount, (int, float))
+        and 0 <= kind.discount <= 1
+        and isinstance(kind.dt, int)
+        and kind.dt >= 1
+    )
+    if not is_right:
+        raise ValueError(f"kind: expected the settings of a search, got {text[:200]}")
+    return kind
+
+
+def _check_arrays(arrays: TreeArrays, kind: TreeKind) -> None:
+    """Check the dtypes and the shapes of all arrays.
+
+    Raises:
+        ValueError: One is wrong.
+    """
+    if arrays.counters.shape != (4,) or arrays.edge_visits.ndim != 2 or arrays.depth_histogram.ndim != 1:
+        raise ValueError("counters, edge_visits or depth_histogram have another number of dimensions")
+    num_nodes, num_outcomes = int(arrays.counters[NUM_NODES]), int(arrays.counters[NUM_OUTCOMES])
+    num_actions, num_depths = arrays.edge_visits.shape[1], len(arrays.depth_histogram)
+    if num_nodes < 1 or num_outcomes < 0 or num_actions < 1 or num_depths < 1:
+        raise ValueError(f"expected at least one node and action, got {num_nodes} and {num_actions}")
+    optional = {"priors": kind.has_priors, "legal": kind.has_legal}
+    like = empty_arrays(1, num_actions, 1, kind.has_priors, kind.has_legal)
+    for name, array in arrays._asdict().items():
+        expected = getattr(like, name)
+        shape = expected.shape
+        if name in NODE_DTYPES or name in EDGE_DTYPES or optional.get(name, False):
+            shape = (num_nodes, *shape[1:])
+        elif name in OUTCOME_DTYPES:
+            shape = (num_outcomes,)
+        elif name == "depth_histogram":
+            shape = (num_depths,)
+        if array.shape != shape or array.dtype != expected.dtype:
+            raise ValueError(
+                f"{name}: expected {expected.dtype} of shape {shape}, got {array.dtype} of {array.shape}"
+            )
+
+
+def _check_contents(
+    arrays: TreeArrays, states: NDArray[Any] | None, actions: NDArray[Any], kind: TreeKind
+) -> None:
+    """Check the states, the actions and every index.
+
+    Raises:
+        ValueError: One is wrong.
+    """
+    num_nodes, num_actions = arrays.edge_visits.shape
+    num_outcomes = len(arrays.outcome_nodes)
+    if states is not None and states.shape != (num_nodes,):
+        raise ValueError(f"states: expected shape ({num_nodes},), got {states.shape}")
+    own = (num_nodes, num_actions) if kind.has_own_actions else (num_actions,)
+    if actions.shape[: len(own)] != own:
+        raise ValueError(f"actions: expected shape ({', '.join(map(str, own))}, ...), got {actions.shape}")
+    for name, low, high in (
+        ("starts", 0, num_actions),
+        ("parents", -1, num_nodes),
+        ("parent_actions", -1, num_actions),
+        ("first_outcomes", -1, num_outcomes),
+        ("outcome_nodes", 0, num_nodes),
+        ("next_outcomes", -1, num_outcomes),
+    ):
+        array = getattr(arrays, name)
+        if array.size and not low <= array.min() <= array.max() < high:
+            raise ValueError(f"{name}: expected indices from {low} to {high - 1}")
+    for name in ("visits", "edge_visits", "edge_samples", "outcome_counts", "outcome_steps", "counters"):
+        if (getattr(arrays, name) < 0).any():
+            raise ValueError(f"{name}: expected no negative numbers")
+    for name in ("unobserved", "edge_unobserved", "pending"):
+        if getattr(arrays, name).any():
+            raise ValueError(f"{name}: expected a tree without simulations in flight")
+    for name in ("parents", "next_outcomes"):
+        if _has_cycle(getattr(arrays, name)):
+            raise ValueError(f"{name}: expected chains that end, got a cycle")
+
+
+def _has_cycle(following: NDArray[np.int32]) -> bool:
+    """Return whether some chain of indices does not end with -1. Each pass doubles the length looked at."""
+    after = following.astype(np.int64)
+    for _ in range(len(following).bit_length() + 1):
+        after = np.where(after < 0, -1, after[after])
+    return bool((after >= 0).any())
