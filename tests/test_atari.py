@@ -43,21 +43,32 @@ def check(env: Any, **kwargs: Any) -> planvec.CheckReport:
     return planvec.check_env(env, **{**few, **kwargs})
 
 
-@pytest.mark.parametrize("game", GAMES)
+SLOW_GAMES = ("VideoCheckers", "Pitfall2", "Amidar", "MontezumaRevenge")
+
+
+@pytest.mark.parametrize(
+    "game", [pytest.param(game, marks=[pytest.mark.slow] * (game in SLOW_GAMES)) for game in GAMES]
+)
 def test_a_game_is_exact(game: str) -> None:
     report = check(f"ALE/{game}-v5")
     assert report.exact, report
     assert "sticky actions" in report.note
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+SLOW_VARIANTS = ("colour, frame by frame", "grayscale, frame by frame", "a limit of frames", "all actions")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_VARIANTS)) for name in VARIANTS],
+)
 def test_every_way_to_make_a_game_is_exact(name: str) -> None:
     game, kwargs = VARIANTS[name]
     report = check(f"ALE/{game}-v5", num_steps=24, env_kwargs=kwargs)
     assert report.exact, report
 
 
-@pytest.mark.parametrize("skip", [4, 2])
+@pytest.mark.parametrize("skip", [pytest.param(4, marks=pytest.mark.slow), 2])
 def test_the_usual_preprocessing_is_exact(skip: int) -> None:
     def make() -> Any:
         env = gymnasium.make("ALE/Breakout-v5", frameskip=1, **PLAIN)

@@ -74,6 +74,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert printed == json.loads((tmp_path / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_trajectory_does_not_depend_on_workers_that_are_killed() -> None:
     script = Path(__file__).parent.parent / "benchmarks" / "plan_under_fire.py"
     command = [sys.executable, str(script), "--every", "0.5", "--max-kills", "4", "--max-steps", "30"]

@@ -27,6 +27,7 @@ with planvec.make(make, num_workers=1, start_method="forkserver") as env:
 """
 
 
+@pytest.mark.slow
 def test_ids_of_installed_packages_need_no_import_in_workers_either() -> None:
     done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -96,6 +96,7 @@ def faults_by_test() -> dict[str, set[int]]:
     return marked
 
 
+@pytest.mark.slow
 def test_each_of_the_38_faults_has_a_quick_test_with_the_default_start_method() -> None:
     folder = Path(__file__).parent
     command = [

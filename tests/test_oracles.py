@@ -64,7 +64,10 @@ def test_without_chance_the_action_and_the_value_are_optimal(
     assert max(off) < 1e-9
 
 
-@pytest.mark.parametrize("discount", DISCOUNTS)
+@pytest.mark.parametrize(
+    "discount",
+    [DISCOUNTS[0], *(pytest.param(discount, marks=pytest.mark.slow) for discount in DISCOUNTS[1:])],
+)
 def test_with_chance_the_action_is_optimal_within_the_error_of_its_value(discount: float) -> None:
     lost, off = regrets("FrozenLake 4x4 slippery", uct(discount, 4_000), num_starts=6)
     assert np.mean(lost) < 0.002
@@ -86,7 +89,9 @@ def test_means_of_returns_on_a_tree_find_the_optimal_action_too() -> None:
     assert np.mean(lost) < 0.01
 
 
-@pytest.mark.parametrize("name", ["FrozenLake 4x4", "FrozenLake 4x4 slippery"])
+@pytest.mark.parametrize(
+    "name", ["FrozenLake 4x4", pytest.param("FrozenLake 4x4 slippery", marks=pytest.mark.slow)]
+)
 def test_many_in_flight_lose_little_against_one_at_a_time(name: str) -> None:
     optimum = Optimum(name, 0.95)
     best = np.mean([optimum.values[cell] for cell in optimum.starts(6)])

@@ -257,6 +257,7 @@ def test_a_script_needs_no_main_guard(how: str, method: str, tmp_path: Path) -> 
     assert (done.stdout, done.stderr) == ("fine\n", "")
 
 
+@pytest.mark.slow
 def test_a_lambda_from_a_notebook_cell_works_under_every_start_method() -> None:
     cell = """
     import gymnasium, numpy as np, planvec

@@ -127,7 +127,7 @@ def _codec_for(
     )
     reference = None
     if not (is_verified or trust):
-        beside = None if graph is None else graph.beside(env.unwrapped, _caches_of(base_codec))
+        beside = None if graph is None else graph.beside(env, _caches_of(base_codec))
         reference = reference_walk(env, info_keys, beside)
         if graph is not None:
             graph.check_addresses()

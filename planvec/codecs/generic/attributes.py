@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from planvec.codecs.generic.generators import hidden_generator
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ADVICE", "Attributes", "is_compiled_function", "slot_names", "spaces_in"]
+__all__ = ["ADVICE", "Attributes", "is_compiled_function", "layers_of", "slot_names", "spaces_in"]
 
 ADVICE = (
     "Register a codec for it (planvec.register_codec), or, if it restarts exactly from a seed, pass "
@@ -32,13 +32,22 @@ _CONSTANT_TYPES = (
     types.FunctionType,
     type,
 )
-_COMPILERS = ("jax", "jaxlib")
+_COMPILERS = ("jax", "jaxlib", "numba")
 """Packages whose functions are compiled: they can be called, but hold nothing that changes."""
 
 
 def is_compiled_function(value: Any) -> bool:
-    """Return whether a value is a function that JAX has compiled."""
+    """Return whether a value is a function that JAX or numba compiles."""
     return callable(value) and type(value).__module__.partition(".")[0] in _COMPILERS
+
+
+def layers_of(env: Any) -> list[Any]:
+    """Return an environment and its wrappers, the outermost first."""
+    layers = [env]
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        layers.append(env)
+    return layers
 
 
 def slot_names(cls: type) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import ADVICE, spaces_in
+from planvec.codecs.generic.attributes import ADVICE, layers_of, spaces_in
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import functions_of, variables_beside
 from planvec.errors import UnsupportedEnvError
@@ -32,7 +32,7 @@ class Beside:
     """Compares the state beside an environment before and after some steps.
 
     Args:
-        env: The unwrapped environment.
+        env: The environment, with its wrappers.
         classes: The classes that define the environment and the objects that it holds.
         functions: Functions that its attributes hold, by path.
         spaces: Spaces that its attributes hold, by path.
@@ -47,7 +47,8 @@ class Beside:
         spaces: dict[str, gymnasium.Space[Any]],
         caches: Collection[str] = (),
     ) -> None:
-        self._env = env
+        self._env = env.unwrapped
+        self._layers = {id(layer): "env" for layer in layers_of(env)}
         self._classes = classes
         self._functions = {**functions_of(classes), **functions}
         self._spaces = spaces
@@ -96,8 +97,8 @@ class Beside:
 
     def num_spawned(self) -> int:
         """Return how many generators were spawned from `np_random`."""
-        generator = self._env._np_random
-        return 0 if generator is None else int(generator.bit_generator.seed_seq.n_children_spawned)
+        sequence = getattr(getattr(self._env._np_random, "bit_generator", None), "seed_seq", None)
+        return int(getattr(sequence, "n_children_spawned", 0))
 
     def _variables(self) -> dict[str, bytes]:
         """Return the digests of all variables that are watched."""
@@ -114,7 +115,7 @@ class Beside:
         variables |= self._spaces
         digests: dict[str, bytes] = {}
         for path, value in variables.items():  # one by one: what they share does not matter
-            digests |= {path: digests_of({path: value}, {id(self._env): "env"})[path]}
+            digests[path] = digests_of({path: value}, self._layers)[path]
         return digests
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from planvec.codecs.base import Codec, WrapperCodec
-from planvec.codecs.generic.attributes import Attributes
+from planvec.codecs.generic.attributes import Attributes, layers_of
 from planvec.codecs.generic.generators import reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 
@@ -20,11 +20,7 @@ __all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec", "layer_n
 
 def layer_name(env: Any) -> str:
     """Return the name of an environment or a wrapper in pickles: its number of layers below."""
-    depth = 0
-    while isinstance(env, gymnasium.Wrapper):
-        env = env.env
-        depth += 1
-    return f"layer{depth}"
+    return f"layer{len(layers_of(env)) - 1}"
 
 
 def references_of(env: Any) -> dict[str, Any]:
@@ -33,14 +29,10 @@ def references_of(env: Any) -> dict[str, Any]:
     Args:
         env: The environment, or a wrapper: the layers inside it follow.
     """
-    references = {layer_name(env): env}
-    while isinstance(env, gymnasium.Wrapper):
-        env = env.env
-        references[layer_name(env)] = env
+    references: dict[str, Any] = {layer_name(layer): layer for layer in layers_of(env)}
     base = env.unwrapped
     parts = {name: getattr(base, name, None) for name in ("model", "data", "ale", "mujoco_renderer")}
-    references |= {f"layer0.{name}": value for name, value in parts.items() if _is_simulator(value)}
-    return {**references, "layer0.np_random": base._np_random}
+    return references | {f"layer0.{name}": value for name, value in parts.items() if _is_simulator(value)}
 
 
 def _is_simulator(value: Any) -> bool:
@@ -102,7 +94,7 @@ class CopiedCodec(GraphCodec, Codec):
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
         attributes = Attributes(env, layer_name(env), [*constants, "_np_random"])
-        self.graph = ObjectGraph(attributes, lambda: references_of(env))
+        self.graph = ObjectGraph(attributes, references_of(env), env)
 
 
 class CopiedWrapperCodec(GraphCodec, WrapperCodec):
@@ -123,7 +115,7 @@ class CopiedWrapperCodec(GraphCodec, WrapperCodec):
             if type(value).__name__ == "ALEInterface":  # planvec has replaced it in the environment
                 setattr(wrapper, name, base.ale)
         attributes = Attributes(wrapper, layer_name(wrapper), ["env"])
-        self.graph = ObjectGraph(attributes, lambda: references_of(wrapper))
+        self.graph = ObjectGraph(attributes, references_of(wrapper), base)
 
 
 class Copied:

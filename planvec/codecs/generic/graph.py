@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import gymnasium
@@ -31,7 +31,8 @@ class ObjectGraph:
 
     Args:
         attributes: The attributes of the first object.
-        references: Returns the objects that are referred to by name and never copied.
+        references: The objects that are referred to by name and never copied, by name.
+        base: The unwrapped environment. Its generator is referred to by name, too.
 
     Attributes:
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
@@ -44,9 +45,10 @@ class ObjectGraph:
 
     reverse_sets = False
 
-    def __init__(self, attributes: Attributes, references: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, attributes: Attributes, references: dict[str, Any], base: Any) -> None:
         self._members = [attributes]
-        self._get_references = [references]
+        self._references = references
+        self._base = base
         self._begin()
 
     def _begin(self) -> None:
@@ -54,20 +56,16 @@ class ObjectGraph:
         self._fast: FastPickler | None = None  # until `settle`
         self._needs_callbacks = False
         self._kinds: set[type] = set()
-        self._reference_ids: list[int] = []
-        self._named_at_start = self._find_named()
+        self._generator: Any = None
+        self._objects, self._names = dict[str, Any](), dict[int, str]()
+        self._named_at_start = {**self._find_named(), **self._references}
         self._initial = self.save()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether another graph saves the objects of this one."""
-        return not self._members
 
     def absorb(self, other: ObjectGraph) -> None:
         """Save the objects of another graph, too. The other graph saves nothing from now on."""
         self._members += other._members
-        self._get_references += other._get_references
-        other._members, other._get_references = [], []
+        self._references |= other._references
+        other._members = []
         self._begin()
 
     # -- names ------------------------------------------------------------------------------------
@@ -85,7 +83,7 @@ class ObjectGraph:
         """Return what watches the state beside the environment.
 
         Args:
-            env: The unwrapped environment.
+            env: The environment, with its wrappers.
             caches: Paths of variables that may change, since they have no influence.
         """
         functions, spaces = {}, {}
@@ -130,8 +128,7 @@ class ObjectGraph:
             for member in self._members
             for name, value in member.changing().items()
         ]
-        references = [value for get in self._get_references for value in get().values()]
-        return list(entries_of(roots, references))
+        return list(entries_of(roots, [*self._references.values(), self._base._np_random]))
 
     def check_addresses(self) -> None:
         """Check that no number that is saved is the address of an object.
@@ -155,12 +152,11 @@ class ObjectGraph:
 
     def _named(self) -> dict[str, Any]:
         """Return the objects that are referred to, by name. The generator may be a new one every time."""
-        references = {name: value for get in self._get_references for name, value in get().items()}
-        ids = [*map(id, references.values())]
-        if ids != self._reference_ids:
-            self._objects = {**self._named_at_start, **references}
+        generator = self._base._np_random
+        if generator is not self._generator or not self._objects:
+            self._generator = generator
+            self._objects = {**self._named_at_start, "layer0.np_random": generator}
             self._names = {id(value): name for name, value in self._objects.items() if value is not None}
-            self._reference_ids = ids
         return self._objects
 
     # -- saving -----------------------------------------------------------------------------------

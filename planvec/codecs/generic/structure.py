@@ -19,7 +19,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import slot_names
+from planvec.codecs.generic.attributes import is_compiled_function, slot_names
 from planvec.codecs.generic.pickling import without_constructor
 
 __all__ = ["digests_of"]
@@ -117,6 +117,8 @@ def _token_of_atom(value: Any) -> bytes | None:
         return f"dtype {value.str} {value.descr if value.names else ''};".encode()
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__};".encode()
+    if is_compiled_function(value):
+        return f"compiled {getattr(value, '__name__', '')};".encode()
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__};".encode()
     return None

@@ -209,7 +209,7 @@ class PhysicsAndAttributesCodec(GraphCodec, PhysicsCodec):
         left_out = ("model", "data", "mujoco_renderer", "_np_random")
         names = [name for name in left_out if name in vars(env)]
         attributes = Attributes(env, layer_name(env), names, _points_into_mujoco)
-        self.graph = ObjectGraph(attributes, lambda: references_of(env))
+        self.graph = ObjectGraph(attributes, references_of(env), env)
 
     def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
         return _DERIVED
