@@ -143,6 +143,27 @@ class SamplesItsSpace(Nasty):
         return float(self.action_space.sample()) + float(self.inner.sample()["a"].sum())
 
 
+class Sampler:
+    """Holds a space."""
+
+    def __init__(self) -> None:
+        self.space = spaces.Tuple((spaces.Discrete(9), spaces.Box(0, 1, (1,))))
+
+
+class SamplesInnerSpace(Nasty):
+    """Draws from a space inside another object, without influence in the first steps."""
+
+    def __init__(self) -> None:
+        self.samplers = [Sampler()]
+
+    def begin(self) -> None:
+        self.samplers[0].space.seed(int(self.np_random.integers(1 << 30)))
+
+    def extra(self, action: int) -> float:
+        number = int(self.samplers[0].space.sample()[0])
+        return float(number) if self.time > 20 else 0.0
+
+
 class Chain:
     """Is one link of a chain."""
 
@@ -236,6 +257,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "slots": Slotted,
     "slots of a part": SlottedParts,
     "spaces that are sampled": SamplesItsSpace,
+    "spaces in objects": SamplesInnerSpace,
     "a long chain": LongChain,
     "EzPickle": Reloaded,
     "functions in objects": HoldsFunctions,

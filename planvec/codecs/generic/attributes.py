@@ -141,12 +141,6 @@ class Attributes:
             if key not in self._left_out and (_is_constant(value, target) or is_left_out(value))
         }
         self._order = sorted(attributes)
-        self._drawing: dict[str, list[Any]] = {}
-        self._generators = {  # before the first reset
-            path: [copy.deepcopy(space._np_random) for space in spaces_in(value)]
-            for path, value in self.constants()
-            if isinstance(value, gymnasium.Space)
-        }
         for key, value in self._constants.items():
             if hidden_generator(value):
                 raise UnsupportedEnvError(
@@ -168,20 +162,6 @@ class Attributes:
             if value is not None:
                 yield f"{self.name}.{key}", value
 
-    def save_generators_of(self, path: str) -> None:
-        """Save the generators of a space that is left out, and reset them to what they were at first.
-
-        Do nothing for the space of another object.
-
-        Args:
-            path: The path of the space, as `constants` gives it.
-        """
-        for constant, value in self.constants():
-            if constant == path:
-                self._drawing[f"the generators of {path}"] = spaces_in(value)
-                for space, generator in zip(spaces_in(value), self._generators[path], strict=True):
-                    space._np_random = copy.deepcopy(generator)
-
     def changing(self) -> dict[str, Any]:
         """Return the attributes that are saved.
 
@@ -197,15 +177,10 @@ class Attributes:
             if key in self._left_out or (key in constants and value is constants[key]):
                 continue
             changing[key] = _unseeded(value) if isinstance(value, gymnasium.Space) else value
-        for key, spaces in self._drawing.items():
-            changing[key] = [space._np_random for space in spaces]
         return changing
 
     def update(self, changing: dict[str, Any]) -> None:
         """Set the attributes to values that `changing` returned. Remove those that did not exist then."""
-        for key, spaces in self._drawing.items():
-            for space, generator in zip(spaces, changing.pop(key), strict=True):
-                space._np_random = generator
         kept = self._constants.keys() | self._left_out
         if self._slots:
             for key in self._read().keys() - changing.keys() - kept:

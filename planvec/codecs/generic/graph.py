@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
 from planvec.codecs.generic.structure import digests_of
@@ -59,6 +60,12 @@ class ObjectGraph:
         self._generator: Any = None
         self._objects, self._names = dict[str, Any](), dict[int, str]()
         self._named_at_start = {**self._find_named(), **self._references}
+        self._sampled: list[gymnasium.Space[Any]] = []  # spaces whose generators are saved
+        self._first_generators = {
+            path: [copy.deepcopy(inner._np_random) for inner in spaces_in(space)]
+            for path, space in self._named_at_start.items()
+            if isinstance(space, gymnasium.Space)
+        }
         self._initial = self.save()
 
     def absorb(self, other: ObjectGraph) -> None:
@@ -103,9 +110,11 @@ class ObjectGraph:
         if not paths:
             return
         self.restore_initial()
-        for member in self._members:
-            for path in paths:
-                member.save_generators_of(path)
+        for path in paths:
+            spaces = spaces_in(self._named_at_start[path])
+            for space, generator in zip(spaces, self._first_generators[path], strict=True):
+                space._np_random = copy.deepcopy(generator)
+            self._sampled += spaces
         self._initial = self.save()
 
     def digests(self) -> dict[str, bytes]:
@@ -119,7 +128,14 @@ class ObjectGraph:
             for member in self._members
             for name, value in member.changing().items()
         }
+        roots |= {
+            f"generator {number} of a space": generator for number, generator in enumerate(self._generators())
+        }
         return digests_of(roots, self._names)
+
+    def _generators(self) -> list[Any]:
+        """Return the generators of the spaces from which the environment draws."""
+        return [space._np_random for space in self._sampled]
 
     def _entries(self) -> list[Entry]:
         """Return all objects that are saved."""
@@ -177,6 +193,8 @@ class ObjectGraph:
         if not self._members:
             return b"", []
         changing = [member.changing() for member in self._members]
+        if self._sampled:
+            changing.append({"generators": self._generators()})
         self._named()
         if self._fast is not None:
             try:
@@ -209,7 +227,7 @@ class ObjectGraph:
 
     def _raise_unpicklable(self, changing: list[dict[str, Any]], error: Exception) -> Any:
         """Raise the error of a failed pickle, with the name of the attribute that caused it."""
-        for member, attributes in zip(self._members, changing, strict=True):
+        for member, attributes in zip(self._members, changing, strict=False):
             kind = type(member.target).__name__
             for name, value in attributes.items():
                 try:
@@ -232,6 +250,9 @@ class ObjectGraph:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
             changing = load_graph(saved, self._named(), self.reverse_sets)
+            if self._sampled:
+                for space, generator in zip(self._sampled, changing.pop()["generators"], strict=True):
+                    space._np_random = generator
             for member, attributes in zip(self._members, changing, strict=True):
                 member.update(attributes)
 
