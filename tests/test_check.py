@@ -216,11 +216,11 @@ def test_arguments_that_mean_nothing_are_named(
 
 
 def test_the_table_of_families_is_measured_and_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(measured()) == {family.name for family in FAMILIES}
+    assert set(measured()) == {family.name for family in FAMILIES if family.ids}
     assert markdown_table() in (ROOT / "README.md").read_text()
     assert main(["envs"]) == 0
     said = capsys.readouterr().out
-    for family in FAMILIES:
-        assert family.name in said
+    for name in measured():
+        assert name in said
     assert main(["envs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == measured()

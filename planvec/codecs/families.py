@@ -8,6 +8,7 @@ To add a family, write an entry of `FAMILIES`. If its states need a codec of the
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -35,11 +36,14 @@ class Family:
         module: The module that must be installed for it. Importing it registers the ids of `id_prefixes`.
         extra: The extra of planvec that installs what the family needs.
         env_package: The package that defines the classes of the environments.
-        ids: The ids that are checked. "ALE/*-v5" stands for every registered one.
+        ids: The ids that are checked. "ALE/*-v5" stands for every registered one. Empty if there are none, or
+            if they need packages that exclude those of other families; see `docs/environments.md`.
         id_prefixes: What the ids begin with, if they are registered by importing `module`. Empty for the
             environments of Gymnasium, which are always registered.
         codec_module: The `FamilyModule` with its codecs, imported when such an environment is opened: the
             simulator may be missing, or slow to import. "" if a pickle of the attributes is enough.
+        simulator: A module on which environments of any class may be built. If it is imported, the codecs of
+            the family are asked for every environment that no other family knows. "" if there is none.
         note: What users should know about it, for reports.
     """
 
@@ -50,6 +54,7 @@ class Family:
     ids: tuple[str, ...]
     id_prefixes: tuple[str, ...] = ()
     codec_module: str = ""
+    simulator: str = ""
     note: str = ""
 
 
@@ -74,10 +79,13 @@ class FamilyCodec(NamedTuple):
         make: Makes the codec; None if the actions must be replayed.
         is_verified: Whether the codec was written for exactly this class, so that it is not verified by
             replay when an environment is opened.
+        alternatives: Makers of codecs that are tried in turn, if the verification shows that the states of
+            the codec before are not exact.
     """
 
     make: CodecMaker | None
     is_verified: bool
+    alternatives: tuple[CodecMaker, ...] = ()
 
 
 class FamilyModule(Protocol):
@@ -87,7 +95,8 @@ class FamilyModule(Protocol):
         """Return how the states of an environment are saved.
 
         Args:
-            env: The unwrapped environment. Its class, or one of its bases, belongs to the family.
+            env: The unwrapped environment. Its class, or one of its bases, belongs to the family, or the
+                simulator of the family is imported.
             wrappers: Who wrote the codecs of the wrappers around it.
 
         Returns:
@@ -96,7 +105,10 @@ class FamilyModule(Protocol):
 
 
 def families_of(env: Any) -> Iterator[Family]:
-    """Yield the families of an environment: those of its class first, then those of the base classes."""
+    """Yield the families of an environment.
+
+    Those of its class come first, then those of the base classes, then those whose simulator is imported.
+    """
     known = []
     for env_class in type(env).__mro__:
         for family in FAMILIES:
@@ -104,6 +116,7 @@ def families_of(env: Any) -> Iterator[Family]:
             if is_member and family not in known:
                 known.append(family)
                 yield family
+    yield from (family for family in FAMILIES if family.simulator in sys.modules and family not in known)
 
 
 def load_family(family: Family) -> FamilyModule | None:
@@ -142,6 +155,7 @@ FAMILIES = (
         env_package="gymnasium.envs.mujoco",
         ids=tuple(f"{name}-v5" for name in _MUJOCO),
         codec_module="planvec.codecs.mujoco",
+        simulator="mujoco",
     ),
     Family(
         name="Box2D",
@@ -189,6 +203,14 @@ FAMILIES = (
             *("exit-v", "highway-", "intersection-", "lane-keeping-", "merge-", "parking-"),
             *("racetrack-", "roundabout-", "two-way-", "u-turn-"),
         ),
+    ),
+    Family(
+        name="stable-retro",
+        module="stable_retro",
+        extra="retro",
+        env_package="stable_retro",
+        ids=(),
+        codec_module="planvec.codecs.retro",
     ),
 )
 """The families, in the order of the reports."""

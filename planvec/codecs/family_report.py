@@ -25,7 +25,9 @@ def measured() -> dict[str, Any]:
 
 def text_table() -> str:
     """Return the table for a terminal, which also tells what is installed."""
-    rows = [[*row, _installed(family)] for row, family in zip(_rows(), FAMILIES, strict=True)]
+    rows = [
+        [*row, _installed(family)] for row, family in zip(_rows(), filter(_has_ids, FAMILIES), strict=True)
+    ]
     header = [*_HEADER, "installed"]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [
@@ -54,7 +56,7 @@ def markdown_table() -> str:
 def _rows() -> list[list[str]]:
     measurements = measured()
     rows = []
-    for family in FAMILIES:
+    for family in filter(_has_ids, FAMILIES):
         result = measurements[family.name]
         times = (_short(result["microseconds"][name]) for name in ("get", "set", "step"))
         rows.append(
@@ -68,6 +70,10 @@ def _rows() -> list[list[str]]:
             ]
         )
     return rows
+
+
+def _has_ids(family: Family) -> bool:
+    return bool(family.ids)
 
 
 def _short(number: float) -> str:

@@ -34,24 +34,38 @@ def get_generator(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     Raises:
         UnsupportedEnvError: The generator is not the PCG64 that Gymnasium makes.
     """
-    state: dict[str, Any] = dict(env.np_random.bit_generator.state)
-    if state["bit_generator"] != "PCG64":
-        raise UnsupportedEnvError(
-            f"{env}.np_random: expected Gymnasium's PCG64, got {state['bit_generator']}. Seed it with "
-            'super().reset(seed=seed), or pass codec="replay"'
-        )
-    return state
+    try:
+        state: dict[str, Any] = dict(_generator_of(env).state)
+        if state["bit_generator"] == "PCG64":
+            return state
+    except AttributeError:  # RandomState
+        state = {"bit_generator": type(env.np_random).__name__}
+    raise UnsupportedEnvError(
+        f"{env}.np_random: expected Gymnasium's PCG64, got {state['bit_generator']}. Seed it with "
+        'super().reset(seed=seed), or pass codec="replay"'
+    )
 
 
 def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
     """Put `env.np_random` into a state that `get_generator` returned."""
-    env.np_random.bit_generator.state = state
+    _generator_of(env).state = state
+
+
+def _generator_of(env: Any) -> Any:
+    """Return the bit generator of an environment.
+
+    Its class may define `np_random` as something else: a `RandomState` that is saved with the attributes. If
+    its `reset` does not seed `np_random`, it has no seed, and Gymnasium would take one from the time of day.
+    """
+    if env._np_random is None:
+        env._np_random, _ = seeding.np_random(0)
+    return env._np_random.bit_generator
 
 
 def reseed_generator(env: gymnasium.Env[Any, Any], seed: int) -> None:
     """Seed `env.np_random` exactly as `gymnasium.Env.reset(seed=seed)` does."""
     generator, _ = seeding.np_random(seed)
-    env.np_random.bit_generator.state = generator.bit_generator.state
+    _generator_of(env).state = generator.bit_generator.state
 
 
 def pack_generators(states: Sequence[dict[str, Any]], records: NDArray[Any]) -> None:

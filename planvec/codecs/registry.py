@@ -2,63 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 
-from planvec.codecs.base import Codec, CodecMaker, StateCodec, WrapperCodec, WrapperCodecMaker
+from planvec.codecs.base import Codec, CodecMaker, StateCodec, WrapperCodec
 from planvec.codecs.compare import digest
-from planvec.codecs.families import FamilyCodec, WrapperSupport, families_of, load_family
-from planvec.codecs.generic.attributes import ADVICE
-from planvec.codecs.generic.copied import Copied, CopiedCodec, CopiedWrapperCodec, GraphCodec
+from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
-from planvec.codecs.registered import registered_codecs
-from planvec.codecs.stack import StackCodec, wrappers_of
-from planvec.codecs.verify import verify_codec
+from planvec.codecs.selection import CodecChoice, Layer, Selection, layers_of, select
+from planvec.codecs.stack import StackCodec
+from planvec.codecs.verify import InexactStateError, verify_codec
 from planvec.codecs.walks import check_reset, reference_walk
-from planvec.codecs.wrappers import BUILT_IN_CODECS, applies_function, check_supported
+from planvec.codecs.wrappers import applies_function
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
 __all__ = ["CodecChoice", "check_codec", "codec_for"]
-
-CodecChoice = str | CodecMaker | None
-"""None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment."""
-
-_COPY_ADVICE = (
-    "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
-    f"C library). {ADVICE}. If an info cannot be reproduced, leave it out with info_keys="
-)
-_REPLAY_ADVICE = "The environment does not restart from its seed: register a codec for it"
-
-
-class _Layer(NamedTuple):
-    """Holds a wrapper and the maker of its codec.
-
-    Attributes:
-        wrapper: The wrapper.
-        make: Makes its codec; None if there is none for its class.
-        is_built_in: Whether planvec ships the codec.
-    """
-
-    wrapper: Any
-    make: WrapperCodecMaker | None
-    is_built_in: bool
-
-
-class _Selection(NamedTuple):
-    """Holds the decision how the unwrapped environment is saved.
-
-    Attributes:
-        make: Makes the codec; None replays the actions.
-        is_verified: Whether the codec needs no verification.
-        advice: How to fix a codec that fails the verification, for its error.
-    """
-
-    make: CodecMaker | None
-    is_verified: bool
-    advice: str
 
 
 def check_codec(codec: CodecChoice) -> None:
@@ -103,6 +64,8 @@ def codec_for(
         )
     try:
         return _codec_for(env, codec, info_keys, trust)
+    except InexactStateError as error:
+        raise UnsupportedEnvError(str(error)) from None
     except PlanvecError:
         raise
     except Exception as error:
@@ -115,10 +78,34 @@ def codec_for(
 def _codec_for(
     env: gymnasium.Env[Any, Any], codec: CodecChoice, info_keys: Sequence[str] | None, trust: bool
 ) -> StateCodec:
-    layers = _layers_of(env)
-    selection = _select(env.unwrapped, codec, layers)
+    layers = layers_of(env)
+    selection = select(env.unwrapped, codec, layers)
     if selection.make is None:
         return _replay_codec(env, layers, selection.advice, info_keys, trust)
+    makers = (selection.make, *selection.alternatives)
+    for make in makers[:-1]:
+        try:
+            return _stack_codec(env, layers, selection._replace(make=make), codec, info_keys, trust)
+        except InexactStateError:
+            continue
+    return _stack_codec(env, layers, selection._replace(make=makers[-1]), codec, info_keys, trust)
+
+
+def _stack_codec(
+    env: gymnasium.Env[Any, Any],
+    layers: Sequence[Layer],
+    selection: Selection,
+    codec: CodecChoice,
+    info_keys: Sequence[str] | None,
+    trust: bool,
+) -> StackCodec:
+    """Make the codec of a selection, and verify it.
+
+    Raises:
+        InexactStateError: States are not restored exactly.
+        UnsupportedEnvError: The environment cannot be saved faithfully, for another reason.
+    """
+    assert selection.make is not None
     base_codec = _make_base_codec(selection.make, env.unwrapped, codec)
     wrapper_codecs = [_make_wrapper_codec(layer) for layer in layers]
     graph = _join_graphs([base_codec, *wrapper_codecs])
@@ -143,78 +130,6 @@ def _codec_for(
     return stack
 
 
-def _layers_of(env: gymnasium.Env[Any, Any]) -> list[_Layer]:
-    """Return the wrappers of an environment with their codecs, innermost first."""
-    registered, layers = registered_codecs().wrappers, []
-    for wrapper in wrappers_of(env):
-        wrapper_class = type(wrapper)
-        if wrapper_class in registered:
-            layers.append(_Layer(wrapper, registered[wrapper_class], is_built_in=False))
-        else:
-            check_supported(wrapper)
-            layers.append(
-                _Layer(wrapper, BUILT_IN_CODECS.get(wrapper_class), wrapper_class in BUILT_IN_CODECS)
-            )
-    return layers
-
-
-def _select(base: Any, codec: CodecChoice, layers: Sequence[_Layer]) -> _Selection:
-    """Decide how the unwrapped environment is saved."""
-    own_makers: list[Callable[[Any], Any]] = [
-        layer.make for layer in layers if layer.make is not None and not layer.is_built_in
-    ]
-    if codec == "replay":
-        return _Selection(None, False, _REPLAY_ADVICE)
-    given = registered_codecs().envs.get(type(base)) if codec is None else codec
-    if given is None:
-        family_codec = _family_codec(base, _wrapper_support(layers))
-        make, is_verified = FamilyCodec(CopiedCodec, False) if family_codec is None else family_codec
-        if make is None:
-            return _Selection(None, is_verified, _REPLAY_ADVICE)
-        return _Selection(make, is_verified, _advice_on(own_makers, is_copied=not is_verified))
-    if given == "copied" or given is Copied:  # type: ignore[comparison-overlap]
-        return _Selection(CopiedCodec, False, _advice_on(own_makers, is_copied=True))
-    assert callable(given)
-    if isinstance(given, Copied):
-        return _Selection(given, False, _advice_on(own_makers, is_copied=True))
-    return _Selection(given, False, _advice_on([given, *own_makers], is_copied=False))
-
-
-def _wrapper_support(layers: Sequence[_Layer]) -> WrapperSupport:
-    if any(layer.make is None for layer in layers):
-        return WrapperSupport.MISSING
-    if any(not layer.is_built_in for layer in layers):
-        return WrapperSupport.REGISTERED
-    return WrapperSupport.BUILT_IN
-
-
-def _family_codec(base: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
-    """Return the codec of the first family that has one for an environment."""
-    for family in families_of(base):
-        module = load_family(family)
-        family_codec = None if module is None else module.codec_for_env(base, wrappers)
-        if family_codec is not None:
-            return family_codec
-    return None
-
-
-def _advice_on(makers: Sequence[Callable[[Any], Any]], is_copied: bool) -> str:
-    """Return how to fix codecs that fail the verification.
-
-    Args:
-        makers: The makers of the codecs that the user wrote.
-        is_copied: Whether the attributes of the environment are copied.
-    """
-    if not makers:
-        return _COPY_ADVICE
-    names = " or ".join(getattr(make, "__name__", type(make).__name__) for make in makers)
-    advice = (
-        f"{names} does not restore everything: is a field missing, or does its get() return an object that "
-        "step() changes in place (copy it)?"
-    )
-    return f"{advice} Or: {_COPY_ADVICE}" if is_copied else advice
-
-
 def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
     codec = make(base)
     if not isinstance(codec, Codec):
@@ -237,7 +152,7 @@ def _caches_of(codec: Codec) -> Sequence[str]:
     return codec.caches if isinstance(codec, GraphCodec) else ()
 
 
-def _make_wrapper_codec(layer: _Layer) -> WrapperCodec:
+def _make_wrapper_codec(layer: Layer) -> WrapperCodec:
     codec = (layer.make or CopiedWrapperCodec)(layer.wrapper)
     if not isinstance(codec, WrapperCodec):
         raise UnsupportedEnvError(
@@ -249,7 +164,7 @@ def _make_wrapper_codec(layer: _Layer) -> WrapperCodec:
 
 def _replay_codec(
     env: gymnasium.Env[Any, Any],
-    layers: Sequence[_Layer],
+    layers: Sequence[Layer],
     advice: str,
     info_keys: Sequence[str] | None,
     trust: bool,

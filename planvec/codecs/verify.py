@@ -24,22 +24,27 @@ from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.walks import MIN_STEPS, RandomWalk, Reference, SavedPoint, random_walk, select_infos
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["verify_codec"]
+__all__ = ["InexactStateError", "verify_codec"]
 
 _NUM_REPEATED = 6
 """Steps that are taken again from each saved point."""
 _NUM_FOLLOWED, _FOLLOW_SECONDS = 6, 0.5
 """Number of points that are followed to the ends of their episodes, and the time for it."""
 _NAMES = ("observation", "reward", "terminated", "truncated", "info")
-_SHARING_ADVICE = (
-    "Two attributes share an object in a way that a copy separates (a view of an array, a closure). Register "
-    "a codec for the environment (planvec.register_codec), or, if it restarts exactly from a seed, pass "
-    'codec="replay"'
+_REFERENCE_ADVICE = (
+    "Either the seed does not determine a reset: begin reset with super().reset(seed=seed), and draw only "
+    "from self.np_random. Or two attributes share an object in a way that a copy separates (a view of an "
+    "array, a closure): register a codec for the environment (planvec.register_codec), or, if it restarts "
+    'exactly from a seed, pass codec="replay"'
 )
 _RESET_ADVICE = (
     "The seed does not determine a reset: begin reset with super().reset(seed=seed), and draw only from "
     "self.np_random. If an info cannot be reproduced, leave it out with info_keys="
 )
+
+
+class InexactStateError(UnsupportedEnvError):
+    """The verification has shown that a codec does not restore states exactly."""
 
 
 class _Comparison(NamedTuple):
@@ -67,7 +72,7 @@ class _Comparison(NamedTuple):
         """
         text = describe_difference(name, expected, actual)
         if text is not None:
-            raise UnsupportedEnvError(f"{self.situation}, {_when(num_steps)}: {text}. {self.advice}")
+            raise InexactStateError(f"{self.situation}, {_when(num_steps)}: {text}. {self.advice}")
 
     def check_digests(self, num_steps: int, expected: dict[str, bytes], actual: dict[str, bytes]) -> None:
         """Compare what the environment holds with what it held on the walk.
@@ -82,7 +87,7 @@ class _Comparison(NamedTuple):
         """
         for name in {**expected, **actual}:
             if expected.get(name) != actual.get(name):
-                raise UnsupportedEnvError(
+                raise InexactStateError(
                     f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. If it has "
                     "no influence on results (a clock, a cache), leave it out: "
                     f'codec=planvec.Copied(["{name.rpartition(".")[2]}"]). Otherwise: {self.advice}'
@@ -215,7 +220,7 @@ def _compare_with_reference(env: Any, walk: RandomWalk, reference: Reference) ->
     Raises:
         UnsupportedEnvError: Saving and restoring has changed the behaviour of the environment.
     """
-    comparison = _Comparison(f"{env}: stepped by planvec instead of by itself", _SHARING_ADVICE)
+    comparison = _Comparison(f"{env}: stepped by planvec instead of by itself", _REFERENCE_ADVICE)
     comparison.check("observation", 0, reference.observation, walk.points[0].observation)
     for number, (expected, (_, outcome)) in enumerate(zip(reference.outcomes, walk.steps, strict=False), 1):
         for name, first, second in zip(_NAMES[:3], expected, outcome or (), strict=False):

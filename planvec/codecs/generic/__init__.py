@@ -9,11 +9,13 @@ from planvec.codecs.generic.copied import (
     CopiedWrapperCodec,
     GraphCodec,
     layer_name,
-    references_of,
+    layers_by_name,
 )
 from planvec.codecs.generic.generators import hidden_generator, reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.generic.simulators import is_simulator_module, is_simulator_object
+from planvec.codecs.generic.survey import Entry, entries_of
 
 __all__ = [
     "ADVICE",
@@ -21,11 +23,15 @@ __all__ = [
     "Copied",
     "CopiedCodec",
     "CopiedWrapperCodec",
+    "Entry",
     "GraphCodec",
     "ObjectGraph",
     "ReplayCodec",
+    "entries_of",
     "hidden_generator",
+    "is_simulator_module",
+    "is_simulator_object",
     "layer_name",
-    "references_of",
+    "layers_by_name",
     "reseed_generators",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -69,7 +69,7 @@ def spaces_in(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
         children = value.values() if isinstance(value, dict) else value
         if isinstance(children, gymnasium.Space):
             found += spaces_in(children)
-        elif not isinstance(children, str) and hasattr(children, "__iter__"):
+        elif isinstance(children, (list, tuple, type({}.values()))):
             for child in children:
                 found += spaces_in(child) if isinstance(child, gymnasium.Space) else []
     return found
@@ -105,8 +105,6 @@ class Attributes:
         target: The object: an environment or a wrapper.
         name: The name by which pickles refer to the object, the same in every process.
         left_out: Names of attributes that are left out, whatever they hold.
-        is_left_out: Returns whether a value is left out as long as an attribute holds it, in addition to
-            spaces, functions and the like.
 
     Attributes:
         target: The object.
@@ -117,13 +115,7 @@ class Attributes:
             generator.
     """
 
-    def __init__(
-        self,
-        target: Any,
-        name: str,
-        left_out: Sequence[str],
-        is_left_out: Callable[[Any], bool] = lambda value: False,
-    ) -> None:
+    def __init__(self, target: Any, name: str, left_out: Sequence[str]) -> None:
         self.target = target
         self.name = name
         self._slots = slot_names(type(target))
@@ -138,7 +130,7 @@ class Attributes:
         self._constants = {
             key: value
             for key, value in attributes.items()
-            if key not in self._left_out and (_is_constant(value, target) or is_left_out(value))
+            if key not in self._left_out and _is_constant(value, target)
         }
         self._order = sorted(attributes)
         for key, value in self._constants.items():

@@ -15,7 +15,7 @@ from planvec.codecs.generic.attributes import Attributes, layers_of
 from planvec.codecs.generic.generators import reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 
-__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec", "layer_name", "references_of"]
+__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec", "layer_name", "layers_by_name"]
 
 
 def layer_name(env: Any) -> str:
@@ -23,25 +23,9 @@ def layer_name(env: Any) -> str:
     return f"layer{len(layers_of(env)) - 1}"
 
 
-def references_of(env: Any) -> dict[str, Any]:
-    """Return the layers of an environment and the parts of its simulator, which are referred to by name.
-
-    Args:
-        env: The environment, or a wrapper: the layers inside it follow.
-    """
-    references: dict[str, Any] = {layer_name(layer): layer for layer in layers_of(env)}
-    base = env.unwrapped
-    parts = {name: getattr(base, name, None) for name in ("model", "data", "ale", "mujoco_renderer")}
-    return references | {f"layer0.{name}": value for name, value in parts.items() if _is_simulator(value)}
-
-
-def _is_simulator(value: Any) -> bool:
-    """Return whether the class of a value, or one of its bases, is defined by a simulator or its renderer."""
-    packages = ("mujoco", "ale_py")
-    return any(
-        base.__module__.partition(".")[0] in packages or base.__name__ == "MujocoRenderer"
-        for base in type(value).__mro__
-    )
+def layers_by_name(env: Any) -> dict[str, Any]:
+    """Return an environment and the layers inside it, by the names by which pickles refer to them."""
+    return {layer_name(layer): layer for layer in layers_of(env)}
 
 
 class GraphCodec:
@@ -94,7 +78,7 @@ class CopiedCodec(GraphCodec, Codec):
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
         attributes = Attributes(env, layer_name(env), [*constants, "_np_random"])
-        self.graph = ObjectGraph(attributes, references_of(env), env)
+        self.graph = ObjectGraph([attributes], layers_by_name(env), env)
 
 
 class CopiedWrapperCodec(GraphCodec, WrapperCodec):
@@ -115,7 +99,7 @@ class CopiedWrapperCodec(GraphCodec, WrapperCodec):
             if type(value).__name__ == "ALEInterface":  # planvec has replaced it in the environment
                 setattr(wrapper, name, base.ale)
         attributes = Attributes(wrapper, layer_name(wrapper), ["env"])
-        self.graph = ObjectGraph(attributes, references_of(wrapper), base)
+        self.graph = ObjectGraph([attributes], layers_by_name(wrapper), base)
 
 
 class Copied:

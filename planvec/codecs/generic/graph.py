@@ -12,7 +12,9 @@ import numpy as np
 
 from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
 from planvec.codecs.generic.beside import Beside
+from planvec.codecs.generic.mersenne import RandomStates
 from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
+from planvec.codecs.generic.simulators import is_in_library_memory
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import (
     Entry,
@@ -31,9 +33,12 @@ class ObjectGraph:
     """Saves and restores the attributes of one or several objects.
 
     Args:
-        attributes: The attributes of the first object.
-        references: The objects that are referred to by name and never copied, by name.
+        members: The attributes of each object.
+        references: The objects that are referred to by name and never copied, by name. So are the objects of
+            simulators.
         base: The unwrapped environment. Its generator is referred to by name, too.
+        names_memory: Whether arrays in the memory of a C library are referred to by name, since a codec
+            saves this memory.
 
     Attributes:
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
@@ -46,10 +51,18 @@ class ObjectGraph:
 
     reverse_sets = False
 
-    def __init__(self, attributes: Attributes, references: dict[str, Any], base: Any) -> None:
-        self._members = [attributes]
+    def __init__(
+        self,
+        members: Sequence[Attributes],
+        references: dict[str, Any],
+        base: Any,
+        names_memory: bool = False,
+    ) -> None:
+        self._members = [*members]
         self._references = references
         self._base = base
+        self._names_memory = names_memory
+        self._random_states = RandomStates()
         self._begin()
 
     def _begin(self) -> None:
@@ -66,6 +79,7 @@ class ObjectGraph:
             for path, space in self._named_at_start.items()
             if isinstance(space, gymnasium.Space)
         }
+        self._first_np_random = copy.deepcopy(self._base._np_random)
         self._initial = self.save()
 
     def absorb(self, other: ObjectGraph) -> None:
@@ -83,8 +97,12 @@ class ObjectGraph:
         entries = self._entries()
         self.classes = own_classes([entry.value for entry in entries] + [m.target for m in self._members])
         named |= dict(objects_beside(self.classes))
-        nameable = {path: value for path, value in entries if is_nameable(value)}
-        return {**named, **nameable}
+        return named | {path: value for path, value in entries if self._is_nameable(value)}
+
+    def _is_nameable(self, value: Any) -> bool:
+        if isinstance(value, np.ndarray):
+            return self._names_memory and is_in_library_memory(value)
+        return is_nameable(value)
 
     def beside(self, env: Any, caches: Collection[str]) -> Beside:
         """Return what watches the state beside the environment.
@@ -204,11 +222,11 @@ class ObjectGraph:
         return self._dump_thoroughly(changing)
 
     def _dump_thoroughly(self, changing: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
-        pickler = ThoroughPickler(self._names)
+        pickler = ThoroughPickler(self._names, self._random_states)
         try:
             data = pickler.dumps(changing)
         except RecursionError:
-            pickler = ThoroughPickler(self._names, is_deep=True)
+            pickler = ThoroughPickler(self._names, self._random_states, is_deep=True)
             try:
                 data = pickler.dumps(changing)
             except Exception as error:
@@ -223,7 +241,9 @@ class ObjectGraph:
         """Choose the faster pickler, if it has written nothing else so far. To be called after some steps."""
         if not self._needs_callbacks:
             self._named()
-            self._fast = FastPickler(filter(_has_own_type, self._objects.values()), self._kinds)
+            self._fast = FastPickler(
+                filter(_has_own_type, self._objects.values()), self._kinds, self._random_states
+            )
 
     def _raise_unpicklable(self, changing: list[dict[str, Any]], error: Exception) -> Any:
         """Raise the error of a failed pickle, with the name of the attribute that caused it."""
@@ -231,9 +251,11 @@ class ObjectGraph:
             kind = type(member.target).__name__
             for name, value in attributes.items():
                 try:
-                    ThoroughPickler(self._names).dumps(value)
+                    ThoroughPickler(self._names, self._random_states).dumps(value)
                 except RecursionError:
                     continue
+                except UnsupportedEnvError as cause:
+                    raise UnsupportedEnvError(f"{kind}.{name} holds a {cause}") from cause
                 except Exception as cause:
                     raise UnsupportedEnvError(
                         f"{kind}.{name}: {type(value).__name__} cannot be "
@@ -249,7 +271,7 @@ class ObjectGraph:
     def restore(self, saved: bytes) -> None:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
-            changing = load_graph(saved, self._named(), self.reverse_sets)
+            changing = load_graph(saved, self._named(), self._random_states, self.reverse_sets)
             if self._sampled:
                 for space, generator in zip(self._sampled, changing.pop()["generators"], strict=True):
                     space._np_random = generator
@@ -257,7 +279,8 @@ class ObjectGraph:
                 member.update(attributes)
 
     def restore_initial(self) -> None:
-        """Restore the attributes that the objects had before the first reset."""
+        """Restore the attributes that the objects had before the first reset, and `np_random`."""
+        self._base._np_random = copy.deepcopy(self._first_np_random)
         self.restore(self._initial)
 
 

@@ -18,10 +18,13 @@ import threading
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import numpy as np
 from gymnasium.utils import EzPickle
 
 from planvec.codecs.generic.attributes import slot_names
 from planvec.codecs.generic.generators import RESEEDABLE
+from planvec.codecs.generic.inexact import check_copyable
+from planvec.codecs.generic.mersenne import RandomStates
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
@@ -71,12 +74,14 @@ class FastPickler:
     Args:
         named: The objects that are referred to by name.
         kinds: The other types for which there is a callback.
+        random_states: Saves `RandomState`s.
 
     Attributes:
         generators: The random generators that were pickled last.
     """
 
-    def __init__(self, named: Iterable[Any], kinds: Iterable[type]) -> None:
+    def __init__(self, named: Iterable[Any], kinds: Iterable[type], random_states: RandomStates) -> None:
+        self._random_states = random_states
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
         types = {type(obj) for obj in named} | {*RESEEDABLE} | {*kinds}
@@ -101,23 +106,44 @@ class FastPickler:
     def _reduce(self, obj: Any) -> Any:
         name = self._names.get(id(obj))
         if name is not None:
-            return _Named.resolve, (name,)
+            return _Reading.resolve, (name,)
+        check_copyable(type(obj))
         if isinstance(obj, RESEEDABLE):
             self.generators.append(obj)
-        return without_constructor(obj) or obj.__reduce_ex__(5)
+        reduced = without_constructor(obj) or _reduce_random_state(obj, self.generators, self._random_states)
+        return reduced or obj.__reduce_ex__(5)
 
 
-class _Named(threading.local):
-    """Looks up objects by name while a pickle is read. Each thread has its own objects."""
+class _Reading(threading.local):
+    """Holds what pickles refer to while they are read. Each thread has its own."""
 
     objects: ClassVar[dict[str, Any]] = {}
+    random_states: ClassVar[RandomStates] = RandomStates()
 
     @staticmethod
     def resolve(name: str) -> Any:
-        return _named.objects[name]
+        return _reading.objects[name]
+
+    @staticmethod
+    def restore_random_state(index: int, data: bytes) -> np.random.RandomState:
+        return _reading.random_states.restore(index, data)
 
 
-_named = _Named()
+_reading = _Reading()
+
+
+def _reduce_random_state(obj: Any, generators: list[Any], random_states: RandomStates) -> Any:
+    """Return the short pickled form of a `RandomState`; None for any other object.
+
+    Args:
+        obj: The object.
+        generators: The generators that were pickled so far, `obj` included.
+        random_states: Saves it.
+    """
+    if type(obj) is not np.random.RandomState:
+        return None
+    data = random_states.save(obj)
+    return None if data is None else (_Reading.restore_random_state, (len(generators) - 1, data))
 
 
 class ThoroughPickler(pickle.Pickler):
@@ -128,6 +154,7 @@ class ThoroughPickler(pickle.Pickler):
 
     Args:
         names: Id of each named object -> its name.
+        random_states: Saves `RandomState`s.
         is_deep: Whether to write the attributes of objects later.
 
     Attributes:
@@ -136,7 +163,8 @@ class ThoroughPickler(pickle.Pickler):
         kinds: Types for which `FastPickler` needs a callback.
     """
 
-    def __init__(self, names: dict[int, str], is_deep: bool = False) -> None:
+    def __init__(self, names: dict[int, str], random_states: RandomStates, is_deep: bool = False) -> None:
+        self._random_states = random_states
         self._file = io.BytesIO()
         super().__init__(self._file, protocol=5)
         self._names = names
@@ -164,6 +192,7 @@ class ThoroughPickler(pickle.Pickler):
             else:
                 self.kinds.add(kind)
             return name
+        check_copyable(kind)
         if kind is set:
             self.needs_callbacks = True
             return (_SET, self._index(obj, lambda: _in_order(obj)))
@@ -183,7 +212,7 @@ class ThoroughPickler(pickle.Pickler):
             self.generators.append(obj)
         reduced = without_constructor(obj)
         if reduced is None:
-            return NotImplemented
+            return _reduce_random_state(obj, self.generators, self._random_states) or NotImplemented
         self.kinds.add(type(obj))
         return reduced
 
@@ -227,16 +256,20 @@ class _Unpickler(pickle.Unpickler):
         return self.later[index]
 
 
-def load_graph(data: bytes, named: dict[str, Any], reverse_sets: bool = False) -> Any:
+def load_graph(
+    data: bytes, named: dict[str, Any], random_states: RandomStates, reverse_sets: bool = False
+) -> Any:
     """Read what one of the picklers wrote.
 
     Args:
         data: The bytes.
         named: Name -> object.
+        random_states: Restores `RandomState`s.
         reverse_sets: Whether to fill sets in another order than usual.
     """
+    _reading.objects = named  # type: ignore[misc]
+    _reading.random_states = random_states  # type: ignore[misc]
     if data[:1] != _THOROUGH:
-        _named.objects = named  # type: ignore[misc]
         return pickle.loads(data)
     file = io.BytesIO(data)
     file.seek(1)

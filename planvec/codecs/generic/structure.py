@@ -8,8 +8,10 @@ two equal objects.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
+import itertools
 import random
 import struct
 import types
@@ -147,6 +149,8 @@ def _children(value: Any) -> list[Any]:
         return _cell_contents(value)
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
+    if isinstance(value, itertools.cycle):
+        return _cycle(value)
     if isinstance(value, gymnasium.Space):  # without the generator
         return _flat(pair for pair in sorted(vars(value).items()) if pair[0] != "_np_random")
     return _reduced(value)
@@ -166,6 +170,19 @@ def _reduced(value: Any) -> list[Any]:
     arguments = list(reduced[1:2])
     state, items, pairs = (*reduced[2:5], None, None, None)[:3]
     return [*arguments, state, *([] if items is None else items), *_flat([] if pairs is None else pairs)]
+
+
+def _cycle(value: Any) -> list[Any]:
+    """Return the elements of a cycle, and the index of the next one.
+
+    A copy of a cycle keeps them in another form than the original, which has no influence.
+    """
+    _, (rest,), (elements, has_all) = value.__reduce__()
+    if not isinstance(rest, (type(iter([])), type(iter(())), type(iter("")), type(iter(range(0))))):
+        return [rest, elements, has_all]
+    remaining = [*copy.copy(rest)]
+    period = elements if has_all else elements + remaining
+    return [period, (len(period) - len(remaining)) % max(len(period), 1)]
 
 
 def _attributes(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from planvec.codecs.generic.attributes import is_compiled_function, slot_names
 from planvec.codecs.generic.generators import RESEEDABLE
+from planvec.codecs.generic.simulators import is_simulator_object
 
 __all__ = [
     "Entry",
@@ -36,6 +38,7 @@ _MAX_ENTRIES = 200_000
 _ATOMS = (str, bytes, int, float, bool, complex, type(None), np.generic, range, type(Ellipsis))
 _OPAQUE = (types.ModuleType, type, gymnasium.Space, EnvSpec, np.random.BitGenerator, *RESEEDABLE)
 """Types into which the survey does not look."""
+_NAMEABLE = (types.ModuleType, gymnasium.Space, EnvSpec, type(threading.Lock()), type(threading.RLock()))
 _SMALLEST_ADDRESS = 1 << 20
 _DEFINITIONS = (
     *(type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
@@ -55,7 +58,10 @@ class Entry(NamedTuple):
 
 
 def entries_of(
-    roots: Iterable[Entry], stop_at: Iterable[Any] = (), enter_sets: bool = True
+    roots: Iterable[Entry],
+    stop_at: Iterable[Any] = (),
+    enter_sets: bool = True,
+    enter_simulators: bool = False,
 ) -> Iterator[Entry]:
     """Iterate over the objects that roots hold, each once, in the same order in every process.
 
@@ -65,6 +71,7 @@ def entries_of(
         roots: The roots, which are included.
         stop_at: Objects that are neither visited nor looked into.
         enter_sets: Whether to visit the elements of sets, whose order depends on the process.
+        enter_simulators: Whether to visit what the objects of simulators hold.
     """
     stopped = [*stop_at]  # referred to, so that their ids stay valid
     seen = {id(obj) for obj in stopped}
@@ -78,7 +85,9 @@ def entries_of(
             seen.add(id(entry.value))
             kept.append(entry.value)
             yield entry
-            if enter_sets or not isinstance(entry.value, (set, frozenset)):
+            if not enter_sets and isinstance(entry.value, (set, frozenset)):
+                continue
+            if enter_simulators or not is_simulator_object(entry.value):
                 queue.extend(_children(entry))
 
 
@@ -113,7 +122,7 @@ def _children(entry: Entry) -> Iterator[Entry]:
 
 def is_nameable(value: Any) -> bool:
     """Return whether an object inside others is constant, but would lose its identity in a pickle."""
-    if isinstance(value, (types.ModuleType, gymnasium.Space, EnvSpec)) or is_compiled_function(value):
+    if isinstance(value, _NAMEABLE) or is_compiled_function(value) or is_simulator_object(value):
         return True
     return isinstance(value, types.FunctionType) and not _is_importable(value)
 

@@ -1,0 +1,386 @@
+"""Third-party environments for `other_peoples_environments.py`, in groups that share one virtual environment.
+
+Each group names the packages to install, and its environments: a name, and an expression that makes the
+environment. Some games have another interface than Gymnasium's. The adapters are what a user would write.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+__all__ = ["GROUPS", "Group", "make"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Holds environments that can be installed together.
+
+    Attributes:
+        packages: What pip installs besides planvec.
+        environments: Name -> keyword arguments of `make`, and `codec`, which is for planvec.
+        pip_options: Options of `pip install` for these packages.
+    """
+
+    packages: tuple[str, ...]
+    environments: dict[str, dict[str, Any]]
+    pip_options: tuple[str, ...] = field(default=())
+
+
+def make(
+    kind: str, name: str, module: str = "", register: str = "", **kwargs: Any
+) -> gymnasium.Env[Any, Any]:
+    """Make an environment.
+
+    Args:
+        kind: The key of `_MAKERS`.
+        name: The name of the environment in its package.
+        module: A module that is imported first.
+        register: A function of this module, which is called once.
+        **kwargs: For the maker.
+    """
+    if module:
+        imported = importlib.import_module(module)
+        if register and name not in gymnasium.registry:
+            getattr(imported, register)()
+    env: gymnasium.Env[Any, Any] = _MAKERS[kind](name, **kwargs)
+    return env
+
+
+def _gymnasium(name: str, weights: int = 0, flatten: bool = False, **kwargs: Any) -> Any:
+    if weights:
+        import mo_gymnasium
+
+        return mo_gymnasium.wrappers.LinearReward(mo_gymnasium.make(name, **kwargs))
+    env = gymnasium.make(name, **kwargs)
+    return gymnasium.wrappers.FlattenObservation(env) if flatten else env
+
+
+def _shimmy(name: str) -> Any:
+    from dm_control import suite
+    from shimmy.dm_control_compatibility import DmControlCompatibilityV0
+
+    return DmControlCompatibilityV0(suite.load(*name.split("-")))
+
+
+class DmControl(gymnasium.Env[Any, Any]):
+    """Plays a task of dm_control. It flattens the observations."""
+
+    def __init__(self, name: str) -> None:
+        from dm_control import suite
+
+        self.env = suite.load(*name.split("-"), environment_kwargs={"flat_observation": True})
+        action = self.env.action_spec()
+        self.action_space = spaces.Box(action.minimum, action.maximum, action.shape, np.float64)
+        shape = self.env.observation_spec()["observations"].shape
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.env.task._random = np.random.RandomState(seed)
+        return self.env.reset().observation["observations"], {}
+
+    def step(self, action: Any) -> Any:
+        step = self.env.step(action)
+        terminated = step.last() and step.discount == 0
+        return step.observation["observations"], step.reward, terminated, step.last() and not terminated, {}
+
+
+class Classic(gymnasium.Env[Any, Any]):
+    """Plays all sides of a game of PettingZoo. An illegal action becomes the next legal one."""
+
+    def __init__(self, name: str) -> None:
+        self.game = importlib.import_module(f"pettingzoo.classic.{name}").env()
+        self.game.reset(seed=0)
+        agent = self.game.possible_agents[0]
+        self.action_space = self.game.action_space(agent)
+        self.observation_space = self.game.observation_space(agent)["observation"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.game.reset(seed=seed)
+        return self.game.last()[0]["observation"], {}
+
+    def step(self, action: Any) -> Any:
+        legal = np.flatnonzero(self.game.last()[0]["action_mask"])
+        self.game.step(int(legal[np.searchsorted(legal, action) % len(legal)]))
+        observation, reward, terminated, truncated, _ = self.game.last()
+        return observation["observation"], float(reward), terminated, truncated, {}
+
+
+class OpenSpiel(gymnasium.Env[Any, Any]):
+    """Plays all sides of a game of OpenSpiel. An illegal action becomes a legal one."""
+
+    def __init__(self, name: str) -> None:
+        import pyspiel
+
+        self.game = pyspiel.load_game(name)
+        self.action_space = spaces.Discrete(self.game.num_distinct_actions())
+        size = self.game.observation_tensor_size()
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state = self.game.new_initial_state()
+        self._draw()
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        legal = self.state.legal_actions()
+        self.state.apply_action(legal[int(action) % len(legal)])
+        self._draw()
+        is_over = self.state.is_terminal()
+        return self._observation(), float(self.state.returns()[0]) if is_over else 0.0, is_over, False, {}
+
+    def _draw(self) -> None:
+        while self.state.is_chance_node():
+            actions, probabilities = zip(*self.state.chance_outcomes(), strict=True)
+            self.state.apply_action(int(self.np_random.choice(actions, p=probabilities)))
+
+    def _observation(self) -> Any:
+        player = max(self.state.current_player(), 0)
+        return np.array(self.state.observation_tensor(player), np.float32)
+
+
+class OldGym(gymnasium.Env[Any, Any]):
+    """Plays an environment with the interface of `gym`: four values, seeded by a method or a global."""
+
+    def __init__(self, env: Any, observation_space: Any, num_actions: int) -> None:
+        self.env = env
+        self.observation_space = observation_space
+        self.action_space = spaces.Discrete(num_actions)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        if hasattr(self.env, "seed") and callable(self.env.seed):
+            self.env.seed(seed)
+        return np.array(self.env.reset()), {}
+
+    def step(self, action: Any) -> Any:
+        observation, reward, done, _ = self.env.step(int(action))
+        return np.array(observation), float(reward), bool(done), False, {}
+
+
+def _crafter(name: str) -> Any:
+    import crafter
+
+    env = crafter.Env()
+    return OldGym(env, spaces.Box(0, 255, (64, 64, 3), np.uint8), len(crafter.constants.actions))
+
+
+class Mario(gymnasium.Env[Any, Any]):
+    """Plays a game of the NES."""
+
+    def __init__(self, name: str) -> None:
+        import gym_super_mario_bros
+
+        self.env = gym_super_mario_bros.make(name).unwrapped
+        self.action_space = spaces.Discrete(256)
+        self.observation_space = spaces.Box(0, 255, (240, 256, 3), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.array(self.env.reset()), {}
+
+    def step(self, action: Any) -> Any:
+        observation, reward, done, _ = self.env.step(int(action))
+        return np.array(observation), float(reward), bool(done), False, {}
+
+
+class Pgx(gymnasium.Env[Any, Any]):
+    """Plays a game of pgx, whose steps JAX compiles."""
+
+    def __init__(self, name: str) -> None:
+        import jax
+        import pgx
+
+        self.game = pgx.make(name)
+        self.init, self.advance = jax.jit(self.game.init), jax.jit(self.game.step)
+        self.action_space = spaces.Discrete(self.game.num_actions)
+        self.observation_space = spaces.Box(-np.inf, np.inf, self.game.observation_shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        import jax
+
+        super().reset(seed=seed)
+        self.key = jax.random.PRNGKey(int(self.np_random.integers(2**31)))
+        self.state = self.init(self.key)
+        return np.asarray(self.state.observation, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        import jax
+
+        self.key, key = jax.random.split(self.key)
+        legal = np.flatnonzero(self.state.legal_action_mask)
+        self.state = self.advance(self.state, legal[int(action) % len(legal)], key)
+        observation = np.asarray(self.state.observation, np.float32)
+        return observation, float(self.state.rewards[0]), bool(self.state.terminated), False, {}
+
+
+class Gymnax(gymnasium.Env[Any, Any]):
+    """Plays an environment of gymnax."""
+
+    def __init__(self, name: str) -> None:
+        import gymnax
+
+        self.env, self.params = gymnax.make(name)
+        self.action_space = spaces.Discrete(self.env.num_actions)
+        shape = self.env.observation_space(self.params).shape
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        import jax
+
+        super().reset(seed=seed)
+        self.key, key = jax.random.split(jax.random.PRNGKey(int(self.np_random.integers(2**31))))
+        observation, self.state = self.env.reset(key, self.params)
+        return np.asarray(observation, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        import jax
+
+        self.key, key = jax.random.split(self.key)
+        # Not `step`, which resets at the end of an episode.
+        observation, self.state, reward, done, *_ = self.env.step_env(
+            key, self.state, int(action), self.params
+        )
+        return np.asarray(observation, np.float32), float(reward), bool(done), False, {}
+
+
+def _bsuite(name: str) -> Any:
+    import bsuite
+
+    return Bsuite(bsuite.load_from_id(name))
+
+
+class Bsuite(gymnasium.Env[Any, Any]):
+    """Plays an experiment of bsuite."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.action_space = spaces.Discrete(env.action_spec().num_values)
+        self.observation_space = spaces.Box(-np.inf, np.inf, env.observation_spec().shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.env._rng = np.random.RandomState(seed)
+        return np.asarray(self.env.reset().observation, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        step = self.env.step(int(action))
+        return np.asarray(step.observation, np.float32), float(step.reward or 0), step.last(), False, {}
+
+
+def _retro(name: str) -> Any:
+    import stable_retro
+
+    return stable_retro.make(name, render_mode="rgb_array")
+
+
+_MAKERS: dict[str, Any] = {
+    "gymnasium": _gymnasium,
+    "shimmy": _shimmy,
+    "dm_control": DmControl,
+    "classic": Classic,
+    "openspiel": OpenSpiel,
+    "crafter": _crafter,
+    "mario": Mario,
+    "pgx": Pgx,
+    "gymnax": Gymnax,
+    "bsuite": _bsuite,
+    "retro": _retro,
+}
+
+
+def _ids(module: str, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
+    return {name: {"kind": "gymnasium", "name": name, "module": module, **kwargs} for name in names}
+
+
+def _kind(kind: str, *names: str) -> dict[str, dict[str, Any]]:
+    return {f"{kind}: {name}": {"kind": kind, "name": name} for name in names}
+
+
+def _replayed(environments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return environments with `codec="replay"`."""
+    return {f"{name}, replay": {**kwargs, "codec": "replay"} for name, kwargs in environments.items()}
+
+
+GROUPS = {
+    "dm_control": Group(
+        ("dm_control", "shimmy", "imageio", "packaging", "mujoco<4"),
+        {
+            **_kind(
+                "shimmy",
+                *("cheetah-run", "ball_in_cup-catch", "stacker-stack_4", "manipulator-bring_ball"),
+                *("humanoid-walk", "quadruped-escape", "hopper-hop", "fish-swim", "cartpole-swingup"),
+            ),
+            **_kind("dm_control", "cheetah-run", "finger-spin", "walker-walk", "acrobot-swingup"),
+        },
+    ),
+    "robotics": Group(
+        ("gymnasium-robotics", "mujoco<3.4"),
+        _ids(
+            "gymnasium_robotics",
+            *("FetchReach-v4", "FetchPush-v4", "FetchPickAndPlace-v4", "FetchSlide-v4"),
+            *("HandReach-v3", "HandManipulateBlock-v1", "AntMaze_UMaze-v5", "AntMaze_Medium-v5"),
+            *("PointMaze_UMaze-v3", "PointMaze_Large_Diverse_G-v3"),
+            *("AdroitHandDoor-v1", "AdroitHandHammer-v1", "AdroitHandPen-v1", "AdroitHandRelocate-v1"),
+            "FrankaKitchen-v1",
+        ),
+    ),
+    "mo-gymnasium": Group(
+        ("mo-gymnasium[mujoco,box2d]",),
+        _ids(
+            "mo_gymnasium",
+            *("deep-sea-treasure-v0", "water-reservoir-v0", "fishwood-v0", "four-room-v0"),
+            *("resource-gathering-v0", "minecart-v0", "breakable-bottles-v0", "fruit-tree-v0"),
+            *("mo-mountaincar-v0", "mo-reacher-v5", "mo-hopper-v5", "mo-halfcheetah-v5", "mo-ant-v5"),
+            "mo-lunar-lander-v3",
+            weights=1,
+        ),
+    ),
+    "games": Group(
+        (
+            *("pettingzoo[classic]", "open_spiel", "gym-anytrading", "flappy-bird-gymnasium", "minatar"),
+            *("gym-pusht", "crafter", "minigrid", "highway-env", "bsuite"),
+            *("tetris-gymnasium", "panda-gym"),
+        ),
+        {
+            **_kind("classic", "connect_four_v3", "tictactoe_v3", "texas_holdem_v4", "go_v5", "chess_v6"),
+            **_kind("openspiel", "go(board_size=5)", "backgammon", "leduc_poker", "connect_four"),
+            **_ids("gym_anytrading", "stocks-v0", "forex-v0"),
+            **_ids("flappy_bird_gymnasium", "FlappyBird-v0"),
+            **_ids(
+                "minatar.gym",
+                *("MinAtar/Breakout-v1", "MinAtar/SpaceInvaders-v1", "MinAtar/Seaquest-v1"),
+                register="register_envs",
+            ),
+            **_ids("gym_pusht", "gym_pusht/PushT-v0"),
+            **_kind("crafter", "CrafterReward-v1"),
+            **_ids("minigrid", "MiniGrid-DoorKey-8x8-v0", "BabyAI-GoToLocal-v0"),
+            **_ids("highway_env", "highway-fast-v0", "parking-v0", "racetrack-v0"),
+            **_kind("bsuite", "catch/0", "deep_sea/0", "bandit/0", "cartpole/0"),
+            **_ids("tetris_gymnasium.envs", "tetris_gymnasium/Tetris"),
+            **_ids("panda_gym", "PandaReach-v3", "PandaPush-v3"),
+            **_replayed(_ids("panda_gym", "PandaReach-v3", "PandaPush-v3")),
+        },
+    ),
+    "2048": Group(
+        ("gymnasium-2048",),
+        _ids("gymnasium_2048", "gymnasium_2048/TwentyFortyEight-v0"),
+        ("--no-deps",),
+    ),
+    "pgx": Group(("pgx",), _kind("pgx", "tic_tac_toe", "go_9x9")),
+    "gymnax": Group(("gymnax",), _kind("gymnax", "CartPole-v1", "Breakout-MinAtar")),
+    "retro": Group(("stable-retro",), _kind("retro", "Airstriker-Genesis-v0")),
+    "nes": Group(
+        ("nes-py", "gym-super-mario-bros", "gym", "numpy<2"),
+        {**_kind("mario", "SuperMarioBros-v0"), **_replayed(_kind("mario", "SuperMarioBros-v0"))},
+    ),
+}
+"""Name of the virtual environment -> the group."""

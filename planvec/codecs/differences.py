@@ -1,0 +1,48 @@
+"""Writes large blocks of memory as what differs from a known block: most of an emulator's never changes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Differences"]
+
+_SIZE = struct.Struct("<I")
+
+
+class Differences:
+    """Converts blocks of bytes to their differences from a first block, and back.
+
+    Args:
+        first: The block to compare with. It must be the same in all processes.
+    """
+
+    def __init__(self, first: bytes) -> None:
+        self._first = first
+        self._words = _words(first)
+
+    def get(self, block: bytes) -> bytes:
+        """Return what differs. A block of another size is returned whole."""
+        if len(block) != len(self._first):
+            return _SIZE.pack(0xFFFFFFFF) + block
+        words = _words(block)
+        places = np.flatnonzero(words != self._words)
+        return _SIZE.pack(len(places)) + places.astype("<u4").tobytes() + words[places].tobytes()
+
+    def restore(self, differences: bytes) -> bytes:
+        """Return the block of which `get` returned the differences."""
+        (number,) = _SIZE.unpack_from(differences)
+        if number == 0xFFFFFFFF:
+            return differences[_SIZE.size :]
+        places: NDArray[Any] = np.frombuffer(differences, "<u4", number, _SIZE.size)
+        words = self._words.copy()
+        words[places] = np.frombuffer(differences, np.uint64, number, _SIZE.size + 4 * number)
+        return words.tobytes()[: len(self._first)]
+
+
+def _words(block: bytes) -> NDArray[np.uint64]:
+    """Return a block as words of 8 bytes. The last one is filled up with zeros."""
+    return np.frombuffer(block + bytes(-len(block) % 8), np.uint64)

@@ -1,0 +1,106 @@
+"""Saves what an environment changes in its `MjModel`: the gravity, a friction, a height field.
+
+Nearly all environments leave their model alone. So only the bytes that differ from the model at the start are
+saved. Comparing them costs about 10 us for a model of 100 KB.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pickle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ModelFields"]
+
+_LARGE = ("mesh_", "tex_", "skin_", "bvh_", "oct_", "name", "paths", "text_", "plugin_")
+"""Prefixes of arrays that are not watched: shapes and pictures, which may take many megabytes."""
+_LARGEST_GAP = 64
+"""Number of bytes between two arrays that are compared as one block. MuJoCo aligns arrays to 64 bytes."""
+
+
+class ModelFields:
+    """Saves and restores the fields of one model, in so far as they have changed.
+
+    Args:
+        model: The `MjModel`, as it was loaded.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._options = [
+            name for name in dir(model.opt) if isinstance(getattr(model.opt, name), (bool, int, float))
+        ]
+        self._first_options = self._read_options()
+        self._blocks = [_memory(start, size) for start, size in _blocks_of(model)]
+        self._first = [block.tobytes() for block in self._blocks]
+        self._first_arrays = [np.frombuffer(first, np.uint8) for first in self._first]
+        self._read_changes = functools.lru_cache(maxsize=64)(_read_changes)
+
+    def _read_options(self) -> tuple[Any, ...]:
+        options = self._model.opt
+        return tuple([getattr(options, name) for name in self._options])
+
+    def get(self) -> bytes:
+        """Return what differs from the model at the start; b"" if nothing does."""
+        options = self._read_options()
+        changes = []
+        for number, (block, first) in enumerate(zip(self._blocks, self._first, strict=True)):
+            if block.tobytes() != first:
+                places = np.flatnonzero(block != self._first_arrays[number])
+                changes.append((number, places.astype("<u4").tobytes(), block[places].tobytes()))
+        if not changes and options == self._first_options:
+            return b""
+        return pickle.dumps((options, changes), protocol=5)
+
+    def set(self, changes: bytes) -> None:
+        """Change the model at the start by what `get` returned."""
+        for block, first in zip(self._blocks, self._first_arrays, strict=True):
+            block[:] = first
+        options = self._first_options
+        if changes:
+            options, blocks = self._read_changes(changes)
+            for number, places, values in blocks:
+                self._blocks[number][places] = values
+        if options != self._read_options():
+            for name, value in zip(self._options, options, strict=True):
+                setattr(self._model.opt, name, value)
+
+
+def _read_changes(data: bytes) -> tuple[tuple[Any, ...], list[tuple[int, NDArray[Any], NDArray[Any]]]]:
+    """Return the options, and for each block the places of its bytes and their values."""
+    options, changes = pickle.loads(data)
+    return options, [
+        (number, np.frombuffer(places, "<u4"), np.frombuffer(values, np.uint8))
+        for number, places, values in changes
+    ]
+
+
+def _blocks_of(model: Any) -> list[tuple[int, int]]:
+    """Return the address and the size of each block of memory that is watched."""
+    blocks: list[tuple[int, int]] = []
+    for start, size in sorted({*_arrays_of(model), *_arrays_of(model.opt)}):
+        if blocks and 0 <= start - sum(blocks[-1]) <= _LARGEST_GAP:
+            first = blocks[-1][0]
+            blocks[-1] = (first, start + size - first)
+        else:
+            blocks.append((start, size))
+    return blocks
+
+
+def _arrays_of(owner: Any) -> list[tuple[int, int]]:
+    """Return the address and the size of each array of a model, or of its options."""
+    arrays = []
+    for name in dir(owner):
+        if not name.startswith(("_", *_LARGE)):
+            array = getattr(owner, name, None)
+            if isinstance(array, np.ndarray) and array.size:
+                arrays.append((int(array.ctypes.data), int(array.nbytes)))
+    return arrays
+
+
+def _memory(start: int, size: int) -> NDArray[np.uint8]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
