@@ -204,6 +204,7 @@ class StateCodec(ABC):
         fingerprint: Bytes that are equal for environments that behave alike, as far as was checked.
         how: How states are saved, for reports.
         note: What planvec changes in the environment, for reports.
+        warning: What users should be told when the environment is opened; "" for nothing.
         step: Steps the environment, as `gymnasium.Env.step`.
         step_without_info: The same step for callers that ignore the info, which may be empty.
         set: Puts the environment into the state of a value.
@@ -218,6 +219,7 @@ class StateCodec(ABC):
     fingerprint: bytes = b""
     how: str = ""
     note: str = ""
+    warning: str = ""
     step: Step
     step_without_info: Step
     set: Callable[[Any], None]

@@ -9,6 +9,7 @@ import gymnasium
 
 from planvec.codecs.base import Codec, CodecMaker, StateCodec, WrapperCodec
 from planvec.codecs.compare import digest
+from planvec.codecs.costs import warning_on_costs
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
@@ -126,6 +127,9 @@ def _stack_codec(
         stack.fingerprint += verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
         graph.settle()
+        stack.fingerprint += digest(graph.table_names())
+        if reference is not None:
+            stack.warning = warning_on_costs(stack, env, graph)
     stack.fresh_results = stack.takes_ints = is_verified
     return stack
 

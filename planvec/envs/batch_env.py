@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
@@ -121,6 +122,8 @@ class BatchEnv(EnvCalls[Mode]):
                 )
             backend = workers
         super().__init__(backend, blocking)
+        if self._about.warning:
+            warnings.warn(self._about.warning, UserWarning, stacklevel=2)
 
     @property
     def num_workers(self) -> int:

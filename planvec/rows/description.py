@@ -28,6 +28,7 @@ class EnvDescription:
         base_state: The state of `reset(seed=0)`.
         fingerprint: Equal for environments that behave alike, as far as planvec verified it.
         is_stochastic: False only if every step is known to have one outcome, whatever its seed.
+        warning: What the user should be told; "" for nothing.
         code: Path of each file that the code of the environment comes from -> digest of its content.
     """
 
@@ -40,6 +41,7 @@ class EnvDescription:
     base_state: Any
     fingerprint: bytes
     is_stochastic: bool
+    warning: str
     code: dict[str, str]
 
     @property

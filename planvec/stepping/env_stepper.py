@@ -94,6 +94,7 @@ class EnvStepper:
             self.base_state,
             codec.fingerprint,
             codec.stochastic,
+            codec.warning,
             code_digests(env),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import types
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -10,10 +11,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
+from planvec.codecs.generic.attributes import Attributes, spaces_in
 from planvec.codecs.generic.beside import Beside
-from planvec.codecs.generic.mersenne import RandomStates
-from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
 from planvec.codecs.generic.simulators import is_in_library_memory
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import (
@@ -24,6 +23,7 @@ from planvec.codecs.generic.survey import (
     objects_beside,
     own_classes,
 )
+from planvec.codecs.generic.writer import GraphWriter
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["ObjectGraph"]
@@ -62,14 +62,10 @@ class ObjectGraph:
         self._references = references
         self._base = base
         self._names_memory = names_memory
-        self._random_states = RandomStates()
         self._begin()
 
     def _begin(self) -> None:
         """Survey the objects, and save what they hold before the first reset."""
-        self._fast: FastPickler | None = None  # until `settle`
-        self._needs_callbacks = False
-        self._kinds: set[type] = set()
         self._generator: Any = None
         self._objects, self._names = dict[str, Any](), dict[int, str]()
         self._named_at_start = {**self._find_named(), **self._references}
@@ -79,6 +75,9 @@ class ObjectGraph:
             for path, space in self._named_at_start.items()
             if isinstance(space, gymnasium.Space)
         }
+        self._writer = GraphWriter([type(member.target).__name__ for member in self._members])
+        self._named()
+        self._writer.find_tables(self._changing(), self._names)
         self._first_np_random = copy.deepcopy(self._base._np_random)
         self._initial = self.save()
 
@@ -210,68 +209,41 @@ class ObjectGraph:
     def _dump(self) -> tuple[bytes, list[Any]]:
         if not self._members:
             return b"", []
+        self._named()
+        return self._writer.dumps(self._changing(), self._names)
+
+    def _changing(self) -> list[dict[str, Any]]:
+        """Return the attributes that are saved, of each object."""
         changing = [member.changing() for member in self._members]
         if self._sampled:
             changing.append({"generators": self._generators()})
-        self._named()
-        if self._fast is not None:
-            try:
-                return self._fast.dumps(changing, self._names), self._fast.generators
-            except Exception:  # `ThoroughPickler` handles more types, and its errors are reported below
-                self._fast = None
-        return self._dump_thoroughly(changing)
-
-    def _dump_thoroughly(self, changing: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
-        pickler = ThoroughPickler(self._names, self._random_states)
-        try:
-            data = pickler.dumps(changing)
-        except RecursionError:
-            pickler = ThoroughPickler(self._names, self._random_states, is_deep=True)
-            try:
-                data = pickler.dumps(changing)
-            except Exception as error:
-                self._raise_unpicklable(changing, error)
-        except Exception as error:
-            self._raise_unpicklable(changing, error)
-        self._needs_callbacks |= pickler.needs_callbacks
-        self._kinds |= pickler.kinds
-        return data, pickler.generators
+        return changing
 
     def settle(self) -> None:
         """Choose the faster pickler, if it has written nothing else so far. To be called after some steps."""
-        if not self._needs_callbacks:
-            self._named()
-            self._fast = FastPickler(
-                filter(_has_own_type, self._objects.values()), self._kinds, self._random_states
-            )
+        self._writer.settle(self._named().values())
 
-    def _raise_unpicklable(self, changing: list[dict[str, Any]], error: Exception) -> Any:
-        """Raise the error of a failed pickle, with the name of the attribute that caused it."""
-        for member, attributes in zip(self._members, changing, strict=False):
-            kind = type(member.target).__name__
-            for name, value in attributes.items():
-                try:
-                    ThoroughPickler(self._names, self._random_states).dumps(value)
-                except RecursionError:
-                    continue
-                except UnsupportedEnvError as cause:
-                    raise UnsupportedEnvError(f"{kind}.{name} holds a {cause}") from cause
-                except Exception as cause:
-                    raise UnsupportedEnvError(
-                        f"{kind}.{name}: {type(value).__name__} cannot be "
-                        f'pickled ({cause}). If it never changes, pass codec=planvec.Copied(["{name}"]). '
-                        f"{ADVICE}"
-                    ) from cause
-        raise UnsupportedEnvError(
-            f"{self._members[0].target}: its attributes cannot be pickled ({error}). {ADVICE}"
-        ) from error
+    def most_expensive_attribute(self) -> tuple[str, str]:
+        """Return the class and the name of the attribute that takes longest to save."""
+        times: dict[tuple[str, str], float] = {("", ""): 0.0}
+        self._named()
+        for member in self._members:
+            for name, value in member.changing().items():
+                started = time.perf_counter()
+                self._writer.dumps([{name: value}], self._names)
+                times[type(member.target).__name__, name] = time.perf_counter() - started
+        return max(times, key=times.__getitem__)
+
+    def table_names(self) -> list[str]:
+        """Return the names of the arrays that have not changed. To be called after `settle`."""
+        return self._writer.table_names()
 
     # -- restoring --------------------------------------------------------------------------------
 
     def restore(self, saved: bytes) -> None:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
-            changing = load_graph(saved, self._named(), self._random_states, self.reverse_sets)
+            changing = self._writer.loads(saved, self._named(), self.reverse_sets)
             if self._sampled:
                 for space, generator in zip(self._sampled, changing.pop()["generators"], strict=True):
                     space._np_random = generator
@@ -282,9 +254,3 @@ class ObjectGraph:
         """Restore the attributes that the objects had before the first reset, and `np_random`."""
         self._base._np_random = copy.deepcopy(self._first_np_random)
         self.restore(self._initial)
-
-
-def _has_own_type(value: Any) -> bool:
-    """Return whether few other objects have the type of a value, so that a callback for it costs little."""
-    kind = type(value)
-    return kind is object or not (kind.__module__ == "builtins" or isinstance(value, np.ndarray))

@@ -14,17 +14,15 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-import threading
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 from gymnasium.utils import EzPickle
 
 from planvec.codecs.generic.attributes import slot_names
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
-from planvec.codecs.generic.mersenne import RandomStates
+from planvec.codecs.generic.short_forms import Reading, ShortForms
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
@@ -74,14 +72,14 @@ class FastPickler:
     Args:
         named: The objects that are referred to by name.
         kinds: The other types for which there is a callback.
-        random_states: Saves `RandomState`s.
+        short_forms: Writes some objects in a short form.
 
     Attributes:
         generators: The random generators that were pickled last.
     """
 
-    def __init__(self, named: Iterable[Any], kinds: Iterable[type], random_states: RandomStates) -> None:
-        self._random_states = random_states
+    def __init__(self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms) -> None:
+        self._short_forms = short_forms
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
         types = {type(obj) for obj in named} | {*RESEEDABLE} | {*kinds}
@@ -106,44 +104,12 @@ class FastPickler:
     def _reduce(self, obj: Any) -> Any:
         name = self._names.get(id(obj))
         if name is not None:
-            return _Reading.resolve, (name,)
+            return Reading.named, (name,)
         check_copyable(type(obj))
         if isinstance(obj, RESEEDABLE):
             self.generators.append(obj)
-        reduced = without_constructor(obj) or _reduce_random_state(obj, self.generators, self._random_states)
+        reduced = without_constructor(obj) or self._short_forms.reduce(obj, len(self.generators))
         return reduced or obj.__reduce_ex__(5)
-
-
-class _Reading(threading.local):
-    """Holds what pickles refer to while they are read. Each thread has its own."""
-
-    objects: ClassVar[dict[str, Any]] = {}
-    random_states: ClassVar[RandomStates] = RandomStates()
-
-    @staticmethod
-    def resolve(name: str) -> Any:
-        return _reading.objects[name]
-
-    @staticmethod
-    def restore_random_state(index: int, data: bytes) -> np.random.RandomState:
-        return _reading.random_states.restore(index, data)
-
-
-_reading = _Reading()
-
-
-def _reduce_random_state(obj: Any, generators: list[Any], random_states: RandomStates) -> Any:
-    """Return the short pickled form of a `RandomState`; None for any other object.
-
-    Args:
-        obj: The object.
-        generators: The generators that were pickled so far, `obj` included.
-        random_states: Saves it.
-    """
-    if type(obj) is not np.random.RandomState:
-        return None
-    data = random_states.save(obj)
-    return None if data is None else (_Reading.restore_random_state, (len(generators) - 1, data))
 
 
 class ThoroughPickler(pickle.Pickler):
@@ -154,8 +120,9 @@ class ThoroughPickler(pickle.Pickler):
 
     Args:
         names: Id of each named object -> its name.
-        random_states: Saves `RandomState`s.
+        short_forms: Writes some objects in a short form.
         is_deep: Whether to write the attributes of objects later.
+        finds_tables: Whether to add large arrays to the tables.
 
     Attributes:
         generators: The random generators that were pickled.
@@ -163,12 +130,19 @@ class ThoroughPickler(pickle.Pickler):
         kinds: Types for which `FastPickler` needs a callback.
     """
 
-    def __init__(self, names: dict[int, str], random_states: RandomStates, is_deep: bool = False) -> None:
-        self._random_states = random_states
+    def __init__(
+        self,
+        names: dict[int, str],
+        short_forms: ShortForms,
+        is_deep: bool = False,
+        finds_tables: bool = False,
+    ) -> None:
+        self._short_forms = short_forms
         self._file = io.BytesIO()
         super().__init__(self._file, protocol=5)
         self._names = names
         self._is_deep = is_deep
+        self._finds_tables = finds_tables
         self._later: list[Any] = []
         self._indices: dict[int, int] = {}
         self.generators: list[Any] = []
@@ -212,7 +186,11 @@ class ThoroughPickler(pickle.Pickler):
             self.generators.append(obj)
         reduced = without_constructor(obj)
         if reduced is None:
-            return _reduce_random_state(obj, self.generators, self._random_states) or NotImplemented
+            if self._finds_tables:
+                self._short_forms.tables.add(obj)
+            reduced = self._short_forms.reduce(obj, len(self.generators))
+            if reduced is None:
+                return NotImplemented
         self.kinds.add(type(obj))
         return reduced
 
@@ -257,18 +235,17 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_graph(
-    data: bytes, named: dict[str, Any], random_states: RandomStates, reverse_sets: bool = False
+    data: bytes, named: dict[str, Any], short_forms: ShortForms, reverse_sets: bool = False
 ) -> Any:
     """Read what one of the picklers wrote.
 
     Args:
         data: The bytes.
         named: Name -> object.
-        random_states: Restores `RandomState`s.
+        short_forms: Restores the objects that were written in a short form.
         reverse_sets: Whether to fill sets in another order than usual.
     """
-    _reading.objects = named  # type: ignore[misc]
-    _reading.random_states = random_states  # type: ignore[misc]
+    Reading.begin(named, short_forms)
     if data[:1] != _THOROUGH:
         return pickle.loads(data)
     file = io.BytesIO(data)

@@ -82,12 +82,16 @@ def _read_changes(data: bytes) -> tuple[tuple[Any, ...], list[tuple[int, NDArray
 def _blocks_of(model: Any) -> list[tuple[int, int]]:
     """Return the address and the size of each block of memory that is watched."""
     blocks: list[tuple[int, int]] = []
-    for start, size in sorted({*_arrays_of(model), *_arrays_of(model.opt)}):
-        if blocks and 0 <= start - sum(blocks[-1]) <= _LARGEST_GAP:
-            first = blocks[-1][0]
-            blocks[-1] = (first, start + size - first)
-        else:
-            blocks.append((start, size))
+    # One after the other: which of the two lies first in memory differs between processes.
+    for owner in (model.opt, model):
+        last_start, last_end = 0, 0
+        for start, size in sorted(set(_arrays_of(owner))):
+            if last_end and 0 <= start - last_end <= _LARGEST_GAP:
+                blocks.pop()
+            else:
+                last_start = start
+            last_end = start + size
+            blocks.append((last_start, last_end - last_start))
     return blocks
 
 

@@ -1,0 +1,119 @@
+"""Writes and reads the pickles of one graph of objects, with the fastest pickler that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from planvec.codecs.generic.attributes import ADVICE
+from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
+from planvec.codecs.generic.short_forms import ShortForms
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["GraphWriter"]
+
+
+class GraphWriter:
+    """Converts the attributes of objects to bytes and back.
+
+    Args:
+        owners: The names of the classes of the objects, for errors.
+    """
+
+    def __init__(self, owners: Sequence[str]) -> None:
+        self._owners = owners
+        self._short_forms = ShortForms()
+        self._fast: FastPickler | None = None  # until `settle`
+        self._needs_callbacks = False
+        self._kinds: set[type] = set()
+
+    def find_tables(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> None:
+        """Look for large arrays, which are referred to by name as long as they do not change."""
+        try:
+            ThoroughPickler(names, self._short_forms, finds_tables=True).dumps(attributes)
+        except Exception:  # the first `dumps` reports it
+            return
+
+    def table_names(self) -> list[str]:
+        """Return the names of the arrays that have not changed. To be called after `settle`."""
+        return self._short_forms.tables.names()
+
+    def dumps(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> tuple[bytes, list[Any]]:
+        """Return the pickle of some attributes, and the random generators in them.
+
+        Args:
+            attributes: The attributes of each object.
+            names: Id of each object that is referred to by name -> its name.
+
+        Raises:
+            UnsupportedEnvError: An attribute cannot be pickled.
+        """
+        if self._fast is not None:
+            try:
+                return self._fast.dumps(attributes, names), self._fast.generators
+            except Exception:  # `ThoroughPickler` handles more types, and its errors are reported below
+                self._fast = None
+        pickler = ThoroughPickler(names, self._short_forms)
+        try:
+            data = pickler.dumps(attributes)
+        except RecursionError:
+            pickler = ThoroughPickler(names, self._short_forms, is_deep=True)
+            try:
+                data = pickler.dumps(attributes)
+            except Exception as error:
+                self._raise_unpicklable(attributes, names, error)
+        except Exception as error:
+            self._raise_unpicklable(attributes, names, error)
+        self._needs_callbacks |= pickler.needs_callbacks
+        self._kinds |= pickler.kinds
+        return data, pickler.generators
+
+    def settle(self, named: Iterable[Any]) -> None:
+        """Choose the faster pickler, if it has written nothing else so far. To be called after some steps.
+
+        Args:
+            named: The objects that are referred to by name.
+        """
+        self._short_forms.tables.settle()
+        if not self._needs_callbacks:
+            self._fast = FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms)
+
+    def loads(self, data: bytes, objects: dict[str, Any], reverse_sets: bool) -> Any:
+        """Return the attributes of a pickle.
+
+        Args:
+            data: What `dumps` returned.
+            objects: Name -> object.
+            reverse_sets: Whether to fill sets in another order than usual.
+        """
+        return load_graph(data, objects, self._short_forms, reverse_sets)
+
+    def _raise_unpicklable(
+        self, attributes: list[dict[str, Any]], names: dict[int, str], error: Exception
+    ) -> Any:
+        """Raise the error of a failed pickle, with the name of the attribute that caused it."""
+        for owner, values in zip(self._owners, attributes, strict=False):
+            for name, value in values.items():
+                try:
+                    ThoroughPickler(names, self._short_forms).dumps(value)
+                except RecursionError:
+                    continue
+                except UnsupportedEnvError as cause:
+                    raise UnsupportedEnvError(f"{owner}.{name} holds a {cause}") from cause
+                except Exception as cause:
+                    raise UnsupportedEnvError(
+                        f"{owner}.{name}: {type(value).__name__} cannot be "
+                        f'pickled ({cause}). If it never changes, pass codec=planvec.Copied(["{name}"]). '
+                        f"{ADVICE}"
+                    ) from cause
+        raise UnsupportedEnvError(
+            f"{self._owners[0]}: its attributes cannot be pickled ({error}). {ADVICE}"
+        ) from error
+
+
+def _has_own_type(value: Any) -> bool:
+    """Return whether few other objects have the type of a value, so that a callback for it costs little."""
+    kind = type(value)
+    return kind is object or not (kind.__module__ == "builtins" or isinstance(value, np.ndarray))

@@ -1,0 +1,307 @@
+"""Objects that states hold in a short form: generators, large arrays, emulator memory."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+import planvec
+from planvec.codecs.differences import Differences
+from planvec.codecs.generic.inexact import check_copyable
+from planvec.codecs.generic.mersenne import RandomStates, compress_state, expand_state
+
+
+@pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, DEFAULT))
+def backend(request: pytest.FixtureRequest) -> Backend:
+    opened: Backend = request.param
+    return opened
+
+
+class Scalar(gymnasium.Env[Any, Any]):
+    """Observes one number, which the subclasses compute."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(3)
+    time = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        self.begin(seed)
+        return np.zeros(1), {}
+
+    def begin(self, seed: int | None) -> None:
+        return
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        value = float(self.value(int(action)))
+        return np.array([value]), value, self.time == 60, False, {}
+
+    def value(self, action: int) -> float:
+        raise NotImplementedError
+
+
+def assert_exact(backend: Backend, make: Callable[[], Any], num_steps: int = 60) -> None:
+    """Steps from shuffled states must give what Gymnasium's own loop gives."""
+    env = make()
+    env.reset(seed=4)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(num_steps)]
+    expected = [env.step(action)[1] for action in actions]
+    with backend.open(make) as batch_env:
+        state = batch_env.reset(seed=4).state
+        states = []
+        for action in actions:
+            states.append(state)
+            state = batch_env.step_batch(np.array([action]), state).new_states[0]
+        order = np.random.default_rng(0).permutation(num_steps)
+        out = batch_env.step_batch(np.array(actions)[order], np.array(states, object)[order])
+        assert out.rewards.tolist() == [expected[row] for row in order]
+
+
+# -- RandomState --------------------------------------------------------------------------------------
+
+
+class DrawsMuch(Scalar):
+    """Draws from two generators, one of them made anew by every reset, and normal numbers in pairs."""
+
+    def __init__(self) -> None:
+        self.old = np.random.RandomState(7)
+
+    def begin(self, seed: int | None) -> None:
+        self.new = np.random.RandomState(seed)
+        self.old.seed(seed)
+        self.same = self.new
+
+    def value(self, action: int) -> float:
+        if self.time % 9 == 0:
+            self.new, self.old = self.old, self.new
+        drawn = self.new.normal() + self.old.uniform(size=100 * action).sum()
+        return float(drawn + self.same.randint(10))
+
+
+def test_generators_of_numpys_old_kind_are_exact_in_any_number(backend: Backend) -> None:
+    assert_exact(backend, DrawsMuch)
+
+
+def test_a_state_holds_the_seed_of_a_generator_instead_of_its_words() -> None:
+    with planvec.PlanEnv(DrawsMuch) as env:
+        assert len(bytes(env.reset(seed=3).state)) < 1000
+
+
+@pytest.mark.parametrize("seed", [0, 1, 624, 2**31, 2**32 - 1])
+def test_the_words_of_a_seeded_generator_become_its_seed(seed: int) -> None:
+    generator = np.random.RandomState(seed)
+    for _ in range(4):
+        words = generator.get_state()[1].tobytes()  # type: ignore[index,union-attr]
+        assert len(compress_state(words)) == 5
+        assert expand_state(compress_state(words)) == words
+        generator.uniform(size=312)  # 624 words
+
+
+@given(st.binary(min_size=2496, max_size=2496))
+def test_other_words_are_kept_as_they_are(words: bytes) -> None:
+    assert compress_state(words) == words
+    assert expand_state(words) == words
+
+
+def test_a_restored_generator_draws_what_the_saved_one_draws() -> None:
+    states = RandomStates()
+    for seed in (0, [1, 2], None):
+        generator = np.random.RandomState(seed)  # type: ignore[arg-type]
+        for draws in (0, 1, 3, 700, 3000):
+            generator.normal(size=draws)
+            data = states.save(generator)
+            assert data is not None
+            expected = copy.deepcopy(generator).normal(size=5)
+            restored = states.restore(1, data)
+            assert states.save(restored) == data
+            assert restored.normal(size=5).tolist() == expected.tolist()
+            # Used since it was restored, also when only the spare normal number was taken.
+            assert states.restore(1, data).normal(size=5).tolist() == expected.tolist()
+
+
+# -- large arrays -------------------------------------------------------------------------------------
+
+
+class Prices(Scalar):
+    """Reads from a large array, and changes a copy of it, or itself, at some steps."""
+
+    def __init__(self, changes_itself: bool = False) -> None:
+        self.prices = np.random.default_rng(0).random(4000)
+        self.names = np.array([f"number {number}" for number in range(500)], dtype=object)
+        self.changes_itself = changes_itself
+
+    def value(self, action: int) -> float:
+        if self.changes_itself and self.time in (20, 40):
+            self.prices[self.time : self.time + 30] = action
+        if self.time == 30 and not self.changes_itself:
+            self.prices = self.prices.copy()
+            self.prices[31] = 5
+        return float(self.prices[self.time]) + len(self.names[self.time])
+
+
+@pytest.mark.parametrize("changes_itself", [False, True])
+def test_large_arrays_are_exact_whether_they_change_or_not(backend: Backend, changes_itself: bool) -> None:
+    def make() -> Any:
+        env = Prices(changes_itself)
+        env.reset(seed=0)
+        return env
+
+    class Fresh(gymnasium.Wrapper):
+        """Begins with the same array in every reset, as a new environment does."""
+
+        def reset(self, **kwargs: Any) -> Any:
+            self.unwrapped.prices = np.random.default_rng(0).random(4000)  # type: ignore[attr-defined]
+            return super().reset(**kwargs)
+
+    assert_exact(backend, (lambda: Fresh(make())) if changes_itself else make)
+
+
+def test_arrays_that_never_change_are_no_part_of_states() -> None:
+    with planvec.PlanEnv(Prices) as env:
+        start = env.reset(seed=0)
+        assert len(bytes(start.state)) < 1500
+        late = env.rollout_batch(start.state, actions=np.zeros((1, 35), int)).final_states[0]
+        assert len(bytes(late)) > 32000
+
+
+def test_a_state_of_an_environment_with_other_data_is_refused() -> None:
+    class Others(Prices):
+        def __init__(self) -> None:
+            super().__init__()
+            self.prices += 1
+
+    Others.__name__ = "Prices"
+    with planvec.PlanEnv(Prices) as one, planvec.PlanEnv(Others) as other:
+        state = one.reset(seed=0).state
+        with pytest.raises(planvec.PlanvecError, match="refers to data"):
+            other.step_batch([0], state)
+
+
+def test_the_differences_of_two_blocks_give_the_second_one() -> None:
+    rng = np.random.default_rng(0)
+    first = rng.bytes(1003)
+    differences = Differences(first)
+    for changed in (0, 1, 1002, slice(3, 700)):
+        block = bytearray(first)
+        block[changed] = 7 if isinstance(changed, int) else bytes(697)  # type: ignore[index,assignment]
+        assert differences.restore(differences.get(bytes(block))) == bytes(block)
+    assert differences.restore(differences.get(b"another size")) == b"another size"
+    assert len(differences.get(first)) == 4
+
+
+# -- costs --------------------------------------------------------------------------------------------
+
+
+class Heavy(Scalar):
+    """Its states take 2 MB, since it makes a large array in every reset."""
+
+    def begin(self, seed: int | None) -> None:
+        self.field = np.zeros(250_000)
+        self.small = [0.0]
+
+    def value(self, action: int) -> float:
+        self.field[self.time] += action
+        return float(self.field.sum())
+
+
+class Slow(Scalar):
+    """Saving it takes 30 ms."""
+
+    def __init__(self) -> None:
+        self.clock = SlowPickle()
+
+    def value(self, action: int) -> float:
+        return float(action)
+
+
+class SlowPickle:
+    def __getstate__(self) -> Any:
+        time.sleep(0.03)
+        return {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("env_class", "text"),
+    [
+        (Heavy, r"a state takes 2\.0 MB.*attribute is Heavy\.field.*codec=planvec\.Copied\(\[\"field\"\]\)"),
+        (Slow, r"saving and restoring a state takes 3\d\.\d ms.*attribute is Slow\.clock"),
+    ],
+)
+def test_who_opens_an_environment_with_expensive_states_is_warned_once(env_class: Any, text: str) -> None:
+    with pytest.warns(UserWarning, match="codec") as caught, planvec.make(env_class, num_workers=2):
+        pass
+    assert len(caught) == 1
+    assert re.search(text, str(caught[0].message), re.DOTALL)
+
+
+# -- what cannot be copied ----------------------------------------------------------------------------
+
+
+def test_libraries_whose_copies_are_not_exact_are_refused_with_advice() -> None:
+    """Named by their classes. The libraries themselves are in `benchmarks/foreign_environments.py`."""
+    space = types.new_class("Space", exec_body=lambda body: body.update(__module__="pymunk.space"))
+    own = types.new_class("OwnSpace", (space,))
+    for kind in (space, own):
+        with pytest.raises(planvec.UnsupportedEnvError, match='contacts of the bodies.*codec="replay"'):
+            check_copyable(kind)
+
+    class Falls(Scalar):
+        def begin(self, seed: int | None) -> None:
+            self.space = own()
+
+        def value(self, action: int) -> float:
+            return float(action)
+
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"Falls\.space holds a .*OwnSpace"):
+        planvec.PlanEnv(Falls)
+    planvec.PlanEnv(Falls, codec="replay").close()
+
+
+class Cycles(Scalar):
+    """Goes round in cycles, one of which it begins anew at every reset."""
+
+    def __init__(self) -> None:
+        self.endless = itertools.cycle([0, 1, 2, 1])
+
+    def begin(self, seed: int | None) -> None:
+        self.anew = itertools.cycle(iter(range(5)))
+
+    def value(self, action: int) -> float:
+        return float(next(self.endless) + (10 * next(self.anew) if action else 0))
+
+
+@pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support:DeprecationWarning")
+def test_cycles_go_on_where_they_were(backend: Backend) -> None:
+    assert_exact(backend, Cycles)
+
+
+class NeverSeeds(Scalar):
+    """Has a generator of its own, and leaves `np_random` alone."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.random = np.random.RandomState(seed)
+        self.time = 0
+        return np.zeros(1), {}
+
+    def value(self, action: int) -> float:
+        return float(self.random.normal())
+
+
+def test_an_environment_that_never_seeds_np_random_is_exact(backend: Backend) -> None:
+    assert_exact(backend, NeverSeeds)
