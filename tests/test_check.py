@@ -224,3 +224,23 @@ def test_the_table_of_families_is_measured_and_in_the_readme(capsys: pytest.Capt
         assert name in said
     assert main(["envs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == measured()
+
+
+class RandomResetInfo(gymnasium.Env[Any, Any]):
+    """Puts an action that nobody seeds into the info of a reset, as highway-env does."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1), {"action": int(np.random.default_rng().integers(5))}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1), 0.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+def test_infos_of_resets_that_are_random_by_nature_are_not_compared() -> None:
+    for seed in range(4):
+        report = planvec.check_env(RandomResetInfo, num_steps=20, num_restores=2, num_children=2, seed=seed)
+        assert report.exact, str(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import gymnasium
@@ -140,3 +141,28 @@ def test_an_environment_that_cannot_be_saved_is_refused(name: str) -> None:
     make, message = REFUSED[name]
     with pytest.raises(planvec.UnsupportedEnvError, match=message):
         planvec.PlanEnv(make)
+
+
+# -- behaviour that depends on the process --------------------------------------------------------------
+
+
+class ByProcess(gymnasium.Env[Any, Any]):
+    """Behaves differently in each process, from the 31st step on."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        value = float(os.getpid() if self.time > 30 else 0)
+        return np.array([value]), 0.0, False, False, {}
+
+
+def test_workers_that_behave_differently_later_on_are_refused() -> None:
+    with pytest.raises(planvec.WorkerStartError, match="step 31 of the same random walk"):
+        planvec.make(ByProcess, num_workers=2)

@@ -6,6 +6,8 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -304,3 +306,43 @@ def test_an_environment_that_is_killed_while_it_is_made_is_soon_given_up(
     with pytest.raises(planvec.WorkerStartError, match=r"was killed by SIGKILL.*too little memory"):
         planvec.make(KillsItself, num_workers=2)
     assert len(caplog.records) < 12
+
+
+# -- no file descriptors left ---------------------------------------------------------------------------
+
+WITHOUT_FILES = """
+import os, resource, signal, sys
+import numpy as np
+import planvec
+
+env = planvec.make("CartPole-v1", num_workers=2, timeout=0.5, start_method=sys.argv[1])
+pids = [worker.pid for worker in env.workers]
+state = env.reset(seed=0).state
+actions = np.arange(64) % 2
+expected = env.step_batch(actions, state).observations
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 4096))
+os.kill(pids[0], signal.SIGSTOP)  # exceeds the timeout, is killed, and cannot be replaced
+assert (env.step_batch(actions, state).observations == expected).all()
+env.workers[1].kill()
+env.close()
+for pid in pids:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        continue
+    os.remove("left")  # fails, and shows the traceback
+"""
+
+
+@pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow), "fork"])
+def test_workers_are_killed_and_closed_when_no_file_descriptor_is_left(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "without_files.py"
+    script.write_text(WITHOUT_FILES)
+    done = subprocess.run(
+        [sys.executable, script, method], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -201,7 +201,9 @@ class StateCodec(ABC):
             they are copied before the next step.
         takes_ints: Whether the environment steps alike with a Python int and with the NumPy scalar that
             `space.sample()` gives for a Discrete space. It then gets ints, which it handles faster.
-        fingerprint: Bytes that are equal for environments that behave alike, as far as was checked.
+        fingerprint: Bytes that are equal for environments with the same constants.
+        walk: A digest of the outcome of each step of the random walk on which the codec was verified. It may
+            be longer in one process than in another.
         how: How states are saved, for reports.
         note: What planvec changes in the environment, for reports.
         warning: What users should be told when the environment is opened; "" for nothing.
@@ -217,6 +219,7 @@ class StateCodec(ABC):
     fresh_results: bool = False
     takes_ints: bool = False
     fingerprint: bytes = b""
+    walk: tuple[bytes, ...] = ()
     how: str = ""
     note: str = ""
     warning: str = ""

@@ -124,7 +124,7 @@ def _stack_codec(
     stack = StackCodec(env, base_codec, wrapper_codecs, observation)
     stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
     if reference is not None:
-        stack.fingerprint += verify_codec(stack, env, reference, selection.advice, info_keys, graph)
+        stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
         graph.settle()
         stack.fingerprint += digest(graph.table_names())
@@ -176,9 +176,7 @@ def _replay_codec(
     pairs = [(layer.wrapper, _make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
     replay = ReplayCodec(env, pairs)
     if not trust:
-        replay.fingerprint = verify_codec(
-            replay, env, reference_walk(env, info_keys, None), advice, info_keys
-        )
+        replay.walk = verify_codec(replay, env, reference_walk(env, info_keys, None), advice, info_keys)
     return replay
 
 

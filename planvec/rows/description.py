@@ -26,7 +26,9 @@ class EnvDescription:
         render_mode: The argument of `gymnasium.make`, or None.
         metadata: Gymnasium's metadata (render modes, frames per second).
         base_state: The state of `reset(seed=0)`.
-        fingerprint: Equal for environments that behave alike, as far as planvec verified it.
+        fingerprint: Equal for environments with the same constants.
+        walk: A digest of the outcome of each step of the random walk on which planvec verified the codec;
+            empty if it did not. The number of steps depends on how fast they were.
         is_stochastic: False only if every step is known to have one outcome, whatever its seed.
         warning: What the user should be told; "" for nothing.
         code: Path of each file that the code of the environment comes from -> digest of its content.
@@ -40,6 +42,7 @@ class EnvDescription:
     metadata: dict[str, Any]
     base_state: Any
     fingerprint: bytes
+    walk: tuple[bytes, ...]
     is_stochastic: bool
     warning: str
     code: dict[str, str]

@@ -30,6 +30,8 @@ class Promise(ABC, Generic[T_co]):
     def result(self, timeout: float | None = None) -> T_co:
         """Wait for the answer and return it.
 
+        Every call returns the same object, with the same arrays: copy what you change in place.
+
         Args:
             timeout: Seconds to wait; None waits without a limit.
 

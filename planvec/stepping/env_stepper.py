@@ -93,6 +93,7 @@ class EnvStepper:
             dict(env.metadata),
             self.base_state,
             codec.fingerprint,
+            codec.walk,
             codec.stochastic,
             codec.warning,
             code_digests(env),

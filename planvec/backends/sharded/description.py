@@ -42,9 +42,10 @@ def common_description(workers: Sequence[Worker]) -> EnvDescription:
                     f"{other}, not {one}"
                 )
         _check_code(f"workers: {worker.name}", first, description)
-        if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
+        difference = _difference(first, description)
+        if difference:
             raise WorkerStartError(
-                f"workers: {worker.name} made another environment than the first: {_DIFFERENT}"
+                f"workers: {worker.name} made another environment than the first: {difference}"
             )
     assert first is not None
     return first
@@ -62,8 +63,22 @@ def check_replacement(name: str, before: EnvDescription, description: EnvDescrip
         WorkerStartError: It has another environment, or a file with its code has changed.
     """
     _check_code(f"{name} was restarted, and", before, description)
-    if (description.state_format, description.fingerprint) != (before.state_format, before.fingerprint):
-        raise WorkerStartError(f"{name} was restarted and made another environment: {_DIFFERENT}")
+    difference = _difference(before, description)
+    if difference:
+        raise WorkerStartError(f"{name} was restarted and made another environment: {difference}")
+
+
+def _difference(first: EnvDescription, other: EnvDescription) -> str:
+    """Return how two environments differ in what they hold or how they behaved; "" if they do not."""
+    if (other.state_format, other.fingerprint) != (first.state_format, first.fingerprint):
+        return _DIFFERENT
+    for number, (one, another) in enumerate(zip(first.walk, other.walk, strict=False), 1):
+        if one != another:
+            return (
+                f"step {number} of the same random walk had another outcome. {_DIFFERENT}. If it depends on "
+                "the order of a set of objects, which follows their addresses, use a dict or a list instead"
+            )
+    return ""
 
 
 def _check_code(name: str, first: EnvDescription, description: EnvDescription) -> None:

@@ -51,7 +51,7 @@ class RandomStates:
         """Return a generator in a saved state.
 
         Args:
-            index: Number of generators that the same state of the environment holds before this one.
+            index: Number of the generator among those that the same state of the environment holds.
             data: What `save` returned.
         """
         while index >= len(self._slots):

@@ -17,6 +17,7 @@ import pickle
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from gymnasium.utils import EzPickle
 
 from planvec.codecs.generic.attributes import slot_names
@@ -82,7 +83,7 @@ class FastPickler:
         self._short_forms = short_forms
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
-        types = {type(obj) for obj in named} | {*RESEEDABLE} | {*kinds}
+        types = {type(obj) for obj in named} | {*RESEEDABLE, np.random.PCG64} | {*kinds}
         self._pickler.dispatch_table = {**copyreg.dispatch_table, **dict.fromkeys(types, self._reduce)}
         self._names: dict[int, str] = {}
         self.generators: list[Any] = []
@@ -95,6 +96,7 @@ class FastPickler:
             names: Id of each named object -> its name.
         """
         self._names, self.generators = names, []
+        self._short_forms.begin()
         self._file.seek(0)
         self._file.truncate()
         self._pickler.clear_memo()
@@ -108,7 +110,7 @@ class FastPickler:
         check_copyable(type(obj))
         if isinstance(obj, RESEEDABLE):
             self.generators.append(obj)
-        reduced = without_constructor(obj) or self._short_forms.reduce(obj, len(self.generators))
+        reduced = without_constructor(obj) or self._short_forms.reduce(obj)
         return reduced or obj.__reduce_ex__(5)
 
 
@@ -151,6 +153,7 @@ class ThoroughPickler(pickle.Pickler):
 
     def dumps(self, value: Any) -> bytes:
         """Pickle a value. To be called once."""
+        self._short_forms.begin()
         self._file.write(_THOROUGH)
         self.dump(value)
         for content in self._later:  # grows in this loop
@@ -188,7 +191,7 @@ class ThoroughPickler(pickle.Pickler):
         if reduced is None:
             if self._finds_tables:
                 self._short_forms.tables.add(obj)
-            reduced = self._short_forms.reduce(obj, len(self.generators))
+            reduced = self._short_forms.reduce(obj)
             if reduced is None:
                 return NotImplemented
         self.kinds.add(type(obj))

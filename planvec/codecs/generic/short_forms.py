@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.generic.mersenne import RandomStates
+from planvec.codecs.generic.pcg64 import Pcg64s, SavedPcg64
 from planvec.codecs.generic.tables import Tables
 
 __all__ = ["Reading", "ShortForms"]
@@ -19,30 +21,44 @@ class ShortForms:
 
     Attributes:
         random_states: Saves and restores `RandomState`s.
+        bit_generators: Saves and restores bit generators.
         tables: The arrays that never change.
     """
 
     def __init__(self) -> None:
         self.random_states = RandomStates()
+        self.bit_generators = Pcg64s()
         self.tables = Tables()
+        self._num_generators = 0
 
-    def reduce(self, obj: Any, num_generators: int) -> Any:
+    def begin(self) -> None:
+        """Prepare to write a pickle."""
+        self._num_generators = 0
+
+    def reduce(self, obj: Any) -> Any:
         """Return the short form of an object; None if it has none.
-
-        Args:
-            obj: The object.
-            num_generators: Number of generators that were pickled so far, `obj` included.
 
         Returns:
             As `__reduce__`.
         """
-        if type(obj) is np.random.RandomState:
-            data = self.random_states.save(obj)
-            return None if data is None else (Reading.random_state, (num_generators - 1, data))
-        if type(obj) is np.ndarray:
+        kind = type(obj)
+        if kind is np.random.Generator:
+            return np.random.Generator, (obj.bit_generator,)
+        if kind is np.random.PCG64:
+            return self._number(Reading.bit_generator, self.bit_generators.save(obj))
+        if kind is np.random.RandomState:
+            return self._number(Reading.random_state, self.random_states.save(obj))
+        if kind is np.ndarray:
             name = self.tables.name_of(obj)
             return None if name is None else (Reading.table, (name,))
         return None
+
+    def _number(self, read: Callable[..., Any], data: Any) -> Any:
+        """Return the short form of the next generator."""
+        if data is None:
+            return None
+        self._num_generators += 1
+        return read, (self._num_generators - 1, data)
 
 
 class Reading(threading.local):
@@ -71,6 +87,11 @@ class Reading(threading.local):
     def random_state(index: int, data: bytes) -> np.random.RandomState:
         """Return a generator in a saved state."""
         return _reading._short_forms.random_states.restore(index, data)
+
+    @staticmethod
+    def bit_generator(index: int, saved: SavedPcg64) -> np.random.PCG64:
+        """Return a bit generator in a saved state."""
+        return _reading._short_forms.bit_generators.restore(index, saved)
 
     @staticmethod
     def table(name: str) -> NDArray[Any]:
