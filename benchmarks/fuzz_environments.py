@@ -23,6 +23,7 @@ import itertools
 import random
 import sys
 import time
+import warnings
 from typing import Any
 
 import gymnasium
@@ -396,6 +397,66 @@ class Spawned(Part):
         return float(self.child.random())
 
 
+class OldGenerators(Part):
+    """Swaps generators of NumPy's old kind, and makes new ones. With `flag`, two share one bit generator."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.kept = np.random.RandomState(3)
+
+    def begin(self, env: Any) -> None:
+        seed = int(env.np_random.integers(2**31))
+        self.pair = [np.random.RandomState(seed), np.random.RandomState([seed, 1])]
+        self.kept.seed(seed)
+        bits = np.random.PCG64(seed)
+        self.new = [np.random.Generator(bits), np.random.Generator(bits if self.flag else np.random.PCG64(1))]
+
+    def act(self, env: Any, action: int) -> float:
+        self.pair.reverse()
+        if action == 1:
+            self.pair[0] = np.random.RandomState(int(self.pair[1].randint(1000)))
+        drawn = sum(float(generator.normal()) for generator in self.pair)
+        return drawn + float(self.kept.uniform()) + sum(float(each.random()) for each in self.new)
+
+
+class Tables(Part):
+    """Reads large arrays, some of which it changes in place or replaces late in an episode."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.first = np.random.default_rng(0).random((20, 30))
+        self.table = self.first.copy()
+        self.words = np.array([f"word {number}" for number in range(200)], dtype=object)
+        self.view = self.table[3] if rng.random() < 0.3 else None
+        self.frozen = np.arange(500.0)
+        self.frozen.flags.writeable = False
+        self.time = 0
+
+    def begin(self, env: Any) -> None:
+        self.time = 0
+        self.table[:] = self.first
+
+    def act(self, env: Any, action: int) -> float:
+        self.time += 1
+        if self.flag and self.time > self.late:
+            self.table[self.time % 20, action] += 1
+        if self.time == 60:
+            self.table = self.table.copy()
+        if self.view is not None:
+            self.view[0] += 0.5
+        return float(self.table[self.time % 20].sum() + self.frozen[self.time]) + len(self.words[action])
+
+
+class Cycles(Part):
+    """Goes round in cycles."""
+
+    def begin(self, env: Any) -> None:
+        self.cycles = [itertools.cycle([1, 2, 3]), itertools.cycle(iter(range(4))), itertools.cycle("abcde")]
+
+    def act(self, env: Any, action: int) -> float:
+        return float(next(self.cycles[0]) + next(self.cycles[1]) * action) + ord(next(self.cycles[2]))
+
+
 PARTS = [part for part in Part.__subclasses__() if part is not Closure] + [Closure, ClosureFromStart]
 
 
@@ -514,6 +575,7 @@ def main() -> None:
     parser.add_argument("--num-workers", type=int, default=0)
     parser.add_argument("--verbose", action="store_true", help="print each refusal")
     arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
     deadline = time.monotonic() + 60 * arguments.minutes
     counts: collections.Counter[str] = collections.Counter()
     stop = None if arguments.number is None else arguments.first + arguments.number

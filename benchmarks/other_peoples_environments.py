@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "environments.md"
 MARKS = "<!-- other people's environments -->\n", "<!-- end -->\n"
+GROUP_MARKS = "<!-- groups -->\n", "<!-- end of groups -->\n"
 NUM_STEPS, NUM_BRANCHES = 300, 40
 TIMEOUT = 900
 """Seconds for one environment."""
@@ -212,10 +214,12 @@ def compare(
             order = rng.permutation(len(actions))
             stacked = np.array(states, batch_env.state_dtype) if states else None
             chosen = batch_of(batch_env.action_space, [actions[i] for i in order])
-            batch_env.step_batch(chosen, stacked[order])
-            started = time.perf_counter()
-            out = batch_env.step_batch(chosen, stacked[order])
-            batch_time = time.perf_counter() - started
+            times = []
+            for _ in range(4):
+                started = time.perf_counter()
+                out = batch_env.step_batch(chosen, stacked[order])
+                times.append(time.perf_counter() - started)
+            batch_time = statistics.median(times[1:])
             difference = first_difference([outcomes[i] for i in order], outcomes_of(out))
             if difference:
                 return {"verdict": "WRONG", "note": f"in another order: {difference}"}
@@ -303,12 +307,20 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     for rows in results.values():
         for name, row in rows.items():
             verdict, note = row["verdict"], row.get("note", "").replace("\n", " ").replace("|", "\\|")
+            if not row.get("is_reproducible", True) and verdict == "refused":
+                note = f"it is not deterministic by itself. {note}"
             if verdict == "exact":
                 cost = f"{row['planvec_us']:.0f} / {row['naive_us']:.0f}"
                 lines.append(f"| {name} | exact | {row['bytes']:,} | {cost} | {row['opening']:.1f} s |")
             else:
                 lines.append(f"| {name} | {verdict}: {note[:160]} | | | |")
     return "\n".join(lines) + "\n"
+
+
+def replaced(text: str, marks: tuple[str, str], content: str) -> str:
+    """Return a text with other content between two marks."""
+    before, rest = text.split(marks[0])
+    return before + marks[0] + content + marks[1] + rest.split(marks[1])[1]
 
 
 def main() -> int:
@@ -345,9 +357,13 @@ def main() -> int:
     verdicts = [row["verdict"] for row in rows]
     print({verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))})
     if arguments.write:
-        before, rest = TABLE.read_text().split(MARKS[0])
-        after = rest.split(MARKS[1])[1]
-        TABLE.write_text(before + MARKS[0] + table(results) + MARKS[1] + after)
+        text = replaced(TABLE.read_text(), MARKS, table(results))
+        packages = "".join(
+            f"| {name} | {' '.join(f'`{package}`' for package in group.packages)} |\n"
+            for name, group in GROUPS.items()
+        )
+        groups = "| group | packages |\n| --- | --- |\n" + packages
+        TABLE.write_text(replaced(text, GROUP_MARKS, groups))
     return int("WRONG" in verdicts)
 
 
