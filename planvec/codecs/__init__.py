@@ -11,6 +11,7 @@ from planvec.codecs.compare import describe_difference, difference, same
 from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.copied import Copied
+from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registered import (
     RegisteredCodecs,
     register_codec,
@@ -18,7 +19,6 @@ from planvec.codecs.registered import (
     registered_codecs,
 )
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
-from planvec.codecs.stack import wrappers_of
 
 __all__ = [
     "FAMILIES",

@@ -13,7 +13,7 @@ from planvec.codecs.costs import warning_on_costs
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
-from planvec.codecs.selection import CodecChoice, Layer, Selection, layers_of, select
+from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.codecs.verify import InexactStateError, verify_codec
 from planvec.codecs.walks import check_reset, reference_walk
@@ -79,7 +79,7 @@ def codec_for(
 def _codec_for(
     env: gymnasium.Env[Any, Any], codec: CodecChoice, info_keys: Sequence[str] | None, trust: bool
 ) -> StateCodec:
-    layers = layers_of(env)
+    layers = wrapper_layers(env)
     selection = select(env.unwrapped, codec, layers)
     if selection.make is None:
         return _replay_codec(env, layers, selection.advice, info_keys, trust)

@@ -11,11 +11,11 @@ from planvec.codecs.base import CodecMaker, WrapperCodecMaker
 from planvec.codecs.families import FamilyCodec, WrapperSupport, families_of, load_family
 from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.copied import Copied, CopiedCodec
+from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registered import registered_codecs
-from planvec.codecs.stack import wrappers_of
 from planvec.codecs.wrappers import BUILT_IN_CODECS, check_supported
 
-__all__ = ["CodecChoice", "Layer", "Selection", "layers_of", "select"]
+__all__ = ["CodecChoice", "Layer", "Selection", "select", "wrapper_layers"]
 
 CodecChoice = str | CodecMaker | None
 """None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment."""
@@ -57,7 +57,7 @@ class Selection(NamedTuple):
     alternatives: tuple[CodecMaker, ...] = ()
 
 
-def layers_of(env: gymnasium.Env[Any, Any]) -> list[Layer]:
+def wrapper_layers(env: gymnasium.Env[Any, Any]) -> list[Layer]:
     """Return the wrappers of an environment with their codecs, innermost first."""
     registered, layers = registered_codecs().wrappers, []
     for wrapper in wrappers_of(env):

@@ -25,23 +25,15 @@ from numpy.typing import NDArray
 from planvec.codecs import generator
 from planvec.codecs.base import Codec, Rows, StateCodec, WrapperCodec
 from planvec.codecs.compare import origin_of, same
+from planvec.codecs.layers import wrappers_of
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
 from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import SavedState, StateFormat
 
-__all__ = ["StackCodec", "wrappers_of"]
+__all__ = ["StackCodec"]
 
 Env = gymnasium.Env[Any, Any]
-
-
-def wrappers_of(env: Env) -> list[Any]:
-    """Return the wrappers around an environment, innermost first."""
-    wrappers = []
-    while isinstance(env, gymnasium.Wrapper):
-        wrappers.append(env)
-        env = env.env
-    return wrappers[::-1]
 
 
 class StackCodec(StateCodec):

@@ -8,8 +8,6 @@ from planvec.codecs.generic.copied import (
     CopiedCodec,
     CopiedWrapperCodec,
     GraphCodec,
-    layer_name,
-    layers_by_name,
 )
 from planvec.codecs.generic.generators import hidden_generator, reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
@@ -31,7 +29,5 @@ __all__ = [
     "hidden_generator",
     "is_simulator_module",
     "is_simulator_object",
-    "layer_name",
-    "layers_by_name",
     "reseed_generators",
 ]

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from planvec.codecs.generic.generators import hidden_generator
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ADVICE", "Attributes", "is_compiled_function", "layers_of", "slot_names", "spaces_in"]
+__all__ = ["ADVICE", "Attributes", "attributes_of", "is_compiled_function", "slot_names", "spaces_in"]
 
 ADVICE = (
     "Register a codec for it (planvec.register_codec), or, if it restarts exactly from a seed, pass "
@@ -41,15 +41,6 @@ def is_compiled_function(value: Any) -> bool:
     return callable(value) and type(value).__module__.partition(".")[0] in _COMPILERS
 
 
-def layers_of(env: Any) -> list[Any]:
-    """Return an environment and its wrappers, the outermost first."""
-    layers = [env]
-    while isinstance(env, gymnasium.Wrapper):
-        env = env.env
-        layers.append(env)
-    return layers
-
-
 def slot_names(cls: type) -> tuple[str, ...]:
     """Return the names of the attributes that a class and its bases keep in `__slots__`."""
     names: dict[str, None] = {}
@@ -60,6 +51,15 @@ def slot_names(cls: type) -> tuple[str, ...]:
                 is_private = name.startswith("__") and not name.endswith("__")
                 names[f"_{base.__name__.lstrip('_')}{name}" if is_private else name] = None
     return tuple(names)
+
+
+def attributes_of(obj: Any) -> dict[str, Any]:
+    """Return the attributes of an object, those in `__slots__` included, in no particular order."""
+    attributes: dict[str, Any] = dict(getattr(obj, "__dict__", ()))
+    for name in slot_names(type(obj)):
+        if hasattr(obj, name):
+            attributes[name] = getattr(obj, name)
+    return attributes
 
 
 def spaces_in(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
@@ -142,11 +142,7 @@ class Attributes:
 
     def _read(self) -> dict[str, Any]:
         """Return all attributes, in no particular order."""
-        attributes: dict[str, Any] = vars(self.target)
-        if not self._slots:
-            return attributes
-        target = self.target
-        return {**attributes, **{key: getattr(target, key) for key in self._slots if hasattr(target, key)}}
+        return attributes_of(self.target) if self._slots else vars(self.target)
 
     def constants(self) -> Iterator[tuple[str, Any]]:
         """Iterate over the names and values that are left out as long as they stay the same."""

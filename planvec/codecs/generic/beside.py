@@ -20,9 +20,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import ADVICE, layers_of, spaces_in
+from planvec.codecs.generic.attributes import ADVICE, spaces_in
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import functions_of, variables_beside
+from planvec.codecs.layers import layers_of
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Beside"]

@@ -11,21 +11,12 @@ from typing import Any
 import gymnasium
 
 from planvec.codecs.base import Codec, WrapperCodec
-from planvec.codecs.generic.attributes import Attributes, layers_of
+from planvec.codecs.generic.attributes import Attributes
 from planvec.codecs.generic.generators import reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.layers import layer_name, layers_by_name
 
-__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec", "layer_name", "layers_by_name"]
-
-
-def layer_name(env: Any) -> str:
-    """Return the name of an environment or a wrapper in pickles: its number of layers below."""
-    return f"layer{len(layers_of(env)) - 1}"
-
-
-def layers_by_name(env: Any) -> dict[str, Any]:
-    """Return an environment and the layers inside it, by the names by which pickles refer to them."""
-    return {layer_name(layer): layer for layer in layers_of(env)}
+__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec"]
 
 
 class GraphCodec:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from gymnasium.utils import EzPickle
 
-from planvec.codecs.generic.attributes import slot_names
+from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
 from planvec.codecs.generic.short_forms import Reading, ShortForms
@@ -50,16 +50,11 @@ def without_constructor(obj: Any) -> Any:
     """
     if not isinstance(obj, EzPickle):
         return None
-    return _new, (type(obj),), _attributes_of(obj), None, None, _set_attributes
+    return _new, (type(obj),), attributes_of(obj), None, None, _set_attributes
 
 
 def _new(cls: type) -> Any:
     return object.__new__(cls)
-
-
-def _attributes_of(obj: Any) -> dict[str, Any]:
-    slots = {name: getattr(obj, name) for name in slot_names(type(obj)) if hasattr(obj, name)}
-    return {**vars(obj), **slots} if hasattr(obj, "__dict__") else slots
 
 
 def _set_attributes(obj: Any, attributes: dict[str, Any]) -> None:
@@ -174,7 +169,7 @@ class ThoroughPickler(pickle.Pickler):
             self.needs_callbacks = True
             return (_SET, self._index(obj, lambda: _in_order(obj)))
         if self._is_deep and _is_ordinary(kind):
-            return (_OBJECT, self._index(obj, lambda: _attributes_of(obj)), kind)
+            return (_OBJECT, self._index(obj, lambda: attributes_of(obj)), kind)
         return None
 
     def _index(self, obj: Any, content: Any) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import is_compiled_function, slot_names
+from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
 from planvec.codecs.generic.pickling import without_constructor
 
 __all__ = ["digests_of"]
@@ -186,11 +186,7 @@ def _cycle(value: Any) -> list[Any]:
 
 
 def _attributes(value: Any) -> list[Any]:
-    attributes = dict(getattr(value, "__dict__", ()))
-    for name in slot_names(type(value)):
-        if hasattr(value, name):
-            attributes[name] = getattr(value, name)
-    return _flat(sorted(attributes.items(), key=lambda pair: str(pair[0])))
+    return _flat(sorted(attributes_of(value).items(), key=lambda pair: str(pair[0])))
 
 
 def _cell_contents(cell: types.CellType) -> list[Any]:

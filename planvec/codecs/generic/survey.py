@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.codecs.generic.attributes import is_compiled_function, slot_names
+from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.simulators import is_simulator_object
 
@@ -112,12 +112,8 @@ def _children(entry: Entry) -> Iterator[Entry]:
         yield from (Entry(f"{path}[{number}]", item) for number, item in enumerate(value))
     elif isinstance(value, np.ndarray) and value.dtype.hasobject and value.dtype.names is None:
         yield from (Entry(f"{path}.flat[{number}]", item) for number, item in enumerate(value.flat))
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
-        yield from (Entry(f"{path}.{name}", attributes[name]) for name in sorted(attributes, key=str))
-    for name in slot_names(type(value)):
-        if hasattr(value, name):
-            yield Entry(f"{path}.{name}", getattr(value, name))
+    attributes = attributes_of(value)
+    yield from (Entry(f"{path}.{name}", attributes[name]) for name in sorted(attributes, key=str))
 
 
 def is_nameable(value: Any) -> bool:

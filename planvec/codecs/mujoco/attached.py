@@ -21,9 +21,8 @@ from planvec.codecs.generic import (
     entries_of,
     is_simulator_module,
     is_simulator_object,
-    layer_name,
-    layers_by_name,
 )
+from planvec.codecs.layers import layer_name, layers_by_name
 from planvec.codecs.mujoco.camera import fix_camera
 from planvec.codecs.mujoco.names import names_in_code
 from planvec.codecs.mujoco.simulation import SavedSimulation, Simulation, Way, check_sleep, model_bytes

@@ -15,7 +15,8 @@ import numpy as np
 from planvec.codecs.base import Codec
 from planvec.codecs.differences import Differences
 from planvec.codecs.families import FamilyCodec, WrapperSupport
-from planvec.codecs.generic import Attributes, GraphCodec, ObjectGraph, layer_name, layers_by_name
+from planvec.codecs.generic import Attributes, GraphCodec, ObjectGraph
+from planvec.codecs.layers import layer_name, layers_by_name
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["RetroCodec", "codec_for_env"]
