@@ -334,7 +334,7 @@ GROUPS = {
         ),
     ),
     "mo-gymnasium": Group(
-        ("mo-gymnasium[mujoco,box2d]",),
+        ("mo-gymnasium[mujoco]", "gymnasium[box2d]"),
         _ids(
             "mo_gymnasium",
             *("deep-sea-treasure-v0", "water-reservoir-v0", "fishwood-v0", "four-room-v0"),

@@ -599,4 +599,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import fuzz_environments  # by its name, since `functools.cached_property` cannot be sent by value
+
+    fuzz_environments.main()

@@ -116,9 +116,11 @@ def _stack_codec(
     reference = None
     if not (is_verified or trust):
         beside = None if graph is None else graph.beside(env, _caches_of(base_codec))
+        first = {} if graph is None else graph.digests()
         reference = reference_walk(env, info_keys, beside)
         if graph is not None:
             graph.check_addresses()
+            graph.check_initial(first)
             graph.save_generators_of(reference.drawn_spaces)
     observation, _ = check_reset(env.reset(seed=0))
     stack = StackCodec(env, base_codec, wrapper_codecs, observation)

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import Attributes, spaces_in
+from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.simulators import is_in_library_memory
 from planvec.codecs.generic.structure import digests_of
@@ -162,6 +162,24 @@ class ObjectGraph:
             for name, value in member.changing().items()
         ]
         return list(entries_of(roots, [*self._references.values(), self._base._np_random]))
+
+    def check_initial(self, expected: dict[str, bytes]) -> None:
+        """Check that the objects hold again what they held when they were opened, before the first reset.
+
+        Args:
+            expected: What `digests` returned then. Nothing was restored since.
+
+        Raises:
+            UnsupportedEnvError: An attribute differs.
+        """
+        self.restore_initial()
+        actual = self.digests()
+        for name in {**expected, **actual}:
+            if expected.get(name) != actual.get(name):
+                raise UnsupportedEnvError(
+                    f"{name} cannot be copied as it is when the environment is opened: a copy holds "
+                    f"something else, or shares other objects. {ADVICE}"
+                )
 
     def check_addresses(self) -> None:
         """Check that no number that is saved is the address of an object.
