@@ -22,6 +22,7 @@ import planvec
 from planvec.codecs.differences import Differences
 from planvec.codecs.generic.inexact import check_copyable
 from planvec.codecs.generic.mersenne import RandomStates, compress_state, expand_state
+from planvec.codecs.generic.tables import Tables
 
 
 @pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, DEFAULT))
@@ -231,6 +232,9 @@ class Slow(Scalar):
 
 
 class SlowPickle:
+    def __init__(self) -> None:
+        self.a = 1
+
     def __getstate__(self) -> Any:
         time.sleep(0.03)
         return {"a": 1}
@@ -325,3 +329,94 @@ class SharedFromTheStart(Scalar):
 def test_sharing_that_is_cut_before_the_first_reset_is_refused() -> None:
     with pytest.raises(planvec.UnsupportedEnvError, match="cannot be copied as it is"):
         planvec.PlanEnv(SharedFromTheStart)
+
+
+# -- arrays and generators that share parts -------------------------------------------------------------
+
+
+class TwoNames(Scalar):
+    """Holds one large array and a view of all of it, and changes it late."""
+
+    def __init__(self) -> None:
+        self.grid = np.zeros((20, 30))
+        self.flat = self.grid.ravel()
+
+    def begin(self, seed: int | None) -> None:
+        self.grid[:] = 0
+
+    def value(self, action: int) -> float:
+        if self.time > 300:
+            self.grid[1, 1] += 1
+        return float(self.flat[31])
+
+
+def test_a_large_array_with_a_view_is_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match="arrays that share memory"):
+        planvec.PlanEnv(TwoNames)
+
+
+class ChangesForm(Scalar):
+    """Reshapes or locks a large array in place, late in an episode."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.table = np.arange(1024.0)
+
+    def begin(self, seed: int | None) -> None:
+        self.table = np.arange(1024.0) if self.table.shape != (1024,) else self.table
+
+    def value(self, action: int) -> float:
+        if self.time == 30:
+            if self.how == "reshape":
+                self.table.shape = (32, 32)
+            else:
+                self.table.flags.writeable = False
+        return float(len(self.table) + self.table.flat[self.time])
+
+
+@pytest.mark.parametrize("how", ["reshape", "lock"])
+def test_a_large_array_whose_form_changes_is_exact(backend: Backend, how: str) -> None:
+    assert_exact(backend, lambda: ChangesForm(how))
+
+
+def test_a_large_array_that_was_resized_is_read_where_it_is_now() -> None:
+    tables = Tables()
+    array = np.arange(1024.0)
+    tables.add(array)
+    name = tables.name_of(array)
+    assert name is not None
+    array.resize(200_000, refcheck=False)
+    assert tables.name_of(array) is None
+    assert tables.resolve(name).tolist() == np.arange(1024.0).tolist()
+
+
+class SharesParts(Scalar):
+    """Spawns generators from one seed sequence, and draws from one Mersenne Twister in two ways."""
+
+    def begin(self, seed: int | None) -> None:
+        self.sequence = np.random.SeedSequence([seed or 0, 7])
+        self.left, self.right = (np.random.Generator(np.random.PCG64(self.sequence)) for _ in range(2))
+        self.old = np.random.RandomState(np.random.MT19937(seed))
+        self.new = np.random.Generator(self.old._bit_generator)
+
+    def value(self, action: int) -> float:
+        spawned = self.left.spawn(1)[0].random() + self.sequence.spawn(1)[0].generate_state(1)[0]
+        return float(spawned + self.right.random() + self.old.random() + self.new.random())
+
+
+def test_generators_that_share_parts_are_exact(backend: Backend) -> None:
+    assert_exact(backend, SharesParts)
+
+
+class NestedEntropy(Scalar):
+    """Seeds a generator with nested numbers and text."""
+
+    def begin(self, seed: int | None) -> None:
+        self.generators = [np.random.default_rng([seed or 0, [1, 2]]), np.random.default_rng([3, "12"])]
+
+    def value(self, action: int) -> float:
+        return float(sum(generator.random() for generator in self.generators))
+
+
+def test_generators_may_be_seeded_with_anything_that_numpy_takes(backend: Backend) -> None:
+    assert_exact(backend, NestedEntropy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -147,9 +148,60 @@ class TwoBoxes(Box):
         return float(data.qpos[0])
 
 
+class KeepsViews(Box):
+    """Makes views of the simulation's memory in a reset, and in a step."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.height = self.physics.data.qpos[2:3]
+        self.late: Any = np.zeros(1)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        if self.num_steps == 20:
+            self.late = self.physics.data.qvel[:6:2]
+        return super().step(action)
+
+    def before_step(self) -> float:
+        return float(self.height[0] + self.late.sum())
+
+
+class Decorated(ReadsContacts):
+    """Reads the contacts in a function that only a decorator holds."""
+
+    def before_step(self) -> float:
+        return float(TABLE["read"][0](self.physics.data))
+
+
+def decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def inner(*args: Any) -> Any:
+        return function(*args)
+
+    return inner
+
+
+TABLE = {"read": [decorated(lambda data: data.ncon)]}
+
+
+class ScratchModel(Box):
+    """Changes a second model, which has no simulation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scratch = mujoco.MjModel.from_xml_string(BOX)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.scratch.body_mass[1] = 1
+        return super().reset(seed=seed)
+
+    def before_step(self) -> float:
+        self.scratch.body_mass[1] *= 1.01
+        return float(self.scratch.body_mass[1])
+
+
 BOXES = (
     *(Box, SteppedInHalves, ReadsContacts, ReadsContactsByName, ReadsSensors, TurnsGravity, KeepsTimestep),
-    TwoBoxes,
+    *(TwoBoxes, KeepsViews, Decorated, ScratchModel),
 )
 
 
@@ -206,3 +258,47 @@ def test_workers_whose_models_differ_are_refused() -> None:
         planvec.make(ScriptedBox, num_workers=2),
     ):
         pass
+
+
+class ReadsForces(Box):
+    """Reads the forces of the contacts before it simulates."""
+
+    def before_step(self) -> float:
+        force = np.zeros(6)
+        if self.physics.data.ncon:
+            mujoco.mj_contactForce(self.physics.model, self.physics.data, 0, force)
+        return float(force[0])
+
+
+def test_code_that_reads_the_forces_of_contacts_is_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match=r'reads mj_contactForce.*codec="replay"'):
+        planvec.PlanEnv(ReadsForces)
+    walk = walk_of(ReadsForces, 12)
+    with planvec.PlanEnv(ReadsForces, codec="replay") as env:
+        assert_steps(env, walk, *states_of(env, walk), 12)
+
+
+TETRAHEDRON = "0 0 0 .2 0 0 0 .2 0 0 0 .2"
+
+
+class StretchesMesh(Box):
+    """Changes a mesh in every episode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        mesh = f'<asset><mesh name="mesh" vertex="{TETRAHEDRON}"/></asset><worldbody>'
+        text = BOX.replace("<worldbody>", mesh).replace(
+            'type="box" size=".1 .1 .1"', 'type="mesh" mesh="mesh"'
+        )
+        self.physics.model = mujoco.MjModel.from_xml_string(text)
+        self.physics.data = mujoco.MjData(self.physics.model)
+        self.position = self.physics.data.qpos[:3]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.physics.model.mesh_vert[:] *= 1.5
+        return super().reset(seed=seed)
+
+
+def test_an_environment_that_changes_its_meshes_is_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match="changes the meshes"):
+        planvec.PlanEnv(StretchesMesh)

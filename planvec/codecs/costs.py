@@ -16,12 +16,12 @@ from planvec.codecs.generic.graph import ObjectGraph
 __all__ = ["warning_on_costs"]
 
 _MAX_BYTES = 1 << 20
-_MAX_STEPS, _MIN_SECONDS = 10, 300e-6
+_MAX_STEPS, _MIN_SECONDS = 10, 1e-3
 _REPEATS = 5
 
 
 def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: ObjectGraph) -> str:
-    """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 0.3 ms; else "".
+    """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 1 ms; else "".
 
     Args:
         codec: The codec. The state of its environment changes.

@@ -120,6 +120,9 @@ def _stack_codec(
         reference = reference_walk(env, info_keys, beside)
         if graph is not None:
             graph.check_addresses()
+            base_codec.before_reset(env.unwrapped)
+            for layer, wrapper_codec in zip(layers, wrapper_codecs, strict=True):
+                wrapper_codec.before_reset(layer.wrapper)
             graph.check_initial(first)
             graph.save_generators_of(reference.drawn_spaces)
     observation, _ = check_reset(env.reset(seed=0))

@@ -11,6 +11,7 @@ from planvec.codecs.generic.copied import (
 )
 from planvec.codecs.generic.generators import hidden_generator, reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.generic.library_memory import LibraryMemory
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.simulators import is_simulator_module, is_simulator_object
 from planvec.codecs.generic.survey import Entry, entries_of
@@ -23,6 +24,7 @@ __all__ = [
     "CopiedWrapperCodec",
     "Entry",
     "GraphCodec",
+    "LibraryMemory",
     "ObjectGraph",
     "ReplayCodec",
     "entries_of",

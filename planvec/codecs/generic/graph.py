@@ -9,11 +9,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
 from planvec.codecs.generic.beside import Beside
-from planvec.codecs.generic.simulators import is_in_library_memory
+from planvec.codecs.generic.library_memory import LibraryMemory
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import (
     Entry,
@@ -37,8 +36,7 @@ class ObjectGraph:
         references: The objects that are referred to by name and never copied, by name. So are the objects of
             simulators.
         base: The unwrapped environment. Its generator is referred to by name, too.
-        names_memory: Whether arrays in the memory of a C library are referred to by name, since a codec
-            saves this memory.
+        memory: The memory of a C library, which a codec saves. Pickles refer to places in it.
 
     Attributes:
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
@@ -56,12 +54,12 @@ class ObjectGraph:
         members: Sequence[Attributes],
         references: dict[str, Any],
         base: Any,
-        names_memory: bool = False,
+        memory: LibraryMemory | None = None,
     ) -> None:
         self._members = [*members]
         self._references = references
         self._base = base
-        self._names_memory = names_memory
+        self._memory = memory
         self._begin()
 
     def _begin(self) -> None:
@@ -75,7 +73,8 @@ class ObjectGraph:
             for path, space in self._named_at_start.items()
             if isinstance(space, gymnasium.Space)
         }
-        self._writer = GraphWriter([type(member.target).__name__ for member in self._members])
+        owners = [type(member.target).__name__ for member in self._members]
+        self._writer = GraphWriter(owners, self._memory)
         self._named()
         self._writer.find_tables(self._changing(), self._names)
         self._first_np_random = copy.deepcopy(self._base._np_random)
@@ -96,12 +95,7 @@ class ObjectGraph:
         entries = self._entries()
         self.classes = own_classes([entry.value for entry in entries] + [m.target for m in self._members])
         named |= dict(objects_beside(self.classes))
-        return named | {path: value for path, value in entries if self._is_nameable(value)}
-
-    def _is_nameable(self, value: Any) -> bool:
-        if isinstance(value, np.ndarray):
-            return self._names_memory and is_in_library_memory(value)
-        return is_nameable(value)
+        return named | {path: value for path, value in entries if is_nameable(value)}
 
     def beside(self, env: Any, caches: Collection[str]) -> Beside:
         """Return what watches the state beside the environment.
@@ -164,7 +158,7 @@ class ObjectGraph:
         return list(entries_of(roots, [*self._references.values(), self._base._np_random]))
 
     def check_initial(self, expected: dict[str, bytes]) -> None:
-        """Check that the objects hold again what they held when they were opened, before the first reset.
+        """Check, after `before_reset`, that the objects hold what they held when they were opened.
 
         Args:
             expected: What `digests` returned then. Nothing was restored since.
@@ -172,7 +166,6 @@ class ObjectGraph:
         Raises:
             UnsupportedEnvError: An attribute differs.
         """
-        self.restore_initial()
         actual = self.digests()
         for name in {**expected, **actual}:
             if expected.get(name) != actual.get(name):

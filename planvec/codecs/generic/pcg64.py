@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.random import PCG64, SeedSequence
 
 __all__ = ["Pcg64s", "SavedPcg64"]
@@ -65,11 +64,15 @@ def _new(seeds: _Seeds) -> tuple[PCG64, _Seeds]:
     return PCG64(sequence), seeds
 
 
+def _is_flat(entropy: Any) -> bool:
+    return isinstance(entropy, (list, tuple)) and all(type(word) is int for word in entropy)
+
+
 def _seeds_of(generator: PCG64) -> _Seeds | None:
     sequence: Any = generator.seed_seq
     if type(sequence) is not SeedSequence:
         return None
     entropy: Any = sequence.entropy
-    if isinstance(entropy, (list, np.ndarray)):
-        entropy = [int(word) for word in entropy]
+    if not (entropy is None or type(entropy) is int or _is_flat(entropy)):
+        return None
     return entropy, tuple(sequence.spawn_key), sequence.pool_size, sequence.n_children_spawned

@@ -23,7 +23,7 @@ from gymnasium.utils import EzPickle
 from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
-from planvec.codecs.generic.short_forms import Reading, ShortForms
+from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
@@ -78,7 +78,7 @@ class FastPickler:
         self._short_forms = short_forms
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
-        types = {type(obj) for obj in named} | {*RESEEDABLE, np.random.PCG64} | {*kinds}
+        types = {type(obj) for obj in named} | {*RESEEDABLE, *PARTS, np.random.PCG64} | {*kinds}
         self._pickler.dispatch_table = {**copyreg.dispatch_table, **dict.fromkeys(types, self._reduce)}
         self._names: dict[int, str] = {}
         self.generators: list[Any] = []

@@ -9,31 +9,51 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.codecs.generic.library_memory import LibraryMemory, Place
 from planvec.codecs.generic.mersenne import RandomStates
 from planvec.codecs.generic.pcg64 import Pcg64s, SavedPcg64
 from planvec.codecs.generic.tables import Tables
 
-__all__ = ["Reading", "ShortForms"]
+__all__ = ["PARTS", "Reading", "ShortForms"]
+
+PARTS = (np.random.SeedSequence, np.random.MT19937)
+"""Types of objects inside generators that an environment may hold, too."""
 
 
 class ShortForms:
     """Holds what the short forms of one environment refer to.
 
+    Args:
+        memory: The memory of a C library, which a codec saves.
+
     Attributes:
         random_states: Saves and restores `RandomState`s.
         bit_generators: Saves and restores bit generators.
         tables: The arrays that never change.
+        memory: The memory of a C library, which a codec saves; None if there is none.
+        shares_parts: Whether two objects of the pickle that was written last share a part of a generator.
     """
 
-    def __init__(self) -> None:
+    shares_parts = False
+
+    def __init__(self, memory: LibraryMemory | None = None) -> None:
+        self.memory = memory
         self.random_states = RandomStates()
         self.bit_generators = Pcg64s()
         self.tables = Tables()
         self._num_generators = 0
+        self._parts: set[int] = set()
+        self._shortens_generators = True
 
     def begin(self) -> None:
         """Prepare to write a pickle."""
         self._num_generators = 0
+        self._parts.clear()
+        self.shares_parts = False
+
+    def lengthen_generators(self) -> None:
+        """Pickle generators as Python does from now on, since they share parts, which short forms do not."""
+        self._shortens_generators = False
 
     def reduce(self, obj: Any) -> Any:
         """Return the short form of an object; None if it has none.
@@ -42,16 +62,30 @@ class ShortForms:
             As `__reduce__`.
         """
         kind = type(obj)
+        if kind is np.ndarray:
+            name = self.tables.name_of(obj)
+            if name is not None:
+                return Reading.table, (name,)
+            place = None if self.memory is None else self.memory.place_of(obj)
+            return None if place is None else (Reading.in_library, (place,))
+        if not self._shortens_generators:
+            return None
         if kind is np.random.Generator:
             return np.random.Generator, (obj.bit_generator,)
         if kind is np.random.PCG64:
+            self._see(obj.seed_seq)
             return self._number(Reading.bit_generator, self.bit_generators.save(obj))
         if kind is np.random.RandomState:
+            self._see(obj._bit_generator)
             return self._number(Reading.random_state, self.random_states.save(obj))
-        if kind is np.ndarray:
-            name = self.tables.name_of(obj)
-            return None if name is None else (Reading.table, (name,))
+        if kind in PARTS:
+            self._see(obj)
         return None
+
+    def _see(self, part: Any) -> None:
+        """Notice a part of a generator. `shares_parts` becomes True if it is met for the second time."""
+        self.shares_parts |= id(part) in self._parts
+        self._parts.add(id(part))
 
     def _number(self, read: Callable[..., Any], data: Any) -> Any:
         """Return the short form of the next generator."""
@@ -92,6 +126,13 @@ class Reading(threading.local):
     def bit_generator(index: int, saved: SavedPcg64) -> np.random.PCG64:
         """Return a bit generator in a saved state."""
         return _reading._short_forms.bit_generators.restore(index, saved)
+
+    @staticmethod
+    def in_library(place: Place) -> NDArray[Any]:
+        """Return an array at a place in the memory of a library."""
+        memory = _reading._short_forms.memory
+        assert memory is not None
+        return memory.array_at(place)
 
     @staticmethod
     def table(name: str) -> NDArray[Any]:

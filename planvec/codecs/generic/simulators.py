@@ -8,9 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
-__all__ = ["is_in_library_memory", "is_simulator_module", "is_simulator_object", "is_simulator_type"]
+__all__ = ["is_simulator_module", "is_simulator_object", "is_simulator_type"]
 
 _MODULES = (
     *("ale_py._ale_py", "mujoco", "dm_control.mujoco", "dm_control.mjcf", "dm_control._render"),
@@ -39,11 +37,3 @@ def is_simulator_type(kind: Any) -> bool:
 def is_simulator_module(name: str) -> bool:
     """Return whether a module belongs to a simulator or a renderer."""
     return f"{name}.".startswith(_PREFIXES)
-
-
-def is_in_library_memory(array: np.ndarray[Any, Any]) -> bool:
-    """Return whether an array is a view of memory that a C library owns."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return type(owner).__name__ == "PyCapsule"

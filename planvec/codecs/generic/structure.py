@@ -137,10 +137,11 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, np.random.Generator):
         return [value.bit_generator]
     if isinstance(value, np.random.BitGenerator):
-        sequence = getattr(value.seed_seq, "state", None)
-        return [value.state, sequence]
+        return [value.state, value.seed_seq]
+    if isinstance(value, np.random.SeedSequence):
+        return [value.state]
     if isinstance(value, np.random.RandomState):
-        return [value.get_state(legacy=False)]
+        return [value.get_state(legacy=False), value._bit_generator]
     if isinstance(value, random.Random):
         return [value.getstate()]
     if isinstance(value, types.MethodType):

@@ -31,18 +31,27 @@ class _Table:
         self.array, self.name = array, name
         self.has_changed = False
         self._first = array.copy(order="K")  # of an array of objects, it keeps the objects alive
+        self._form = _form_of(array)
         self._place = int(array.ctypes.data), int(self._first.ctypes.data), int(array.nbytes)
 
     def is_unchanged(self) -> bool:
-        if _compare_memory(*self._place):
+        if _form_of(self.array) != self._form or _compare_memory(*self._place):
             self.has_changed = True
             return False
         return True
 
     def restore(self) -> NDArray[Any]:
-        if not self.is_unchanged():
-            self.array[...] = self._first
+        if self.is_unchanged():
+            return self.array
+        if _form_of(self.array) != self._form:  # resized, reshaped or made read-only
+            return self._first.copy(order="K")
+        self.array[...] = self._first
         return self.array
+
+
+def _form_of(array: NDArray[Any]) -> tuple[Any, ...]:
+    """Return all of an array but its content."""
+    return array.shape, array.strides, array.dtype, array.flags.writeable, array.ctypes.data
 
 
 class Tables:
@@ -68,7 +77,9 @@ class Tables:
         if type(value) is not np.ndarray or value.nbytes < _MIN_BYTES or id(value) in self._by_id:
             return
         is_dense = value.flags.c_contiguous or value.flags.f_contiguous
-        if not (is_dense and value.flags.writeable) or value.dtype.names is not None:
+        # A view is none: it would have to share its memory with a copy of the other array, once one is made.
+        is_own = value.base is None and value.flags.owndata
+        if not (is_own and is_dense and value.flags.writeable) or value.dtype.names is not None:
             return
         if value.dtype.hasobject and not all(type(item) in _ATOMS for item in value.flat):
             return

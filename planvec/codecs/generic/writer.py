@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from planvec.codecs.generic.attributes import ADVICE
+from planvec.codecs.generic.library_memory import LibraryMemory
 from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
 from planvec.codecs.generic.short_forms import ShortForms
 from planvec.errors import UnsupportedEnvError
@@ -20,14 +21,15 @@ class GraphWriter:
 
     Args:
         owners: The names of the classes of the objects, for errors.
+        memory: The memory of a C library, which a codec saves.
     """
 
-    def __init__(self, owners: Sequence[str]) -> None:
+    def __init__(self, owners: Sequence[str], memory: LibraryMemory | None) -> None:
         self._owners = owners
-        self._short_forms = ShortForms()
+        self._short_forms = ShortForms(memory)
         self._fast: FastPickler | None = None  # until `settle`
         self._needs_callbacks = False
-        self._kinds: set[type] = set()
+        self._kinds: set[type] = set() if memory is None else {np.ndarray}
 
     def find_tables(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> None:
         """Look for large arrays, which are referred to by name as long as they do not change."""
@@ -50,6 +52,13 @@ class GraphWriter:
         Raises:
             UnsupportedEnvError: An attribute cannot be pickled.
         """
+        result = self._dumps(attributes, names)
+        if self._short_forms.shares_parts:
+            self._short_forms.lengthen_generators()
+            result = self._dumps(attributes, names)
+        return result
+
+    def _dumps(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> tuple[bytes, list[Any]]:
         if self._fast is not None:
             try:
                 return self._fast.dumps(attributes, names), self._fast.generators

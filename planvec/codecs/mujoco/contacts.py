@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 __all__ = ["Contacts"]
 
+_NOT_SAVED = ("H", "efc_address")
+"""Scratch memory of the solver, and where the forces are, which are not saved."""
+
 
 class Contacts:
     """Saves and restores the contacts of one simulation.
@@ -26,13 +29,12 @@ class Contacts:
         num_contacts, data.ncon = data.ncon, 1
         fields = _fields_of(data.contact)
         data.ncon = num_contacts
-        # `H` is scratch memory of the solver.
         first = fields["dist"]
         self._size = first.strides[0]
         start = first.ctypes.data
         is_field = np.zeros(self._size, bool)
         for name, field in fields.items():
-            if name != "H":
+            if name not in _NOT_SAVED:
                 offset = field.ctypes.data - start
                 is_field[offset : offset + field[0].nbytes] = True
         self._places = np.flatnonzero(is_field)
@@ -47,6 +49,8 @@ class Contacts:
         if contacts:
             rows = np.frombuffer(contacts, np.uint8).reshape(-1, len(self._places))
             self._memory()[:, self._places] = rows
+            # The forces that it refers to are not there: mj_contactForce would read outside of the memory.
+            self._data.contact.efc_address[:] = -1
 
     def _memory(self) -> NDArray[np.uint8]:
         """Return the memory of the contacts, one per row."""

@@ -9,15 +9,20 @@ from __future__ import annotations
 import ctypes
 import functools
 import pickle
+import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import UnsupportedEnvError
+
 __all__ = ["ModelFields"]
 
-_LARGE = ("mesh_", "tex_", "skin_", "bvh_", "oct_", "name", "paths", "text_", "plugin_")
-"""Prefixes of arrays that are not watched: shapes and pictures, which may take many megabytes."""
+_SHAPES = ("mesh_", "bvh_", "oct_")
+"""Prefixes of arrays that must not change: shapes, which may take many megabytes."""
+_IGNORED = ("tex_", "skin_", "name", "paths", "text_", "plugin_")
+"""Prefixes of arrays that have no influence on the physics: pictures and names."""
 _LARGEST_GAP = 64
 """Number of bytes between two arrays that are compared as one block. MuJoCo aligns arrays to 64 bytes."""
 
@@ -35,6 +40,8 @@ class ModelFields:
             name for name in dir(model.opt) if isinstance(getattr(model.opt, name), (bool, int, float))
         ]
         self._first_options = self._read_options()
+        self._shapes = [_memory(*place) for place in sorted(set(_arrays_of(model, _SHAPES)))]
+        self._first_checksum = self._checksum()
         self._blocks = [_memory(start, size) for start, size in _blocks_of(model)]
         self._first = [block.tobytes() for block in self._blocks]
         self._first_arrays = [np.frombuffer(first, np.uint8) for first in self._first]
@@ -43,6 +50,24 @@ class ModelFields:
     def _read_options(self) -> tuple[Any, ...]:
         options = self._model.opt
         return tuple([getattr(options, name) for name in self._options])
+
+    def check_shapes(self) -> None:
+        """Check that no mesh has changed. It takes about 1 ms for each MB.
+
+        Raises:
+            UnsupportedEnvError: One has.
+        """
+        if self._checksum() != self._first_checksum:
+            raise UnsupportedEnvError(
+                "it changes the meshes of its MjModel, which planvec does not save. Make the model anew in a "
+                'factory, or pass codec="replay", which is exact if the environment restarts from its seed'
+            )
+
+    def _checksum(self) -> int:
+        checksum = 0
+        for shape in self._shapes:
+            checksum = zlib.crc32(shape.data, checksum)
+        return checksum
 
     def get(self) -> bytes:
         """Return what differs from the model at the start; b"" if nothing does."""
@@ -95,11 +120,16 @@ def _blocks_of(model: Any) -> list[tuple[int, int]]:
     return blocks
 
 
-def _arrays_of(owner: Any) -> list[tuple[int, int]]:
-    """Return the address and the size of each array of a model, or of its options."""
+def _arrays_of(owner: Any, prefixes: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+    """Return the address and the size of each array of a model, or of its options.
+
+    Args:
+        owner: The model or the options.
+        prefixes: What the names begin with; () for all others.
+    """
     arrays = []
     for name in dir(owner):
-        if not name.startswith(("_", *_LARGE)):
+        if name.startswith(prefixes) if prefixes else not name.startswith(("_", *_SHAPES, *_IGNORED)):
             array = getattr(owner, name, None)
             if isinstance(array, np.ndarray) and array.size:
                 arrays.append((int(array.ctypes.data), int(array.nbytes)))

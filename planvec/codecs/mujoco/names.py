@@ -13,6 +13,9 @@ __all__ = ["names_in_code"]
 
 _FOREIGN = {"builtins", "cloudpickle", "numpy", "planvec", "scipy", *sys.stdlib_module_names}
 """Packages whose functions are not looked into."""
+_INSIDE = ("__func__", "fget", "fset", "fdel", "func")
+"""Attributes of methods, properties and partial functions that hold the functions."""
+_MAX_ITEMS = 1000
 
 
 def names_in_code(values: Iterable[Any]) -> set[str]:
@@ -37,22 +40,43 @@ def names_in_code(values: Iterable[Any]) -> set[str]:
                 new = _names_of(value.__code__)
                 names |= new
                 stack += [value.__globals__[name] for name in new if name in value.__globals__]
+                stack += _held_by(value)
         elif isinstance(value, type):
             for base in value.__mro__:
                 if _is_own(base.__module__) and not is_simulator_module(base.__module__):
-                    stack += map(_function_of, vars(base).values())
-        elif isinstance(value, types.ModuleType) and _is_own(value.__name__):
-            stack += [item for item in vars(value).values() if isinstance(item, types.FunctionType)]
+                    stack += vars(base).values()
+        elif isinstance(value, types.ModuleType):
+            if _is_own(value.__name__) and not is_simulator_module(value.__name__):
+                functions = (types.FunctionType, type)
+                own = [item for item in vars(value).values() if isinstance(item, functions)]
+                stack += [item for item in own if item.__module__ == value.__name__]
+        else:
+            stack += _callables_in(value)
     return names
+
+
+def _held_by(function: types.FunctionType) -> list[Any]:
+    """Return what a function holds: in its closure, its default arguments and its attributes."""
+    held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # the variable has no value yet
+            continue
+    return [*held, *vars(function).values()]
+
+
+def _callables_in(value: Any) -> list[Any]:
+    """Return what a method, a property, a partial function or a small container is made of."""
+    if isinstance(value, (list, tuple)):
+        return [*value[:_MAX_ITEMS]]
+    if isinstance(value, dict):
+        return [*value.values()][:_MAX_ITEMS]
+    return [getattr(value, name) for name in _INSIDE if hasattr(type(value), name)]
 
 
 def _is_own(module: str | None) -> bool:
     return (module or "builtins").partition(".")[0] not in _FOREIGN
-
-
-def _function_of(member: Any) -> Any:
-    """Return the function behind a method, a class method or a property."""
-    return getattr(member, "__func__", getattr(member, "fget", member))
 
 
 def _names_of(code: types.CodeType) -> set[str]:

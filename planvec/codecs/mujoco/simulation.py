@@ -106,7 +106,9 @@ class Simulation:
                 self.layout.append((name, array.size))
         self._size = sum(size for _, size in self.layout)
         reads_contacts = not (way.recomputes or {"contact", "ncon"}.isdisjoint(names))
-        self._contacts = Contacts(data) if way.saves_all or reads_contacts else None
+        self._contacts = Contacts(data)
+        self._first_contacts = self._contacts.get()
+        self._saves_contacts = way.saves_all or reads_contacts
 
     def _array_names(self, names: Collection[str], way: Way, is_rendered: bool) -> list[str]:
         derived: tuple[str, ...] = _DERIVED
@@ -117,17 +119,19 @@ class Simulation:
 
     def before_reset(self) -> None:
         """Restore what the simulation held when the environment was opened."""
+        self._fields.check_shapes()
         self._fields.set(b"")
         mujoco.mj_resetData(self._model, self._data)
         mujoco.mj_setState(self._model, self._data, self._first_state, INTEGRATION)
         for array, first in self._first_arrays:
             array[:] = first
+        self._contacts.set(self._first_contacts)
 
     def get(self) -> SavedSimulation:
         """Return the present value."""
         mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
         numbers = np.concatenate((self._state, *self._views)) if self._views else self._state
-        contacts = b"" if self._contacts is None else self._contacts.get()
+        contacts = self._contacts.get() if self._saves_contacts else b""
         return _without_zeros(numbers), contacts, self._fields.get()
 
     def set(self, saved: SavedSimulation) -> None:
@@ -142,7 +146,7 @@ class Simulation:
         for view in self._views:
             view[:] = numbers[start : start + view.size]
             start += view.size
-        if self._contacts is not None:
+        if self._saves_contacts:
             self._contacts.set(contacts)
 
     def _with_zeros(self, data: bytes) -> NDArray[np.float64]:
