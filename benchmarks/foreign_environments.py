@@ -334,7 +334,7 @@ GROUPS = {
         ),
     ),
     "mo-gymnasium": Group(
-        ("mo-gymnasium[mujoco]", "gymnasium[box2d]"),
+        ("mo-gymnasium[mujoco]", "gymnasium[box2d]", "packaging"),
         _ids(
             "mo_gymnasium",
             *("deep-sea-treasure-v0", "water-reservoir-v0", "fishwood-v0", "four-room-v0"),
@@ -371,12 +371,12 @@ GROUPS = {
         },
     ),
     "2048": Group(
-        ("gymnasium-2048",),
+        ("gymnasium-2048", "pygame"),
         _ids("gymnasium_2048", "gymnasium_2048/TwentyFortyEight-v0"),
         ("--no-deps",),
     ),
     "pgx": Group(("pgx",), _kind("pgx", "tic_tac_toe", "go_9x9")),
-    "gymnax": Group(("gymnax",), _kind("gymnax", "CartPole-v1", "Breakout-MinAtar")),
+    "gymnax": Group(("gymnax", "six"), _kind("gymnax", "CartPole-v1", "Breakout-MinAtar")),
     "retro": Group(("stable-retro",), _kind("retro", "Airstriker-Genesis-v0")),
     "nes": Group(
         ("nes-py", "gym-super-mario-bros", "gym", "numpy<2"),

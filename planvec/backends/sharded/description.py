@@ -12,7 +12,7 @@ __all__ = ["check_replacement", "common_description"]
 
 _DIFFERENT = (
     "results would depend on the worker. A factory must make the same environment in every process; use a "
-    "fixed seed for everything that it draws at random, such as a map"
+    "fixed seed for everything that it draws at random, such as a map, and np.zeros instead of np.empty"
 )
 """Ends the messages of errors about workers with different environments."""
 

@@ -9,11 +9,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
 from planvec.codecs.generic.beside import Beside
-from planvec.codecs.generic.library_memory import LibraryMemory
-from planvec.codecs.generic.structure import digests_of
+from planvec.codecs.generic.library_memory import LibraryMemory, is_in_library
+from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
     Entry,
     entries_of,
@@ -95,7 +96,12 @@ class ObjectGraph:
         entries = self._entries()
         self.classes = own_classes([entry.value for entry in entries] + [m.target for m in self._members])
         named |= dict(objects_beside(self.classes))
-        return named | {path: value for path, value in entries if is_nameable(value)}
+        return named | {path: value for path, value in entries if self._is_nameable(value)}
+
+    def _is_nameable(self, value: Any) -> bool:
+        if isinstance(value, np.ndarray):  # of what planvec does not save, it counts how often it was warned
+            return self._memory is not None and is_in_library(value)
+        return is_nameable(value)
 
     def beside(self, env: Any, caches: Collection[str]) -> Beside:
         """Return what watches the state beside the environment.
@@ -158,21 +164,19 @@ class ObjectGraph:
         return list(entries_of(roots, [*self._references.values(), self._base._np_random]))
 
     def check_initial(self, expected: dict[str, bytes]) -> None:
-        """Check, after `before_reset`, that the objects hold what they held when they were opened.
+        """Check, after `before_reset`, that the same arrays share memory as when the environment was opened.
 
         Args:
             expected: What `digests` returned then. Nothing was restored since.
 
         Raises:
-            UnsupportedEnvError: An attribute differs.
+            UnsupportedEnvError: An array has become a copy.
         """
-        actual = self.digests()
-        for name in {**expected, **actual}:
-            if expected.get(name) != actual.get(name):
-                raise UnsupportedEnvError(
-                    f"{name} cannot be copied as it is when the environment is opened: a copy holds "
-                    f"something else, or shares other objects. {ADVICE}"
-                )
+        if self.digests()[SHARED_MEMORY] != expected[SHARED_MEMORY]:
+            raise UnsupportedEnvError(
+                "an array of the environment is a view of another one, or both are views of a third: a copy "
+                f"of them would not share memory. Make views where they are used. {ADVICE}"
+            )
 
     def check_addresses(self) -> None:
         """Check that no number that is saved is the address of an object.
@@ -246,7 +250,7 @@ class ObjectGraph:
         return max(times, key=times.__getitem__)
 
     def table_names(self) -> list[str]:
-        """Return the names of the arrays that have not changed. To be called after `settle`."""
+        """Return the names of the large arrays."""
         return self._writer.table_names()
 
     # -- restoring --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["LibraryMemory", "Place"]
+__all__ = ["LibraryMemory", "Place", "is_in_library"]
 
 Place = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
 """Name of the array that owns the memory, offset in bytes, shape, strides, dtype."""
@@ -34,7 +34,7 @@ class LibraryMemory:
         Raises:
             UnsupportedEnvError: It lies in memory of the library that is not known.
         """
-        if array.base is None or not _is_in_library(array):
+        if array.base is None or not is_in_library(array):
             return None
         address = int(array.ctypes.data)
         index = bisect.bisect_right(self._starts, (address, "\uffff")) - 1
@@ -53,7 +53,8 @@ class LibraryMemory:
         return np.ndarray(shape, dtype, buffer, offset, strides)
 
 
-def _is_in_library(array: NDArray[Any]) -> bool:
+def is_in_library(array: NDArray[Any]) -> bool:
+    """Return whether an array is a view of memory that a C library owns."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base

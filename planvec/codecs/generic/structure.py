@@ -24,7 +24,10 @@ import numpy as np
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
 from planvec.codecs.generic.pickling import without_constructor
 
-__all__ = ["digests_of"]
+__all__ = ["SHARED_MEMORY", "digests_of"]
+
+SHARED_MEMORY = "(arrays that share memory)"
+"""Key of the digest that tells which arrays share memory."""
 
 
 def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
@@ -39,7 +42,7 @@ def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, 
     """
     visitor = _Visitor(names)
     digests = {name: visitor.digest(value) for name, value in roots.items()}
-    digests["(arrays that share memory)"] = repr(visitor.shared_memory()).encode()
+    digests[SHARED_MEMORY] = repr(visitor.shared_memory()).encode()
     return digests
 
 
@@ -137,7 +140,8 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, np.random.Generator):
         return [value.bit_generator]
     if isinstance(value, np.random.BitGenerator):
-        return [value.state, value.seed_seq]
+        # A Mersenne Twister spawns nothing when it belongs to a RandomState.
+        return [value.state] if isinstance(value, np.random.MT19937) else [value.state, value.seed_seq]
     if isinstance(value, np.random.SeedSequence):
         return [value.state]
     if isinstance(value, np.random.RandomState):

@@ -17,7 +17,7 @@ from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Tables"]
 
-_MIN_BYTES = 1024
+_MIN_BYTES = 16 << 10
 """Size of the smallest array that is a table."""
 _ATOMS = (str, bytes, int, float, bool, complex, type(None))
 _compare_memory = ctypes.CDLL(None).memcmp
@@ -29,16 +29,12 @@ class _Table:
 
     def __init__(self, array: NDArray[Any], name: str) -> None:
         self.array, self.name = array, name
-        self.has_changed = False
         self._first = array.copy(order="K")  # of an array of objects, it keeps the objects alive
         self._form = _form_of(array)
         self._place = int(array.ctypes.data), int(self._first.ctypes.data), int(array.nbytes)
 
     def is_unchanged(self) -> bool:
-        if _form_of(self.array) != self._form or _compare_memory(*self._place):
-            self.has_changed = True
-            return False
-        return True
+        return _form_of(self.array) == self._form and not _compare_memory(*self._place)
 
     def restore(self) -> NDArray[Any]:
         if self.is_unchanged():
@@ -67,10 +63,6 @@ class Tables:
     def names(self) -> list[str]:
         """Return the names, which depend on the order of the arrays and on their content."""
         return [table.name for table in self._by_id.values()]
-
-    def settle(self) -> None:
-        """Keep only the arrays that have never changed so far. The others are buffers."""
-        self._by_id = {key: table for key, table in self._by_id.items() if not table.has_changed}
 
     def add(self, value: Any) -> None:
         """Make a value a table if it is a large array whose memory shows every change."""

@@ -39,7 +39,7 @@ class GraphWriter:
             return
 
     def table_names(self) -> list[str]:
-        """Return the names of the arrays that have not changed. To be called after `settle`."""
+        """Return the names of the large arrays."""
         return self._short_forms.tables.names()
 
     def dumps(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> tuple[bytes, list[Any]]:
@@ -85,7 +85,6 @@ class GraphWriter:
         Args:
             named: The objects that are referred to by name.
         """
-        self._short_forms.tables.settle()
         if not self._needs_callbacks:
             self._fast = FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms)
 

@@ -7,11 +7,9 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from planvec.codecs.generic import is_simulator_module
-
 __all__ = ["names_in_code"]
 
-_FOREIGN = {"builtins", "cloudpickle", "numpy", "planvec", "scipy", *sys.stdlib_module_names}
+_FOREIGN = {"builtins", "cloudpickle", "mujoco", "numpy", "planvec", "scipy", *sys.stdlib_module_names}
 """Packages whose functions are not looked into."""
 _INSIDE = ("__func__", "fget", "fset", "fdel", "func")
 """Attributes of methods, properties and partial functions that hold the functions."""
@@ -43,10 +41,10 @@ def names_in_code(values: Iterable[Any]) -> set[str]:
                 stack += _held_by(value)
         elif isinstance(value, type):
             for base in value.__mro__:
-                if _is_own(base.__module__) and not is_simulator_module(base.__module__):
+                if _is_own(base.__module__):
                     stack += vars(base).values()
         elif isinstance(value, types.ModuleType):
-            if _is_own(value.__name__) and not is_simulator_module(value.__name__):
+            if _is_own(value.__name__):
                 functions = (types.FunctionType, type)
                 own = [item for item in vars(value).values() if isinstance(item, functions)]
                 stack += [item for item in own if item.__module__ == value.__name__]
@@ -76,7 +74,8 @@ def _callables_in(value: Any) -> list[Any]:
 
 
 def _is_own(module: str | None) -> bool:
-    return (module or "builtins").partition(".")[0] not in _FOREIGN
+    name = module or "builtins"
+    return name.partition(".")[0] not in _FOREIGN and not f"{name}.".startswith("dm_control.mujoco.")
 
 
 def _names_of(code: types.CodeType) -> set[str]:
