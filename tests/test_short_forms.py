@@ -144,7 +144,7 @@ class Prices(Scalar):
 
     def __init__(self, changes_itself: bool = False) -> None:
         self.prices = np.random.default_rng(0).random(4000)
-        self.names = np.array([f"number {number}" for number in range(500)], dtype=object)
+        self.names = np.array([f"number {number}" for number in range(3000)], dtype=object)
         self.changes_itself = changes_itself
 
     def value(self, action: int) -> float:
