@@ -66,10 +66,12 @@ class RaisesInReset(Walk):
 
 
 class RaisesInSecondReset(Walk):
-    def reset(self, **kwargs: Any) -> Any:
-        if hasattr(self, "time"):
+    """Knows only one seed."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if seed:
             raise RuntimeError("only once")
-        return super().reset(**kwargs)
+        return super().reset(seed=seed)
 
 
 class NotUnwrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
