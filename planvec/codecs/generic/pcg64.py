@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.random import PCG64, SeedSequence
 
 __all__ = ["Pcg64s", "SavedPcg64"]
@@ -65,7 +66,7 @@ def _new(seeds: _Seeds) -> tuple[PCG64, _Seeds]:
 
 
 def _is_flat(entropy: Any) -> bool:
-    return isinstance(entropy, (list, tuple)) and all(type(word) is int for word in entropy)
+    return isinstance(entropy, (list, tuple)) and all(isinstance(word, (int, np.integer)) for word in entropy)
 
 
 def _seeds_of(generator: PCG64) -> _Seeds | None:
@@ -73,6 +74,6 @@ def _seeds_of(generator: PCG64) -> _Seeds | None:
     if type(sequence) is not SeedSequence:
         return None
     entropy: Any = sequence.entropy
-    if not (entropy is None or type(entropy) is int or _is_flat(entropy)):
+    if not (entropy is None or isinstance(entropy, (int, np.integer)) or _is_flat(entropy)):
         return None
     return entropy, tuple(sequence.spawn_key), sequence.pool_size, sequence.n_children_spawned

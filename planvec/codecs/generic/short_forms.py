@@ -68,13 +68,14 @@ class ShortForms:
                 return Reading.table, (name,)
             place = None if self.memory is None else self.memory.place_of(obj)
             return None if place is None else (Reading.in_library, (place,))
-        if not self._shortens_generators:
-            return None
         if kind is np.random.Generator:
             return np.random.Generator, (obj.bit_generator,)
+        if not self._shortens_generators:
+            return _reduce_with_parts(obj)
         if kind is np.random.PCG64:
             self._see(obj.seed_seq)
-            return self._number(Reading.bit_generator, self.bit_generators.save(obj))
+            saved = self.bit_generators.save(obj)
+            return _reduce_with_parts(obj) if saved is None else self._number(Reading.bit_generator, saved)
         if kind is np.random.RandomState:
             self._see(obj._bit_generator)
             return self._number(Reading.random_state, self.random_states.save(obj))
@@ -93,6 +94,19 @@ class ShortForms:
             return None
         self._num_generators += 1
         return read, (self._num_generators - 1, data)
+
+
+def _reduce_with_parts(obj: Any) -> Any:
+    """Return the form of a generator in which its parts are objects of their own; None for other objects.
+
+    NumPy 1 leaves the parts out.
+    """
+    kind = type(obj)
+    if kind in (np.random.PCG64, np.random.MT19937):
+        return Reading.new_bit_generator, (kind, obj.seed_seq, obj.state)
+    if kind is np.random.RandomState:
+        return Reading.new_random_state, (obj._bit_generator, obj.get_state(legacy=False))
+    return None
 
 
 class Reading(threading.local):
@@ -126,6 +140,20 @@ class Reading(threading.local):
     def bit_generator(index: int, saved: SavedPcg64) -> np.random.PCG64:
         """Return a bit generator in a saved state."""
         return _reading._short_forms.bit_generators.restore(index, saved)
+
+    @staticmethod
+    def new_bit_generator(kind: Any, seed_sequence: Any, state: Any) -> Any:
+        """Return a new bit generator with a seed sequence, in a state."""
+        generator = kind(seed_sequence)
+        generator.state = state
+        return generator
+
+    @staticmethod
+    def new_random_state(bit_generator: Any, state: Any) -> np.random.RandomState:
+        """Return a new `RandomState` with a bit generator, in a state."""
+        generator = np.random.RandomState(bit_generator)
+        generator.set_state(state)
+        return generator
 
     @staticmethod
     def in_library(place: Place) -> NDArray[Any]:
