@@ -22,7 +22,9 @@ accepted and gave another result.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
+import hashlib
 import json
 import statistics
 import subprocess
@@ -32,6 +34,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from foreign_environments import GROUPS, make
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+import planvec
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "environments.md"
@@ -54,8 +62,6 @@ def play(factory: Any, num_steps: int) -> tuple[list[tuple[int, int]], list[Any]
         For each step: the seed of its episode and the number of steps before; the action; the outcome. And
         the first observation of each episode.
     """
-    import copy
-
     env = factory()
     space = copy.deepcopy(env.action_space)
     space.seed(0)
@@ -101,8 +107,6 @@ def plain(env: Any, outcome: Any) -> Outcome:
 
 def bits(value: Any) -> Any:
     """Return something that is equal for equal bits."""
-    import numpy as np
-
     if isinstance(value, dict):
         return tuple((key, bits(value[key])) for key in sorted(value))
     if isinstance(value, (tuple, list)):
@@ -146,18 +150,14 @@ def row_of(column: Any, row: int) -> Any:
 
 
 def batch_of(space: Any, actions: Sequence[Any]) -> Any:
-    from gymnasium.vector.utils import concatenate, create_empty_array
-
     return concatenate(space, actions, create_empty_array(space, n=len(actions)))
 
 
 def examine(group: str, name: str) -> dict[str, Any]:
     """Return what was found out about one environment. To be called in a process of its own."""
-    import foreign_environments
-
-    kwargs = dict(foreign_environments.GROUPS[group].environments[name])
+    kwargs = dict(GROUPS[group].environments[name])
     codec = kwargs.pop("codec", None)
-    factory = functools.partial(foreign_environments.make, **kwargs)
+    factory = functools.partial(make, **kwargs)
     warnings.simplefilter("ignore")
     try:
         played = play(factory, NUM_STEPS)
@@ -173,8 +173,6 @@ def examine(group: str, name: str) -> dict[str, Any]:
 
 
 def digest_of(played: Any) -> str:
-    import hashlib
-
     return hashlib.sha256(repr(bits([[*outcome] for outcome in played[2]])).encode()).hexdigest()
 
 
@@ -182,10 +180,6 @@ def compare(
     factory: Any, codec: Any, places: Any, actions: Any, outcomes: Any, firsts: Any
 ) -> dict[str, Any]:
     """Compare planvec with what was played without it."""
-    import numpy as np
-
-    import planvec
-
     started = time.perf_counter()
     try:
         batch_env = planvec.make(factory, num_workers=2, codec=codec)
@@ -228,7 +222,7 @@ def compare(
                 return {"verdict": "WRONG", "note": f"branches: {difference}"}
         except planvec.PlanvecError as error:
             return {"verdict": "refused in use", "note": str(error)[:600]}
-        sizes = [size_of(state) for state in states]
+        sizes = [state.nbytes for state in states]
         return {
             "verdict": "exact",
             "opening": opening,
@@ -237,14 +231,8 @@ def compare(
         }
 
 
-def size_of(state: Any) -> int:
-    return len(bytes(state)) if not hasattr(state, "nbytes") else int(state.nbytes)
-
-
 def branch(batch_env: Any, factory: Any, places: Any, actions: Any, states: Any, rng: Any) -> str:
     """Take other actions from states on the way, with planvec and without."""
-    import copy
-
     space = copy.deepcopy(batch_env.action_space)
     space.seed(1)
     chosen = sorted(rng.choice(len(actions), min(NUM_BRANCHES, len(actions)), replace=False).tolist())
@@ -267,8 +255,6 @@ def branch(batch_env: Any, factory: Any, places: Any, actions: Any, states: Any,
 
 def python_of(group: str, folder: Path) -> Path:
     """Return the interpreter of a group's virtual environment, which is made if there is none."""
-    from foreign_environments import GROUPS
-
     path = folder / group
     python = path / "bin" / "python"
     if not (path / "complete").exists():
@@ -332,8 +318,6 @@ def main() -> int:
     parser.add_argument("--examine", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--play", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    from foreign_environments import GROUPS, make
-
     if arguments.examine:
         print(json.dumps(examine(*arguments.examine)))
         return 0

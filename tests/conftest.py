@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planvec.backends.processes.os import procfs
-from planvec.checking import timing
+from planvec.codecs import timing
 
 
 def _workers() -> dict[int, str]:

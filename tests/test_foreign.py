@@ -12,6 +12,7 @@ from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from nasty import EXACT, REFUSED
+from walks import shuffled_steps
 
 import planvec
 
@@ -117,20 +118,10 @@ def test_an_action_is_shown_in_errors_as_a_number(backend: Backend) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_an_environment_is_restored_exactly(backend: Backend, name: str) -> None:
-    reference = EXACT[name]()
-    reference.reset(seed=7)
-    reference.action_space.seed(7)
-    actions = [int(reference.action_space.sample()) for _ in range(80)]
-    reference.reset(seed=7)
-    outcomes = [reference.step(action) for action in actions]
     with backend.open(EXACT[name]) as env:
-        states = [env.reset(seed=7).state]
-        for action in actions:
-            states.append(env.step_batch([action], np.repeat(states[-1], 1)).new_states[0])
-        order = np.random.default_rng(0).permutation(80)
-        out = env.step_batch(np.array(actions)[order], np.array(states[:80], env.state_dtype)[order])
-        assert out.rewards.tolist() == [float(outcomes[row][1]) for row in order]
-        assert all(np.array_equal(out.observations[i], outcomes[row][0]) for i, row in enumerate(order))
+        out, expected, states, actions = shuffled_steps(env, EXACT[name], seed=7, num_steps=80)
+        assert out.rewards.tolist() == [float(outcome[1]) for outcome in expected]
+        assert all(np.array_equal(out.observations[i], outcome[0]) for i, outcome in enumerate(expected))
         held = env.step_batch([actions[30]], np.repeat(states[30], 1), dt=3)
         again = env.step_batch([actions[30]], np.repeat(states[30], 1), dt=3)
         assert bytes(held.new_states[0]) == bytes(again.new_states[0])

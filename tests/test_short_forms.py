@@ -17,6 +17,7 @@ from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from walks import shuffled_steps
 
 import planvec
 from planvec.codecs.differences import Differences
@@ -58,20 +59,9 @@ class Scalar(gymnasium.Env[Any, Any]):
 
 def assert_exact(backend: Backend, make: Callable[[], Any], num_steps: int = 60) -> None:
     """Steps from shuffled states must give what Gymnasium's own loop gives."""
-    env = make()
-    env.reset(seed=4)
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(num_steps)]
-    expected = [env.step(action)[1] for action in actions]
-    with backend.open(make) as batch_env:
-        state = batch_env.reset(seed=4).state
-        states = []
-        for action in actions:
-            states.append(state)
-            state = batch_env.step_batch(np.array([action]), state).new_states[0]
-        order = np.random.default_rng(0).permutation(num_steps)
-        out = batch_env.step_batch(np.array(actions)[order], np.array(states, object)[order])
-        assert out.rewards.tolist() == [expected[row] for row in order]
+    with backend.open(make) as env:
+        out, expected, _, _ = shuffled_steps(env, make, seed=4, num_steps=num_steps)
+        assert out.rewards.tolist() == [outcome[1] for outcome in expected]
 
 
 # -- RandomState --------------------------------------------------------------------------------------

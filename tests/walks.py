@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Step(NamedTuple):
     """One step of Gymnasium's own loop; `seed` is set where a new episode begins with it."""
@@ -42,3 +44,31 @@ def gymnasium_walk(
         episode = seed + len(walk) if ended else None
     env.close()
     return env.observation_space, action_space, walk
+
+
+class Shuffled(NamedTuple):
+    """Steps of an episode that planvec took in another order, and what Gymnasium's own loop gave for each.
+
+    `out` has one row per step of `expected`. `states` and `actions` are in the order of the episode.
+    """
+
+    out: Any
+    expected: list[Any]
+    states: list[Any]
+    actions: list[int]
+
+
+def shuffled_steps(env: Any, make: Callable[[], Any], *, seed: int, num_steps: int) -> Shuffled:
+    """Play an episode of discrete actions with and without planvec, then take its steps in another order."""
+    reference = make()
+    reference.reset(seed=seed)
+    space = copy.deepcopy(reference.action_space)
+    space.seed(seed)
+    actions = [int(space.sample()) for _ in range(num_steps)]
+    outcomes = [copy.deepcopy(reference.step(action)) for action in actions]
+    states = [env.reset(seed=seed).state]
+    for action in actions[:-1]:
+        states.append(env.step_batch([action], np.repeat(states[-1], 1)).new_states[0])
+    order = np.random.default_rng(0).permutation(num_steps)
+    out = env.step_batch(np.array(actions)[order], np.array(states, env.state_dtype)[order])
+    return Shuffled(out, [outcomes[row] for row in order], states, actions)

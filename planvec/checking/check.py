@@ -34,8 +34,7 @@ from planvec.checking.branches import (
 from planvec.checking.comparison import Comparison
 from planvec.checking.reference import Outcome, ReferenceEnv, ReferenceStep, random_steps
 from planvec.checking.report import STAGES, CheckReport
-from planvec.checking.timing import time_codec
-from planvec.codecs import CodecChoice
+from planvec.codecs import CodecChoice, time_codec
 from planvec.envs import BatchEnv, PlanEnv, find_spec, make_env
 from planvec.errors import PlanvecError
 from planvec.rows import BatchStepper, finish_rows, take_row

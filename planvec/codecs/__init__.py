@@ -19,6 +19,7 @@ from planvec.codecs.registered import (
     registered_codecs,
 )
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
+from planvec.codecs.timing import time_codec
 
 __all__ = [
     "FAMILIES",
@@ -43,5 +44,6 @@ __all__ = [
     "registered_codecs",
     "same",
     "text_table",
+    "time_codec",
     "wrappers_of",
 ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -12,11 +10,12 @@ import numpy as np
 
 from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.timing import time_codec
 
 __all__ = ["warning_on_costs"]
 
 _MAX_BYTES = 1 << 20
-_MAX_STEPS, _MIN_SECONDS = 10, 1e-3
+_MAX_STEPS, _MIN_MICROSECONDS = 10, 1000
 _REPEATS = 5
 
 
@@ -29,18 +28,21 @@ def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: Obj
         graph: Saves the layers that are copied.
     """
     observation, _ = codec.reset(0, None)
-    value = codec.get(observation)
-    size = _size_of(codec, value)
-    get = _time(lambda: codec.get(observation))
-    restore = _time(lambda: codec.set(value))
-    step = _time_step(codec, env)
+    states = np.zeros(_REPEATS, codec.format.dtype)
+    flags = [False] * _REPEATS
+    codec.dump(Rows([codec.get(observation)] * _REPEATS, [0] * _REPEATS, flags, flags), states)
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    size = states[0].nbytes
+    try:
+        times = time_codec(codec, states, [space.sample() for _ in range(_REPEATS)])
+    except Exception:  # an action is not legal: steps cannot be timed
+        times = {"get": 0.0, "set": 0.0, "step": 0.0}
+    cost, step = times["get"] + times["set"], times["step"]
     if size > _MAX_BYTES:
         problem = f"a state takes {size / 1e6:,.1f} MB"
-    elif get + restore > max(_MAX_STEPS * step, _MIN_SECONDS):
-        problem = (
-            f"saving and restoring a state takes {1e3 * (get + restore):,.1f} ms, and a step "
-            f"{1e3 * step:,.2f} ms"
-        )
+    elif cost > max(_MAX_STEPS * step, _MIN_MICROSECONDS):
+        problem = f"saving and restoring a state takes {cost / 1e3:,.1f} ms, and a step {step / 1e3:,.2f} ms"
     else:
         return ""
     owner, name = graph.most_expensive_attribute()
@@ -48,37 +50,3 @@ def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: Obj
         f"{env}: {problem}. The most expensive attribute is {owner}.{name}: if it never changes, pass "
         f'codec=planvec.Copied(["{name}"]). Otherwise write a codec for it (planvec.register_codec)'
     )
-
-
-def _size_of(codec: StateCodec, value: Any) -> int:
-    state = np.zeros(1, codec.format.dtype)
-    codec.dump(Rows([value], [0], [False], [False]), state)
-    return len(bytes(state[0])) if codec.format.dtype.hasobject else int(state.nbytes)
-
-
-def _time(call: Callable[[], Any]) -> float:
-    """Return the seconds of the fastest of some calls."""
-    times = []
-    for _ in range(_REPEATS):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return min(times)
-
-
-def _time_step(codec: StateCodec, env: gymnasium.Env[Any, Any]) -> float:
-    """Return the seconds of a typical step: the median, since the first ones of an episode may be cheap."""
-    space = copy.deepcopy(env.action_space)
-    space.seed(0)
-    times = []
-    for _ in range(_REPEATS):
-        action = space.sample()
-        started = time.perf_counter()
-        try:
-            outcome = codec.step(action)
-        except Exception:  # the action is not legal in this state
-            break
-        times.append(time.perf_counter() - started)
-        if outcome[2] or outcome[3]:
-            break
-    return float(np.median(times)) if times else float("inf")

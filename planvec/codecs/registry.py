@@ -116,14 +116,14 @@ def _stack_codec(
     reference = None
     if not (is_verified or trust):
         beside = None if graph is None else graph.beside(env, _caches_of(base_codec))
-        first = {} if graph is None else graph.digests()
+        shared_memory = b"" if graph is None else graph.shared_memory()
         reference = reference_walk(env, info_keys, beside)
         if graph is not None:
             graph.check_addresses()
             base_codec.before_reset(env.unwrapped)
             for layer, wrapper_codec in zip(layers, wrapper_codecs, strict=True):
                 wrapper_codec.before_reset(layer.wrapper)
-            graph.check_initial(first)
+            graph.check_shared_memory(shared_memory)
             graph.save_generators_of(reference.drawn_spaces)
     observation, _ = check_reset(env.reset(seed=0))
     stack = StackCodec(env, base_codec, wrapper_codecs, observation)

@@ -87,10 +87,14 @@ class _Comparison(NamedTuple):
         """
         for name in {**expected, **actual}:
             if expected.get(name) != actual.get(name):
+                _, is_attribute, attribute = name.rpartition(".")
+                leave_out = (
+                    "If it has no influence on results (a clock, a cache), leave it out: "
+                    f'codec=planvec.Copied(["{attribute}"]). Otherwise: '
+                )
                 raise InexactStateError(
-                    f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. If it has "
-                    "no influence on results (a clock, a cache), leave it out: "
-                    f'codec=planvec.Copied(["{name.rpartition(".")[2]}"]). Otherwise: {self.advice}'
+                    f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. "
+                    f"{leave_out if is_attribute else ''}{self.advice}"
                 )
 
 

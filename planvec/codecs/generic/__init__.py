@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.closures import cell_contents
 from planvec.codecs.generic.copied import (
     Copied,
     CopiedCodec,
@@ -27,6 +28,7 @@ __all__ = [
     "LibraryMemory",
     "ObjectGraph",
     "ReplayCodec",
+    "cell_contents",
     "entries_of",
     "hidden_generator",
     "is_simulator_module",

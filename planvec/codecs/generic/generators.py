@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from planvec.codecs.generic.closures import cell_contents
+
 __all__ = ["RESEEDABLE", "hidden_generator", "reseed_generators"]
 
 RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
@@ -29,12 +31,7 @@ def _holds_generator(value: Any, seen: set[int]) -> bool:
     if id(function) in seen:
         return False
     seen.add(id(function))
-    inner: list[Any] = [*defaults, getattr(value, "__self__", None)]
-    for cell in cells:
-        try:
-            inner.append(cell.cell_contents)
-        except ValueError:  # the variable has no value yet
-            continue
+    inner: list[Any] = [*defaults, getattr(value, "__self__", None), *cell_contents(cells)]
     return any(
         isinstance(item, (*_GENERATORS, types.GeneratorType))
         or type(item).__module__ == "random"

@@ -22,6 +22,7 @@ import gymnasium
 import numpy as np
 
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
+from planvec.codecs.generic.closures import cell_contents
 from planvec.codecs.generic.pickling import without_constructor
 
 __all__ = ["SHARED_MEMORY", "digests_of"]
@@ -151,7 +152,7 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, types.CellType):
-        return _cell_contents(value)
+        return cell_contents([value])
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, itertools.cycle):
@@ -192,13 +193,6 @@ def _cycle(value: Any) -> list[Any]:
 
 def _attributes(value: Any) -> list[Any]:
     return _flat(sorted(attributes_of(value).items(), key=lambda pair: str(pair[0])))
-
-
-def _cell_contents(cell: types.CellType) -> list[Any]:
-    try:
-        return [cell.cell_contents]
-    except ValueError:  # the variable has no value yet
-        return []
 
 
 def _flat(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:

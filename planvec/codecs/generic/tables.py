@@ -57,9 +57,6 @@ class Tables:
         self._by_id: dict[int, _Table] = {}
         self._by_name: dict[str, _Table] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
     def names(self) -> list[str]:
         """Return the names, which depend on the order of the arrays and on their content."""
         return [table.name for table in self._by_id.values()]

@@ -7,7 +7,6 @@ saved. Comparing them costs about 10 us for a model of 100 KB.
 from __future__ import annotations
 
 import ctypes
-import functools
 import pickle
 import zlib
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.codecs.differences import Differences
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["ModelFields"]
@@ -45,7 +45,7 @@ class ModelFields:
         self._blocks = [_memory(start, size) for start, size in _blocks_of(model)]
         self._first = [block.tobytes() for block in self._blocks]
         self._first_arrays = [np.frombuffer(first, np.uint8) for first in self._first]
-        self._read_changes = functools.lru_cache(maxsize=64)(_read_changes)
+        self._differences = [Differences(first) for first in self._first]
 
     def _read_options(self) -> tuple[Any, ...]:
         options = self._model.opt
@@ -72,11 +72,12 @@ class ModelFields:
     def get(self) -> bytes:
         """Return what differs from the model at the start; b"" if nothing does."""
         options = self._read_options()
-        changes = []
-        for number, (block, first) in enumerate(zip(self._blocks, self._first, strict=True)):
-            if block.tobytes() != first:
-                places = np.flatnonzero(block != self._first_arrays[number])
-                changes.append((number, places.astype("<u4").tobytes(), block[places].tobytes()))
+        contents = [block.tobytes() for block in self._blocks]
+        changes = [
+            (number, self._differences[number].get(content))
+            for number, (content, first) in enumerate(zip(contents, self._first, strict=True))
+            if content != first
+        ]
         if not changes and options == self._first_options:
             return b""
         return pickle.dumps((options, changes), protocol=5)
@@ -87,21 +88,13 @@ class ModelFields:
             block[:] = first
         options = self._first_options
         if changes:
-            options, blocks = self._read_changes(changes)
-            for number, places, values in blocks:
-                self._blocks[number][places] = values
+            options, blocks = pickle.loads(changes)
+            for number, change in blocks:
+                content = self._differences[number].restore(change)
+                self._blocks[number][:] = np.frombuffer(content, np.uint8)
         if options != self._read_options():
             for name, value in zip(self._options, options, strict=True):
                 setattr(self._model.opt, name, value)
-
-
-def _read_changes(data: bytes) -> tuple[tuple[Any, ...], list[tuple[int, NDArray[Any], NDArray[Any]]]]:
-    """Return the options, and for each block the places of its bytes and their values."""
-    options, changes = pickle.loads(data)
-    return options, [
-        (number, np.frombuffer(places, "<u4"), np.frombuffer(values, np.uint8))
-        for number, places, values in changes
-    ]
 
 
 def _blocks_of(model: Any) -> list[tuple[int, int]]:

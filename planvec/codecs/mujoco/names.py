@@ -7,6 +7,8 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+from planvec.codecs.generic import cell_contents
+
 __all__ = ["names_in_code"]
 
 _FOREIGN = {"builtins", "cloudpickle", "mujoco", "numpy", "planvec", "scipy", *sys.stdlib_module_names}
@@ -55,13 +57,8 @@ def names_in_code(values: Iterable[Any]) -> set[str]:
 
 def _held_by(function: types.FunctionType) -> list[Any]:
     """Return what a function holds: in its closure, its default arguments and its attributes."""
-    held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
-        try:
-            held.append(cell.cell_contents)
-        except ValueError:  # the variable has no value yet
-            continue
-    return [*held, *vars(function).values()]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return [*defaults, *cell_contents(function.__closure__ or ()), *vars(function).values()]
 
 
 def _callables_in(value: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import StateCodec
+from planvec.codecs.base import StateCodec
 
 __all__ = ["time_codec"]
 
