@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,11 @@ def _workers() -> dict[int, str]:
         for pid, command in commands.items()
         if command and not (pid in direct and any(helper in command for helper in helpers))
     }
+
+
+def pytest_configure() -> None:
+    # A shell ignores Ctrl-C in what it runs in the background. The tests send it to themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

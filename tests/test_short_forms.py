@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import re
 import time
 import types
@@ -410,3 +411,72 @@ class NestedEntropy(Scalar):
 
 def test_generators_may_be_seeded_with_anything_that_numpy_takes(backend: Backend) -> None:
     assert_exact(backend, NestedEntropy)
+
+
+# -- names that every state would hold ----------------------------------------------------------------
+
+
+class Sensor:
+    """An object inside the environment whose class, method and attribute names every pickle would hold."""
+
+    def __init__(self) -> None:
+        self.value_before_the_last_step = 0.0
+        self.kind = "value_before_the_last_step"  # equal to the name of an attribute
+
+
+class ManyNames(Scalar):
+    """Has more names than planvec numbers, some of which come and go."""
+
+    def __init__(self) -> None:
+        self.first, self.second = Sensor(), Sensor()
+        for number in range(400):
+            setattr(self, f"attribute_{number}", number)
+        self.kind: Any = type(self.first)
+
+    def begin(self, seed: int | None) -> None:
+        self.second = Sensor()
+        self.first.value_before_the_last_step = float(seed or 0)
+
+    def value(self, action: int) -> float:
+        sensor = (self.first, self.second)[self.time % 2]
+        sensor.value_before_the_last_step += action + getattr(sensor, f"extra_{self.time - 1}", 0.5)
+        setattr(sensor, f"extra_{self.time}", action)
+        setattr(self, f"attribute_{self.time}", self.kind())
+        return sensor.value_before_the_last_step
+
+
+class FewNames(Scalar):
+    def __init__(self) -> None:
+        self.sensor = Sensor()
+        self.sensor.kind = "thermometer"
+
+    def value(self, action: int) -> float:
+        self.sensor.value_before_the_last_step += action
+        return self.sensor.value_before_the_last_step
+
+
+def test_names_of_attributes_and_classes_are_exact_in_any_number(backend: Backend) -> None:
+    assert_exact(backend, ManyNames)
+
+
+def test_states_do_not_hold_the_names_of_attributes_and_classes() -> None:
+    with planvec.make(FewNames, num_workers=0) as env:
+        state = bytes(env.reset(seed=0).state)
+    assert b"value_before_the_last_step" not in state
+    assert b"Sensor" not in state
+    assert len(state) < 300
+
+
+class NamesByProcess(Scalar):
+    """Has an attribute whose name depends on the process."""
+
+    def __init__(self) -> None:
+        setattr(self, f"worker_{os.getpid()}", 0.0)
+
+    def value(self, action: int) -> float:
+        return float(action)
+
+
+def test_attributes_whose_names_depend_on_the_process_are_refused() -> None:
+    with pytest.raises(planvec.WorkerStartError, match="the same environment in every process"):
+        planvec.make(NamesByProcess, num_workers=2)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Differences"]
+__all__ = ["Differences", "is_equal_memory"]
 
 _SIZE = struct.Struct("<I")
+_compare_memory = ctypes.CDLL(None).memcmp
+_compare_memory.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def is_equal_memory(first: int, second: int, size: int) -> bool:
+    """Return whether `size` bytes at two addresses are equal."""
+    return not _compare_memory(first, second, size)
 
 
 class Differences:

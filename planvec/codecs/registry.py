@@ -126,13 +126,15 @@ def _stack_codec(
             graph.check_shared_memory(shared_memory)
             graph.save_generators_of(reference.drawn_spaces)
     observation, _ = check_reset(env.reset(seed=0))
+    if graph is not None:
+        graph.find_words()
     stack = StackCodec(env, base_codec, wrapper_codecs, observation)
     stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
         graph.settle()
-        stack.fingerprint += digest(graph.table_names())
+        stack.fingerprint += digest(graph.referred())
         if reference is not None:
             stack.warning = warning_on_costs(stack, env, graph)
     stack.fresh_results = stack.takes_ints = is_verified

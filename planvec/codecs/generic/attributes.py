@@ -132,6 +132,7 @@ class Attributes:
             for key, value in attributes.items()
             if key not in self._left_out and _is_constant(value, target)
         }
+        self._kept = self._constants.keys() | self._left_out
         self._order = sorted(attributes)
         for key, value in self._constants.items():
             if hidden_generator(value):
@@ -169,15 +170,14 @@ class Attributes:
 
     def update(self, changing: dict[str, Any]) -> None:
         """Set the attributes to values that `changing` returned. Remove those that did not exist then."""
-        kept = self._constants.keys() | self._left_out
         if self._slots:
-            for key in self._read().keys() - changing.keys() - kept:
+            for key in self._read().keys() - changing.keys() - self._kept:
                 delattr(self.target, key)
             for key, value in (self._constants | changing).items():
                 setattr(self.target, key, value)
             return
         attributes = vars(self.target)
-        for key in attributes.keys() - changing.keys() - kept:
+        for key in attributes.keys() - changing.keys() - self._kept:
             del attributes[key]
         attributes.update(self._constants)
         attributes.update(changing)

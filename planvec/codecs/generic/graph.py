@@ -254,9 +254,14 @@ class ObjectGraph:
                 times[type(member.target).__name__, name] = min(timeit.repeat(save, number=1, repeat=3))
         return max(times, key=times.__getitem__)
 
-    def table_names(self) -> list[str]:
-        """Return the names of the large arrays."""
-        return self._writer.table_names()
+    def find_words(self) -> None:
+        """Look for what pickles refer to by number. To be called after a reset, and before `settle`."""
+        self._named()
+        self._writer.find_words(self._changing(), self._names, self._named_at_start)
+
+    def referred(self) -> list[str]:
+        """Return the names of what pickles refer to: large arrays, and what has a number."""
+        return self._writer.referred()
 
     # -- restoring --------------------------------------------------------------------------------
 

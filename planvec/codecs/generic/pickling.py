@@ -24,6 +24,7 @@ from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
+from planvec.codecs.generic.words import NO_WORDS, Words
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
@@ -69,13 +70,17 @@ class FastPickler:
         named: The objects that are referred to by name.
         kinds: The other types for which there is a callback.
         short_forms: Writes some objects in a short form.
+        words: The objects that are referred to by number.
 
     Attributes:
         generators: The random generators that were pickled last.
     """
 
-    def __init__(self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms) -> None:
+    def __init__(
+        self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, words: Words = NO_WORDS
+    ) -> None:
         self._short_forms = short_forms
+        self._words = words
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
         types = {type(obj) for obj in named} | {*RESEEDABLE, *PARTS, np.random.PCG64} | {*kinds}
@@ -94,9 +99,13 @@ class FastPickler:
         self._short_forms.begin()
         self._file.seek(0)
         self._file.truncate()
-        self._pickler.clear_memo()
+        self._words.give_to(self._pickler)
         self._pickler.dump(value)
         return self._file.getvalue()
+
+    def memorised(self) -> list[Any]:
+        """Return the objects to which the pickle that was written last could refer a second time."""
+        return [obj for _, obj in self._pickler.memo.copy().values()]
 
     def _reduce(self, obj: Any) -> Any:
         name = self._names.get(id(obj))
@@ -233,7 +242,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_graph(
-    data: bytes, named: dict[str, Any], short_forms: ShortForms, reverse_sets: bool = False
+    data: bytes, named: dict[str, Any], short_forms: ShortForms, words: Words, reverse_sets: bool
 ) -> Any:
     """Read what one of the picklers wrote.
 
@@ -241,11 +250,12 @@ def load_graph(
         data: The bytes.
         named: Name -> object.
         short_forms: Restores the objects that were written in a short form.
+        words: The objects that `FastPickler` referred to by number.
         reverse_sets: Whether to fill sets in another order than usual.
     """
     Reading.begin(named, short_forms)
     if data[:1] != _THOROUGH:
-        return pickle.loads(data)
+        return words.loads(data)
     file = io.BytesIO(data)
     file.seek(1)
     unpickler = _Unpickler(file, named)

@@ -6,13 +6,13 @@ for 160 KB; pickling as much takes many times longer, and every state would hold
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.codecs.differences import is_equal_memory
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Tables"]
@@ -20,8 +20,6 @@ __all__ = ["Tables"]
 _MIN_BYTES = 16 << 10
 """Size of the smallest array that is a table."""
 _ATOMS = (str, bytes, int, float, bool, complex, type(None))
-_compare_memory = ctypes.CDLL(None).memcmp
-_compare_memory.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class _Table:
@@ -34,7 +32,7 @@ class _Table:
         self._place = int(array.ctypes.data), int(self._first.ctypes.data), int(array.nbytes)
 
     def is_unchanged(self) -> bool:
-        return _form_of(self.array) == self._form and not _compare_memory(*self._place)
+        return _form_of(self.array) == self._form and is_equal_memory(*self._place)
 
     def restore(self) -> NDArray[Any]:
         if self.is_unchanged():

@@ -11,6 +11,7 @@ from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.library_memory import LibraryMemory
 from planvec.codecs.generic.pickling import FastPickler, ThoroughPickler, load_graph
 from planvec.codecs.generic.short_forms import ShortForms
+from planvec.codecs.generic.words import NO_WORDS, words_of
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["GraphWriter"]
@@ -28,6 +29,7 @@ class GraphWriter:
         self._owners = owners
         self._short_forms = ShortForms(memory)
         self._fast: FastPickler | None = None  # until `settle`
+        self._words = NO_WORDS
         self._needs_callbacks = False
         self._kinds: set[type] = set() if memory is None else {np.ndarray}
 
@@ -38,9 +40,26 @@ class GraphWriter:
         except Exception:  # the first `dumps` reports it
             return
 
-    def table_names(self) -> list[str]:
-        """Return the names of the large arrays."""
-        return self._short_forms.tables.names()
+    def find_words(
+        self, attributes: list[dict[str, Any]], names: dict[int, str], objects: dict[str, Any]
+    ) -> None:
+        """Look for what later pickles refer to by number. To be called after a reset, and before `settle`.
+
+        Args:
+            attributes: The attributes of each object.
+            names: Id of each object that is referred to by name -> its name.
+            objects: Those of them whose name never changes, by name.
+        """
+        pickler = self._fast_pickler(objects.values())
+        try:
+            pickler.dumps(attributes, names)
+        except Exception:  # `ThoroughPickler` will do
+            return
+        self._words = words_of(attributes, pickler.memorised(), objects)
+
+    def referred(self) -> list[str]:
+        """Return the names of what pickles refer to: large arrays, and what has a number."""
+        return [*self._short_forms.tables.names(), *self._words.texts()]
 
     def dumps(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> tuple[bytes, list[Any]]:
         """Return the pickle of some attributes, and the random generators in them.
@@ -86,7 +105,10 @@ class GraphWriter:
             named: The objects that are referred to by name.
         """
         if not self._needs_callbacks:
-            self._fast = FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms)
+            self._fast = self._fast_pickler(named)
+
+    def _fast_pickler(self, named: Iterable[Any]) -> FastPickler:
+        return FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms, self._words)
 
     def loads(self, data: bytes, objects: dict[str, Any], reverse_sets: bool) -> Any:
         """Return the attributes of a pickle.
@@ -96,7 +118,7 @@ class GraphWriter:
             objects: Name -> object.
             reverse_sets: Whether to fill sets in another order than usual.
         """
-        return load_graph(data, objects, self._short_forms, reverse_sets)
+        return load_graph(data, objects, self._short_forms, self._words, reverse_sets)
 
     def _raise_unpicklable(
         self, attributes: list[dict[str, Any]], names: dict[int, str], error: Exception

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import pickle
 import zlib
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.differences import Differences
+from planvec.codecs.differences import Differences, is_equal_memory
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["ModelFields"]
@@ -35,21 +36,22 @@ class ModelFields:
     """
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self._options = [
+        self._model = model  # kept alive, since `_blocks` are its memory
+        self._options = model.opt
+        self._names = [
             name for name in dir(model.opt) if isinstance(getattr(model.opt, name), (bool, int, float))
         ]
-        self._first_options = self._read_options()
+        self._read_options = attrgetter(*self._names)
+        self._first_options = self._read_options(model.opt)
         self._shapes = [_memory(*place) for place in sorted(set(_arrays_of(model, _SHAPES)))]
         self._first_checksum = self._checksum()
         self._blocks = [_memory(start, size) for start, size in _blocks_of(model)]
-        self._first = [block.tobytes() for block in self._blocks]
-        self._first_arrays = [np.frombuffer(first, np.uint8) for first in self._first]
-        self._differences = [Differences(first) for first in self._first]
-
-    def _read_options(self) -> tuple[Any, ...]:
-        options = self._model.opt
-        return tuple([getattr(options, name) for name in self._options])
+        self._first = [block.copy() for block in self._blocks]
+        self._places = [
+            (int(block.ctypes.data), int(first.ctypes.data), block.size)
+            for block, first in zip(self._blocks, self._first, strict=True)
+        ]
+        self._differences = [Differences(first.tobytes()) for first in self._first]
 
     def check_shapes(self) -> None:
         """Check that no mesh has changed. It takes about 1 ms for each MB.
@@ -71,12 +73,11 @@ class ModelFields:
 
     def get(self) -> bytes:
         """Return what differs from the model at the start; b"" if nothing does."""
-        options = self._read_options()
-        contents = [block.tobytes() for block in self._blocks]
+        options = self._read_options(self._options)
         changes = [
-            (number, self._differences[number].get(content))
-            for number, (content, first) in enumerate(zip(contents, self._first, strict=True))
-            if content != first
+            (number, self._differences[number].get(self._blocks[number].tobytes()))
+            for number, place in enumerate(self._places)
+            if not is_equal_memory(*place)
         ]
         if not changes and options == self._first_options:
             return b""
@@ -84,7 +85,7 @@ class ModelFields:
 
     def set(self, changes: bytes) -> None:
         """Change the model at the start by what `get` returned."""
-        for block, first in zip(self._blocks, self._first_arrays, strict=True):
+        for block, first in zip(self._blocks, self._first, strict=True):
             block[:] = first
         options = self._first_options
         if changes:
@@ -92,9 +93,9 @@ class ModelFields:
             for number, change in blocks:
                 content = self._differences[number].restore(change)
                 self._blocks[number][:] = np.frombuffer(content, np.uint8)
-        if options != self._read_options():
-            for name, value in zip(self._options, options, strict=True):
-                setattr(self._model.opt, name, value)
+        if options != self._read_options(self._options):
+            for name, value in zip(self._names, options, strict=True):
+                setattr(self._options, name, value)
 
 
 def _blocks_of(model: Any) -> list[tuple[int, int]]:

@@ -1,0 +1,87 @@
+"""What pickles of one environment refer to by number: names of attributes, classes, functions, named objects.
+
+They make up most of a pickle of a few attributes, and looking up classes by name takes most of the time to
+read it. All of them are found in the first pickle after a reset, which is the same in every process.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from planvec.codecs.generic.attributes import attributes_of
+
+__all__ = ["NO_WORDS", "Words", "words_of"]
+
+_MAX_WORDS = 200
+"""Pickles refer to the first 256 objects by two bytes. Further ones are left to the objects in the state."""
+_TAKE_WORD = pickle.NEXT_BUFFER + pickle.MEMOIZE + pickle.POP
+_DEFINITIONS = (type, types.FunctionType, types.BuiltinFunctionType)
+_HAS_NO_NAMES = (str, bytes, bytearray, tuple, list, dict, set, frozenset, np.ndarray)
+
+
+class Words:
+    """Numbers objects that a pickler need not write and an unpickler need not look up.
+
+    Args:
+        words: The objects, by texts that name them, the same in every process.
+    """
+
+    def __init__(self, words: Mapping[str, Any]) -> None:
+        self._texts = sorted(words)[:_MAX_WORDS]
+        self._objects = [words[text] for text in self._texts]
+        self._pickler = pickle.Pickler(io.BytesIO(), protocol=5)
+        self._pickler.memo = {id(obj): (index, obj) for index, obj in enumerate(self._objects)}
+        # To the unpickler the words are out-of-band buffers, which it takes one by one as they are.
+        self._header = pickle.PROTO + b"\x05" + _TAKE_WORD * len(self._objects)
+
+    def texts(self) -> list[str]:
+        """Return the texts, in the order of the numbers."""
+        return self._texts
+
+    def give_to(self, pickler: pickle.Pickler) -> None:
+        """Let a pickler know the words, and nothing else."""
+        pickler.memo = self._pickler.memo  # a copy
+
+    def loads(self, data: bytes) -> Any:
+        """Return what such a pickler wrote."""
+        return pickle.loads(self._header + data, buffers=self._objects)
+
+
+NO_WORDS = Words({})
+
+
+def words_of(
+    attributes: Iterable[Mapping[str, Any]], pickled: Iterable[Any], named: Mapping[str, Any]
+) -> Words:
+    """Return the words of a pickle.
+
+    Args:
+        attributes: The attributes that were pickled, of each object.
+        pickled: The objects that are met in the pickle.
+        named: The objects that are referred to by name, by name.
+    """
+    words: dict[str, Any] = {}
+    names = {id(obj): name for name, obj in named.items()}
+    for obj in pickled:
+        if id(obj) in names:
+            words[f"object {names[id(obj)]}"] = obj
+        elif isinstance(obj, _DEFINITIONS):
+            words[f"{obj.__module__}.{obj.__qualname__}"] = obj
+        elif isinstance(obj, np.dtype):
+            if obj is np.dtype(obj.str):
+                words[f"dtype {obj.str}"] = obj
+        elif not isinstance(obj, _HAS_NO_NAMES):
+            words |= _attribute_names(attributes_of(obj))
+    for of_one_object in attributes:
+        words |= _attribute_names(of_one_object)
+    return Words(words)
+
+
+def _attribute_names(attributes: Mapping[str, Any]) -> dict[str, str]:
+    return {f"attribute {name}": name for name in attributes}
