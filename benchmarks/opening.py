@@ -2,6 +2,10 @@
 
     python benchmarks/opening.py
     python benchmarks/paired.py ../old . benchmarks/opening.py -- --methods default
+    python benchmarks/paired.py ../old . benchmarks/opening.py -- --environments
+
+With `--environments`, the first environment of each family is opened in the same process and in a worker
+instead. This shows what the verification costs: the environment is made, and its states are proved exact.
 
 Each figure comes from a new interpreter, so that helpers (the template, the fork server) are started anew
 and their time counts; what an interpreter takes to import planvec does not. The start methods take turns. The
@@ -18,6 +22,10 @@ import sys
 
 from figures import Figures, add_plain
 
+ENVIRONMENTS = (
+    *("CartPole-v1", "FrozenLake-v1", "Ant-v5", "LunarLander-v3", "ALE/Breakout-v5"),
+    *("MiniGrid-Empty-8x8-v0", "BabyAI-GoToRedBall-v0", "highway-fast-v0", "parking-v0"),
+)
 METHODS = ("default", "template", "spawn", "forkserver", "fork")
 
 OPEN = """
@@ -43,12 +51,36 @@ with planvec.make("CartPole-v1", num_workers=1, start_method={method!r}) as env:
     assert env.stats.restarts == {times}
 """
 
+OPEN_ENVIRONMENT = """
+import time, warnings
+warnings.simplefilter("ignore")
+import planvec
+from planvec.envs import make_env
+make_env({env_id!r}).close()  # imports what it needs
+started = time.perf_counter()
+with planvec.make({env_id!r}, num_workers={num_workers}):
+    print(time.perf_counter() - started, flush=True)
+"""
 
-def seconds(code: str, method: str, **values: object) -> list[float]:
+
+def seconds(code: str, method: str = "default", **values: object) -> list[float]:
     """Run a script in a new interpreter; returns the seconds that it prints."""
     script = code.format(method=None if method == "default" else method, **values)
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     return [float(line) for line in done.stdout.split()]
+
+
+def open_environments(rounds: int, figures: Figures) -> None:
+    """Measure how long environments of each family take to open."""
+    for env_id in ENVIRONMENTS:
+        shown = []
+        for num_workers, where in ((0, "in process"), (1, "1 worker")):
+            times: list[float] = []
+            for _ in range(rounds):
+                times += seconds(OPEN_ENVIRONMENT, env_id=env_id, num_workers=num_workers)
+            shown.append(f"{where} {statistics.median(times):.2f} s (best {min(times):.2f})")
+            figures.figure(f"open/{env_id.replace('/', ' ')}/{where}/s", statistics.median(times))
+        figures.text(f"{env_id:<24} is open after  {'  '.join(shown)}")
 
 
 def main() -> None:
@@ -57,9 +89,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--environments", action="store_true", help="open environments of each family")
     add_plain(parser)
     arguments = parser.parse_args()
     figures = Figures(arguments.plain)
+    if arguments.environments:
+        open_environments(arguments.rounds, figures)
+        return
     for num_workers in arguments.workers:
         times: dict[str, list[float]] = {method: [] for method in arguments.methods}
         for _ in range(arguments.rounds):

@@ -54,8 +54,15 @@ def test_rows_that_differ_between_workers_are_found() -> None:
             step_often(env, states)
 
 
-@pytest.mark.parametrize("call", ["step", "rollout"])
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("num_workers", "call"),
+    [
+        (2, "step"),
+        (0, "rollout"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, "step"), (1, "step"))),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, "rollout"), (2, "rollout"))),
+    ],
+)
 def test_a_pure_environment_passes_every_audit(num_workers: int, call: str) -> None:
     for env_id in ("CartPole-v1", "FrozenLake-v1"):
         with planvec.make(env_id, num_workers=num_workers, audit=0.5) as env:

@@ -854,6 +854,7 @@ COMPOSED = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     env_id=st.sampled_from(["CartPole-v1", "Pendulum-v1"]),

@@ -102,7 +102,7 @@ def test_many_in_flight_lose_little_against_one_at_a_time(name: str) -> None:
     assert min(values[8], values[64]) >= 0.95 * values[1]
 
 
-@pytest.mark.parametrize("batch_size", [1, 8, 64])
+@pytest.mark.parametrize("batch_size", [8, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 64))])
 def test_cartpole_is_held_with_any_number_in_flight(batch_size: int) -> None:
     planner = MCTS(num_simulations=64, batch_size=batch_size, rollout_horizon=40)
     with planvec.PlanEnv("CartPole-v1") as env:

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
+from backends import BACKENDS, HERE, PROCESSES, Backend, quick_or_slow
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ from planvec.codecs.generic.mersenne import RandomStates, compress_state, expand
 from planvec.codecs.generic.tables import Tables
 
 
-@pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, DEFAULT))
+@pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, [HERE[0], PROCESSES[0]]))
 def backend(request: pytest.FixtureRequest) -> Backend:
     opened: Backend = request.param
     return opened

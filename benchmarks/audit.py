@@ -1,0 +1,118 @@
+"""Measure what the audit costs: the default fraction against `audit=0`, in one process.
+
+    python benchmarks/audit.py
+    python benchmarks/audit.py --openings 8 --seconds 30
+
+Two batch environments of the same kind are open at the same time. They take turns, a slice of 50 ms each, and
+which of the two is first changes every time. Audits are rare, so medians would not see them: the times of all
+slices are added up, without those that took more than three times the median, in which the machine was busy.
+Each pair is opened several times. "noise" is the same comparison of two environments without an audit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import ale_py  # noqa: F401
+import numpy as np
+from figures import Figures, add_plain
+
+import planvec
+from planvec.backends import DEFAULT_AUDIT
+
+CASES = {
+    "CartPole, 1 row, in process": ("CartPole-v1", 0, 1),
+    "CartPole, 256 rows, in process": ("CartPole-v1", 0, 256),
+    "CartPole, 1 row, 1 worker": ("CartPole-v1", 1, 1),
+    "CartPole, 256 rows, 2 workers": ("CartPole-v1", 2, 256),
+    "Ant, 64 rows, 2 workers": ("Ant-v5", 2, 64),
+    "MsPacman, 64 rows, 2 workers": ("ALE/MsPacman-v5", 2, 64),
+}
+"""The environment, the number of workers, and the rows of a batch."""
+SLICE = 0.05
+"""Seconds."""
+
+
+def measure(name: str, audits: tuple[float, float], seconds: float) -> tuple[float, int]:
+    """Return the ratio of the time of two batch environments, the first over the second.
+
+    Args:
+        name: A key of `CASES`.
+        audits: Their `audit`.
+        seconds: How long to measure.
+
+    Returns:
+        The ratio, and the number of rows of the first one that were audited.
+    """
+    env_id, num_workers, num_rows = CASES[name]
+    with ExitStack() as stack:
+        envs = [
+            stack.enter_context(planvec.make(env_id, num_workers=num_workers, audit=audit))
+            for audit in audits
+        ]
+        runs = [stepper(env, num_rows) for env in envs]
+        for run in runs * 30:  # planvec measures the cost of rows in the first batches
+            run()
+        number = max(1, int(SLICE / statistics.median(timed(runs[0], 1) for _ in range(20))))
+        audited_before = envs[0].stats.audited_rows
+        times: tuple[list[float], list[float]] = ([], [])
+        gc.collect()
+        gc.disable()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for which in (0, 1) if len(times[0]) % 2 else (1, 0):
+                times[which].append(timed(runs[which], number))
+        gc.enable()
+        limit = 3 * statistics.median(times[1])
+        kept = [(a, b) for a, b in zip(*times, strict=True) if max(a, b) <= limit]
+        ratio = sum(a for a, _ in kept) / sum(b for _, b in kept)
+        return ratio, envs[0].stats.audited_rows - audited_before
+
+
+def stepper(env: Any, num_rows: int) -> Callable[[], Any]:
+    """Return a function that steps a batch."""
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    states = np.repeat(np.atleast_1d(env.get_state()), num_rows)
+    actions = np.stack([env.action_space.sample() for _ in range(num_rows)])
+    return lambda: env.step_batch(actions, states)
+
+
+def timed(run: Callable[[], Any], number: int) -> float:
+    """Return the seconds that some calls take."""
+    started = time.perf_counter()
+    for _ in range(number):
+        run()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Print one line per case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--openings", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each case and opening")
+    add_plain(parser)
+    arguments = parser.parse_args()
+    figures = Figures(arguments.plain)
+    for name in CASES:
+        shown = []
+        for label, audits in (("audit", (DEFAULT_AUDIT, 0.0)), ("noise", (0.0, 0.0))):
+            results = [measure(name, audits, arguments.seconds) for _ in range(arguments.openings)]
+            ratios = [ratio for ratio, _ in results]
+            rows = sum(audited for _, audited in results)
+            shown.append(
+                f"{label} {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+                + (f", {rows} rows audited" if rows else "")
+            )
+            figures.figure(f"{name}/{label}/ratio", statistics.median(ratios))
+        figures.text(f"{name:<32} {'; '.join(shown)}")
+
+
+if __name__ == "__main__":
+    main()
