@@ -97,10 +97,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--openings", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each case and opening")
+    parser.add_argument("--case", action="append", choices=CASES, help="repeatable; default: all")
     add_plain(parser)
     arguments = parser.parse_args()
     figures = Figures(arguments.plain)
-    for name in CASES:
+    for name in arguments.case or CASES:
         shown = []
         for label, audits in (("audit", (DEFAULT_AUDIT, 0.0)), ("noise", (0.0, 0.0))):
             results = [measure(name, audits, arguments.seconds) for _ in range(arguments.openings)]

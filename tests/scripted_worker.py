@@ -149,9 +149,9 @@ def _note(request: Request[Any]) -> Any:
     return request.dt.tolist() if isinstance(request, StepBatch) else request.verb
 
 
-def over(workers: Sequence[ScriptedWorker], *, max_restarts: int = 3) -> BatchEnv:
+def over(workers: Sequence[ScriptedWorker], *, max_restarts: int = 3, audit: float = 0.0) -> BatchEnv:
     """Open a `BatchEnv` over scripted workers."""
-    return BatchEnv(Sharded(workers, max_restarts=max_restarts))
+    return BatchEnv(Sharded(workers, max_restarts=max_restarts, audit=audit))
 
 
 def finish(promise: Promise[Any], workers: Sequence[ScriptedWorker]) -> Any:

@@ -59,6 +59,30 @@ def assert_complete(out: planvec.Transitions) -> None:
         assert_same(one, other)
 
 
+# -- audits --------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_repeats_a_row_gets_its_share_of_the_next_batch() -> None:
+    one, other = both = workers(2)
+    with over(both, audit=1.0) as env:
+        for _ in range(1000):
+            promise = ask(env)
+            if [len(worker.pending) for worker in both] != [1, 1]:
+                break
+            finish(promise, both)
+        assert sorted(len(worker.pending) for worker in both) == [1, 2]  # behind its chunk, the audit
+        one.work()
+        other.work()
+        assert_complete(promise.result())
+        promise = ask(env)
+        assert sorted(len(worker.pending) for worker in both) == [1, 2]
+        assert_complete(finish(promise, both))
+        for worker in both:
+            worker.work()
+        ask(env)
+        assert env.stats.audited_rows == 1
+
+
 # -- workers that die ------------------------------------------------------------------------------
 
 

@@ -37,22 +37,30 @@ class Auditor:
         self._second: WorkerRecord | None = None
         self._call: Call[Any] | None = None
 
-    def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer) -> None:
-        """Keep a row of a chunk that a worker has answered, if it is time for an audit."""
+    def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer, num_workers: int) -> None:
+        """Keep a row of a chunk that a worker has answered, if it is time for an audit.
+
+        While one of `num_workers` repeats a row, the others may have to wait for it. So the time of a chunk
+        counts as what it contributes to the time of a call.
+        """
         if self._row is None and not chunk.is_flagging and chunk.call is not self._call:
-            self._row = self._audit.choose(chunk.call.request, chunk.rows, answer, record.worker.name)
+            seconds = answer.seconds / num_workers
+            request, name = chunk.call.request, record.worker.name
+            self._row = self._audit.choose(request, chunk.rows, answer, seconds, name)
             self._first = record
 
     def begin(self, records: Sequence[WorkerRecord]) -> None:
-        """Let an idle worker step the kept row again: another one than the first time, if there is one."""
+        """Let a worker step the kept row again: another one than the first time, if there is one.
+
+        It does so after the chunks that it has.
+        """
         if self._row is None or self._call is not None:
             return
-        for record in records:
-            is_other = record is not self._first or len(records) == 1
-            if is_other and record.worker.is_ready and not record.chunks:
-                self._second = record
-                self._call = self._submit(self._row.request, record)
-                return
+        others = [record for record in records if record is not self._first] or records
+        ready = [record for record in others if record.worker.is_ready]
+        if ready:
+            self._second = min(ready, key=lambda record: len(record.chunks))
+            self._call = self._submit(self._row.request, self._second)
 
     def verdict(self) -> PlanvecError | None:
         """Return the error of an audit that is complete and has found a difference, once; else None."""

@@ -127,9 +127,9 @@ class Sharded:
                 if self._closed:  # by another thread or a signal handler, since the check above
                     call.fail(ClosedError("the workers were closed"))
                 if not call.is_done:
-                    self._auditor.begin(self._records)
                     self._queue.add(call)
                     self._dispatch()
+                    self._auditor.begin(self._records)
                     if keep:
                         call.copy_request()
                     call.prepare()
@@ -204,7 +204,7 @@ class Sharded:
         ready = [record for record in self._records if record.worker.is_ready]
         for depth in range(MAX_PENDING):
             for record in ready:
-                if len(record.chunks) <= depth and record.worker.is_ready:
+                if len(record.chunks) - record.num_extra <= depth and record.worker.is_ready:
                     chunk = queue.next_chunk(record, len(ready))
                     if chunk is not None:
                         self._submit(record, chunk)
@@ -227,6 +227,7 @@ class Sharded:
             return
         chunk.future = future
         record.chunks.append(chunk)
+        record.num_extra += chunk.call.is_extra
         self.stats.num_chunks += chunk.call.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
@@ -237,6 +238,7 @@ class Sharded:
         with self._lock:
             if chunk in record.chunks:
                 record.chunks.remove(chunk)
+                record.num_extra -= chunk.call.is_extra
             if not future.cancelled():
                 self._deliver(record, chunk, future)
             elif not chunk.is_done:
@@ -262,7 +264,7 @@ class Sharded:
             is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
             if is_informative and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
-            self._auditor.consider(record, chunk, answer)
+            self._auditor.consider(record, chunk, answer, len(self._records))
             try:
                 chunk.call.deliver(chunk, answer)
             except Exception as invalid:  # a future may drop the exceptions of its callbacks
@@ -292,7 +294,7 @@ class Sharded:
     def _submit_to(self, request: Request[T], record: WorkerRecord) -> Call[T]:
         """Submit a whole request to one worker, before all others, even if the worker is not ready yet."""
         call = self._new_call(request, Pace(), True)
-        call.is_counted = False
+        call.is_counted, call.is_extra = False, True
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._submit(record, chunk)

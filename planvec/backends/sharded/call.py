@@ -98,6 +98,8 @@ class Call(Promise[T]):
         cutter: Chooses the sizes of the chunks.
         is_done: Whether the call is complete or has failed.
         is_counted: Whether its chunks count in `Stats`.
+        is_extra: Whether nobody has asked for it: a base state for one worker, or an audit. Its chunks take
+            no place from others.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Call(Promise[T]):
     ) -> None:
         self.num_rows = num_rows = request.num_rows
         self.request = request
-        self.is_counted = request.is_counted
+        self.is_counted, self.is_extra = request.is_counted, False
         self.cutter = Cutter(num_rows, request.steps, pace, is_async)
         self.is_done = request.has_rows and not num_rows
         self._waiter = waiter

@@ -24,6 +24,7 @@ class WorkerRecord:
     Attributes:
         worker: The worker.
         chunks: Chunks that it has not answered, the oldest first.
+        num_extra: Number of them that are extra; see `Call`.
         num_failures: Number of its exits since it last finished a chunk, except kills from outside.
         failure: The reason that it cannot start, or None.
         exit_text: Text for messages: how it exited last, and while executing which rows.
@@ -32,6 +33,7 @@ class WorkerRecord:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.chunks: list[Chunk] = []
+        self.num_extra = 0
         self.num_failures = 0
         self.failure: PlanvecError | None = None
         self.exit_text = ""
