@@ -105,6 +105,17 @@ class Sets(Part):
         return float(len(next(iter(self.tags[0])))) if self.flag else float(len(self.tags[0]))
 
 
+class FrozenSets(Part):
+    """Holds sets that cannot change. With `flag`, their order matters."""
+
+    def begin(self, env: Any) -> None:
+        self.tags = frozenset(f"tag {env.np_random.integers(1000)}" for _ in range(30))
+
+    def act(self, env: Any, action: int) -> float:
+        self.tags = (self.tags | {f"tag {env.np_random.integers(1000)}"}) - {min(self.tags)}
+        return float(len(next(iter(self.tags))) if self.flag else len(self.tags))
+
+
 class PoppedSet(Part):
     """Keeps its memory in the way of its name."""
 

@@ -239,6 +239,24 @@ class NestedSets(Nasty):
         return float(len(seen))
 
 
+class ReadsSetsInAnyWay(Nasty):
+    """Uses its sets in the ways in which their order has no influence."""
+
+    def begin(self) -> None:
+        self.free = {(int(x), int(y)) for x, y in self.np_random.integers(8, size=(30, 2))}
+        self.taken: set[Any] = set()
+
+    def extra(self, action: int) -> float:
+        cell = sorted(self.free)[action]
+        self.free.discard(cell)
+        self.taken |= {cell}
+        if len(self.free) < 9:
+            self.free, self.taken = self.free | self.taken, self.taken - self.free - self.taken
+        copied = self.free.copy()
+        copied.update(self.taken)
+        return float(min(self.free)[0] + sum(x * y for x, y in copied) + (cell in self.taken))
+
+
 class SpawnsInReset(Nasty):
     """Spawns generators in its reset, and draws from them."""
 
@@ -262,6 +280,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "EzPickle": Reloaded,
     "functions in objects": HoldsFunctions,
     "sets in objects": NestedSets,
+    "sets that are read in any way": ReadsSetsInAnyWay,
     "generators spawned in reset": SpawnsInReset,
 }
 
@@ -289,6 +308,19 @@ class PopsFromSet(Nasty):
     def extra(self, action: int) -> float:
         self.cards.add(int(self.np_random.integers(100_000)))
         return float(self.cards.pop())
+
+
+class OrderRarelyMatters(Nasty):
+    """Looks at the first element of a set, which seldom makes a difference."""
+
+    def begin(self) -> None:
+        self.tags = {int(tag) for tag in self.np_random.integers(10_000, size=8)}
+
+    def extra(self, action: int) -> float:
+        self.tags.add(int(self.np_random.integers(10_000)))
+        if len(self.tags) > 20:
+            self.tags.remove(min(self.tags))
+        return float(next(iter(self.tags)) % 16 == 0)
 
 
 class WalksThroughNames(Nasty):
@@ -420,6 +452,7 @@ class SlowDrift(Nasty):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a dict keyed by id()": (KeyedById, r"is the id\(\) of KeyedById.parts|is the id\(\) of layer0.parts"),
     "a set that is popped": (PopsFromSet, "after restoring a saved state"),
+    "a set whose order rarely matters": (OrderRarelyMatters, "after restoring a saved state"),
     "the module random": (DrawsFromRandom, "global generator of `random`"),
     "numpy.random": (DrawsFromNumpy, "global generator of `numpy.random`"),
     "a class attribute": (CountsOnItsClass, "its steps change nasty.CountsOnItsClass.count"),

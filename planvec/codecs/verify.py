@@ -118,8 +118,8 @@ def verify_codec(
         reference: What `reference_walk` returned before the codec restored anything.
         advice: How to fix a state that is restored wrongly, for the error message.
         info_keys: The info keys that must be the same; None: all.
-        graph: Saves the layers that are copied; None if none is. Some states are restored with sets in
-            another order, which must have no influence.
+        graph: Saves the layers that are copied; None if none is. States are also restored with sets in
+            other orders, which must have no influence.
 
     Returns:
         A digest of the outcome of each step of the walk.
@@ -134,19 +134,20 @@ def verify_codec(
     codec.reset(1, None)
     comparison = _Comparison(f"{env}: after restoring a saved state", advice)
     points = list(zip(walk.points, restored, strict=True))
-    for number, (point, value) in list(enumerate(points))[::-1]:
-        if graph is not None:
-            graph.reverse_sets = number % 2 == 1
-        codec.set(value)
-        repeats.compare(point, codec.observe(), comparison, _NUM_REPEATED)
-    if graph is not None:
-        graph.reverse_sets = False
+    has_sets = graph is not None and graph.has_sets
+    for number, (point, value) in enumerate(reversed(points)):
+        for order in (None, 2 * number, 2 * number + 1) if has_sets else (None,):
+            _shuffle_sets(graph, order)
+            codec.set(value)
+            repeats.compare(point, codec.observe(), comparison, _NUM_REPEATED)
     started = time.monotonic()
-    for point, value in points[:: max(1, len(points) // _NUM_FOLLOWED)]:
+    for number, (point, value) in enumerate(points[:: max(1, len(points) // _NUM_FOLLOWED)]):
         if time.monotonic() - started > _FOLLOW_SECONDS:
             break
+        _shuffle_sets(graph, number if number % 2 else None)
         codec.set(value)
         repeats.compare(point, codec.observe(), comparison, len(walk.steps))
+    _shuffle_sets(graph, None)
     observation, _ = codec.reset(0, None)
     comparison = _Comparison(f"{env}: after a second reset with the same seed", _RESET_ADVICE)
     repeats.compare(walk.points[0], observation, comparison, len(reference.outcomes))
@@ -155,6 +156,11 @@ def verify_codec(
         digest(None if outcome is None else (outcome[0], outcome[1], bool(outcome[2]), bool(outcome[3])))[:8]
         for _, outcome in walk.steps
     )
+
+
+def _shuffle_sets(graph: ObjectGraph | None, order: int | None) -> None:
+    if graph is not None:
+        graph.order_of_sets = order
 
 
 def _save_and_load(

@@ -43,13 +43,14 @@ class ObjectGraph:
     Attributes:
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
             Gymnasium and planvec.
-        reverse_sets: Whether to restore sets in another order than usual, which should have no influence.
+        order_of_sets: Number of the order in which to restore sets, which should have no influence; None
+            restores plain sets.
 
     Raises:
         UnsupportedEnvError: An attribute cannot be pickled.
     """
 
-    reverse_sets = False
+    order_of_sets: int | None = None
 
     def __init__(
         self,
@@ -259,6 +260,11 @@ class ObjectGraph:
         self._named()
         self._writer.find_words(self._changing(), self._names, self._named_at_start)
 
+    @property
+    def has_sets(self) -> bool:
+        """Whether a set was saved so far."""
+        return self._writer.has_sets
+
     def referred(self) -> list[str]:
         """Return the names of what pickles refer to: large arrays, and what has a number."""
         return self._writer.referred()
@@ -268,7 +274,7 @@ class ObjectGraph:
     def restore(self, saved: bytes) -> None:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
-            changing = self._writer.loads(saved, self._named(), self.reverse_sets)
+            changing = self._writer.loads(saved, self._named(), self.order_of_sets)
             if self._sampled:
                 for space, generator in zip(self._sampled, changing.pop()["generators"], strict=True):
                     space._np_random = generator

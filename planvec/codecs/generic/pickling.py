@@ -24,6 +24,7 @@ from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
+from planvec.codecs.generic.shuffled_sets import ShuffledSet
 from planvec.codecs.generic.words import NO_WORDS, Words
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
@@ -133,6 +134,7 @@ class ThoroughPickler(pickle.Pickler):
     Attributes:
         generators: The random generators that were pickled.
         needs_callbacks: Whether `FastPickler` would write something else.
+        has_sets: Whether a set was pickled.
         kinds: Types for which `FastPickler` needs a callback.
     """
 
@@ -153,6 +155,7 @@ class ThoroughPickler(pickle.Pickler):
         self._indices: dict[int, int] = {}
         self.generators: list[Any] = []
         self.needs_callbacks = is_deep
+        self.has_sets = False
         self.kinds: set[type] = set()
 
     def dumps(self, value: Any) -> bytes:
@@ -174,8 +177,8 @@ class ThoroughPickler(pickle.Pickler):
                 self.kinds.add(kind)
             return name
         check_copyable(kind)
-        if kind is set:
-            self.needs_callbacks = True
+        if kind is set or kind is ShuffledSet:
+            self.needs_callbacks = self.has_sets = True
             return (_SET, self._index(obj, lambda: _in_order(obj)))
         if self._is_deep and _is_ordinary(kind):
             return (_OBJECT, self._index(obj, lambda: attributes_of(obj)), kind)
@@ -227,9 +230,12 @@ def _is_ordinary(kind: type) -> bool:
 class _Unpickler(pickle.Unpickler):
     """Reads what `ThoroughPickler` wrote."""
 
-    def __init__(self, file: io.BytesIO, named: dict[str, Any]) -> None:
+    def __init__(self, file: io.BytesIO, named: dict[str, Any], order_of_sets: int | None) -> None:
         super().__init__(file)
         self._named = named
+        self._set_type = set
+        if order_of_sets is not None:
+            self._set_type, ShuffledSet.order = ShuffledSet, order_of_sets
         self.later: dict[int, Any] = {}
 
     def persistent_load(self, pid: Any) -> Any:
@@ -237,12 +243,16 @@ class _Unpickler(pickle.Unpickler):
             return self._named[pid]
         index = pid[1]
         if index not in self.later:
-            self.later[index] = set() if pid[0] == _SET else _new(pid[2])
+            self.later[index] = self._set_type() if pid[0] == _SET else _new(pid[2])
         return self.later[index]
 
 
 def load_graph(
-    data: bytes, named: dict[str, Any], short_forms: ShortForms, words: Words, reverse_sets: bool
+    data: bytes,
+    named: dict[str, Any],
+    short_forms: ShortForms,
+    words: Words,
+    order_of_sets: int | None,
 ) -> Any:
     """Read what one of the picklers wrote.
 
@@ -251,14 +261,14 @@ def load_graph(
         named: Name -> object.
         short_forms: Restores the objects that were written in a short form.
         words: The objects that `FastPickler` referred to by number.
-        reverse_sets: Whether to fill sets in another order than usual.
+        order_of_sets: Number of the order in which to restore sets; None restores plain sets.
     """
     Reading.begin(named, short_forms)
     if data[:1] != _THOROUGH:
         return words.loads(data)
     file = io.BytesIO(data)
     file.seek(1)
-    unpickler = _Unpickler(file, named)
+    unpickler = _Unpickler(file, named, order_of_sets)
     value = unpickler.load()
     contents: list[tuple[Any, Any]] = []
     while len(contents) < len(unpickler.later):
@@ -269,5 +279,5 @@ def load_graph(
             _set_attributes(target, content)
     for target, content in contents:
         if isinstance(target, set):
-            target.update(reversed(content) if reverse_sets else content)
+            target.update(content)
     return value

@@ -23,7 +23,12 @@ class GraphWriter:
     Args:
         owners: The names of the classes of the objects, for errors.
         memory: The memory of a C library, which a codec saves.
+
+    Attributes:
+        has_sets: Whether a set was written so far.
     """
+
+    has_sets = False
 
     def __init__(self, owners: Sequence[str], memory: LibraryMemory | None) -> None:
         self._owners = owners
@@ -95,6 +100,7 @@ class GraphWriter:
         except Exception as error:
             self._raise_unpicklable(attributes, names, error)
         self._needs_callbacks |= pickler.needs_callbacks
+        self.has_sets |= pickler.has_sets
         self._kinds |= pickler.kinds
         return data, pickler.generators
 
@@ -110,15 +116,15 @@ class GraphWriter:
     def _fast_pickler(self, named: Iterable[Any]) -> FastPickler:
         return FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms, self._words)
 
-    def loads(self, data: bytes, objects: dict[str, Any], reverse_sets: bool) -> Any:
+    def loads(self, data: bytes, objects: dict[str, Any], order_of_sets: int | None) -> Any:
         """Return the attributes of a pickle.
 
         Args:
             data: What `dumps` returned.
             objects: Name -> object.
-            reverse_sets: Whether to fill sets in another order than usual.
+            order_of_sets: Number of the order in which to restore sets; None restores plain sets.
         """
-        return load_graph(data, objects, self._short_forms, self._words, reverse_sets)
+        return load_graph(data, objects, self._short_forms, self._words, order_of_sets)
 
     def _raise_unpicklable(
         self, attributes: list[dict[str, Any]], names: dict[int, str], error: Exception
