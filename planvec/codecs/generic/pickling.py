@@ -3,7 +3,7 @@
 `FastPickler` handles most environments. `ThoroughPickler` looks at every object, which takes several times
 longer. It is needed for
 
-- sets: their elements are written in an order that does not depend on how the set was filled;
+- sets, frozen ones too: their elements are written in an order that does not depend on how they were filled;
 - containers at the level of a module, to which the environment refers;
 - functions inside other objects, which are referred to by name;
 - long chains of objects, which would exceed Python's recursion limit.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,14 @@ from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
-from planvec.codecs.generic.shuffled_sets import ShuffledSet
+from planvec.codecs.generic.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
 from planvec.codecs.generic.words import NO_WORDS, Words
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
 _THOROUGH = b"T"
 """First byte of what `ThoroughPickler` writes. A pickle begins with another byte."""
-_SET, _OBJECT = "set", "object"
+_SET, _FROZEN_SET, _OBJECT = "set", "frozenset", "object"
 _PICKLE_METHODS = (
     *("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
     "__hash__",
@@ -180,6 +180,9 @@ class ThoroughPickler(pickle.Pickler):
         if kind is set or kind is ShuffledSet:
             self.needs_callbacks = self.has_sets = True
             return (_SET, self._index(obj, lambda: _in_order(obj)))
+        if (kind is frozenset or kind is ShuffledFrozenSet) and _is_plain(obj):
+            self.needs_callbacks = self.has_sets = True
+            return (_FROZEN_SET, _in_order(obj))
         if self._is_deep and _is_ordinary(kind):
             return (_OBJECT, self._index(obj, lambda: attributes_of(obj)), kind)
         return None
@@ -205,16 +208,18 @@ class ThoroughPickler(pickle.Pickler):
         return reduced
 
 
-def _in_order(elements: set[Any]) -> list[Any]:
+def _in_order(elements: Collection[Any]) -> list[Any]:
     """Return the elements of a set in an order that does not depend on how it was filled, if possible."""
-    if all(isinstance(element, _ATOMS) or _is_plain_tuple(element) for element in elements):
+    if _is_plain(elements):
         return sorted(elements, key=lambda element: (type(element).__name__, repr(element)))
     return list(elements)
 
 
-def _is_plain_tuple(element: Any) -> bool:
-    return isinstance(element, tuple) and all(
-        isinstance(part, _ATOMS) or _is_plain_tuple(part) for part in element
+def _is_plain(elements: Collection[Any]) -> bool:
+    """Return whether a collection holds nothing but numbers, text, and tuples of them."""
+    return all(
+        isinstance(element, _ATOMS) or (isinstance(element, tuple) and _is_plain(element))
+        for element in elements
     )
 
 
@@ -233,17 +238,20 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, named: dict[str, Any], order_of_sets: int | None) -> None:
         super().__init__(file)
         self._named = named
-        self._set_type = set
+        self._types: tuple[type[set[Any]], type[frozenset[Any]]] = (set, frozenset)
         if order_of_sets is not None:
-            self._set_type, ShuffledSet.order = ShuffledSet, order_of_sets
+            self._types = (ShuffledSet, ShuffledFrozenSet)
+            choose_order(order_of_sets)
         self.later: dict[int, Any] = {}
 
     def persistent_load(self, pid: Any) -> Any:
         if isinstance(pid, str):
             return self._named[pid]
+        if pid[0] == _FROZEN_SET:
+            return self._types[1](pid[1])
         index = pid[1]
         if index not in self.later:
-            self.later[index] = self._set_type() if pid[0] == _SET else _new(pid[2])
+            self.later[index] = self._types[0]() if pid[0] == _SET else _new(pid[2])
         return self.later[index]
 
 
