@@ -452,7 +452,7 @@ class SlowDrift(Nasty):
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a dict keyed by id()": (KeyedById, r"is the id\(\) of KeyedById.parts|is the id\(\) of layer0.parts"),
     "a set that is popped": (PopsFromSet, "after restoring a saved state"),
-    "a set whose order rarely matters": (OrderRarelyMatters, "after restoring a saved state"),
+    "a set whose order rarely matters": (OrderRarelyMatters, "its sets in another order"),
     "the module random": (DrawsFromRandom, "global generator of `random`"),
     "numpy.random": (DrawsFromNumpy, "global generator of `numpy.random`"),
     "a class attribute": (CountsOnItsClass, "its steps change nasty.CountsOnItsClass.count"),

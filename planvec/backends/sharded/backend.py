@@ -226,8 +226,7 @@ class Sharded:
             chunk.call.fail_chunk(chunk, worker_error(record, chunk, "did not take it", error))
             return
         chunk.future = future
-        record.chunks.append(chunk)
-        record.num_extra += chunk.call.is_extra
+        record.add(chunk)
         self.stats.num_chunks += chunk.call.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
@@ -236,9 +235,7 @@ class Sharded:
     def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
         """Handle the answer to a chunk, its error, or the exit of the worker."""
         with self._lock:
-            if chunk in record.chunks:
-                record.chunks.remove(chunk)
-                record.num_extra -= chunk.call.is_extra
+            record.remove(chunk)
             if not future.cancelled():
                 self._deliver(record, chunk, future)
             elif not chunk.is_done:

@@ -38,6 +38,17 @@ class WorkerRecord:
         self.failure: PlanvecError | None = None
         self.exit_text = ""
 
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk that the worker was given."""
+        self.chunks.append(chunk)
+        self.num_extra += chunk.call.is_extra
+
+    def remove(self, chunk: Chunk) -> None:
+        """Remove a chunk that the worker has answered or lost, if it is there."""
+        if chunk in self.chunks:
+            self.chunks.remove(chunk)
+            self.num_extra -= chunk.call.is_extra
+
     @property
     def has_started_or_failed(self) -> bool:
         """Whether it is ready, or cannot start."""
