@@ -80,7 +80,7 @@ def test_a_worker_that_repeats_a_row_gets_its_share_of_the_next_batch() -> None:
         for worker in both:
             worker.work()
         ask(env)
-        assert env.stats.audited_rows == 1
+        assert env.stats.audited_rows >= 1
 
 
 # -- workers that die ------------------------------------------------------------------------------

@@ -30,10 +30,12 @@ _NUM_REPEATED = 6
 """Steps that are taken again from each saved point."""
 _NUM_FOLLOWED, _FOLLOW_SECONDS = 6, 0.5
 """Number of points that are followed to the ends of their episodes, and the time for it."""
+_SETS_STEPS, _SETS_SECONDS = 1024, 0.5
+"""Steps of a walk for environments that hold sets, and the time for it. Repeating it takes twice as long."""
 _NAMES = ("observation", "reward", "terminated", "truncated", "info")
 _SETS_ADVICE = (
-    "This order depends on how a set was filled, and is not part of a state. Iterate over sorted(...), or use "
-    'a dict or a list instead of a set; or, if it restarts exactly from a seed, pass codec="replay"'
+    "This order depends on how a set was filled, and is not part of a state. Iterate over sorted(...), or "
+    'use a dict or a list instead of a set; or, if it restarts exactly from a seed, pass codec="replay"'
 )
 _REFERENCE_ADVICE = (
     "Either the seed does not determine a reset: begin reset with super().reset(seed=seed), and draw only "
@@ -142,7 +144,7 @@ def verify_codec(
         codec.set(value)
         repeats.compare(point, codec.observe(), comparison, _NUM_REPEATED)
     if graph is not None and graph.has_sets:
-        _shuffle_sets(codec, env, points, repeats, graph)
+        _shuffle_sets(codec, env, info_keys, graph)
     started = time.monotonic()
     for point, value in points[:: max(1, len(points) // _NUM_FOLLOWED)]:
         if time.monotonic() - started > _FOLLOW_SECONDS:
@@ -162,21 +164,30 @@ def verify_codec(
 def _shuffle_sets(
     codec: StateCodec,
     env: gymnasium.Env[Any, Any],
-    points: Sequence[tuple[SavedPoint, Any]],
-    repeats: _Repeats,
+    info_keys: Sequence[str] | None,
     graph: ObjectGraph,
 ) -> None:
-    """Take the steps after each saved point with sets in other orders, which must have no influence.
+    """Repeat a longer walk with sets in other orders, which must have no influence.
+
+    A set is the only thing that a copy does not restore exactly. A difference may be rare, and late.
 
     Raises:
-        UnsupportedEnvError: They have.
+        UnsupportedEnvError: The orders have an influence.
     """
+    walk = random_walk(codec, env, info_keys, _SETS_STEPS, _SETS_SECONDS)
+    points = list(zip(walk.points, _save_and_load(codec, env, walk.points), strict=True))
+    repeats = _Repeats(codec, walk, info_keys)
     situation = f"{env}: after restoring a saved state with the elements of its sets in another order"
     comparison = _Comparison(situation, _SETS_ADVICE)
-    for number, (point, value) in enumerate([*points, *points]):
+    repeated = [(*point, _NUM_REPEATED) for point in [*points, *points]]
+    followed = [(*point, len(walk.steps)) for point in points[:1] * _NUM_FOLLOWED + points]
+    started = time.monotonic()
+    for number, (point, value, num_steps) in enumerate(repeated + followed):
+        if number >= len(points) and time.monotonic() - started > 2 * _SETS_SECONDS:
+            break
         graph.order_of_sets = number
         codec.set(value)
-        repeats.compare(point, codec.observe(), comparison, _NUM_REPEATED)
+        repeats.compare(point, codec.observe(), comparison, num_steps)
     graph.order_of_sets = None
 
 

@@ -131,17 +131,29 @@ def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def random_walk(
-    codec: StateCodec, env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None
+    codec: StateCodec,
+    env: gymnasium.Env[Any, Any],
+    info_keys: Sequence[str] | None,
+    max_steps: int = _MAX_STEPS,
+    max_seconds: float = _WALK_SECONDS,
 ) -> RandomWalk:
-    """Step at random, save every few steps, and reset whenever an episode ends."""
+    """Step at random, save every few steps, and reset whenever an episode ends.
+
+    Args:
+        codec: The codec of `env`. The environment is left in an arbitrary state.
+        env: The environment, for its action space.
+        info_keys: The info keys to record; None records all.
+        max_steps: Largest number of steps.
+        max_seconds: Time after which no further step is taken, but for the first ones.
+    """
     space = copy.deepcopy(env.action_space)
     space.seed(0)
     walk = RandomWalk([], [])
     started = time.monotonic()
     observation, _ = codec.reset(0, None)
     next_save = 0
-    for index in range(_MAX_STEPS):
-        if index >= MIN_STEPS and time.monotonic() - started > _WALK_SECONDS:
+    for index in range(max_steps):
+        if index >= MIN_STEPS and time.monotonic() - started > max_seconds:
             break
         if index >= next_save:
             next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)

@@ -28,8 +28,7 @@ class Chunk:
         rows: The range of its rows.
 
     Attributes:
-        call: The call.
-        rows: The range of its rows.
+        call, rows: As given.
         first_row: Index of the first row in the batch.
         num_rows: Number of rows.
         num_exits: Workers that exited while they executed it.
@@ -98,8 +97,7 @@ class Call(Promise[T]):
         cutter: Chooses the sizes of the chunks.
         is_done: Whether the call is complete or has failed.
         is_counted: Whether its chunks count in `Stats`.
-        is_extra: Whether nobody has asked for it: a base state for one worker, or an audit. Its chunks take
-            no place from others.
+        is_extra: Whether its chunks take no place from others: a base state for one worker, an audit.
     """
 
     def __init__(
