@@ -5,6 +5,8 @@ Their steps show the fault only after `LATE` steps or in rare situations, where 
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import time
 from collections.abc import Callable
@@ -257,6 +259,47 @@ class ReadsSetsInAnyWay(Nasty):
         return float(min(self.free)[0] + sum(x * y for x, y in copied) + (cell in self.taken))
 
 
+class ComparesFrozenSets(Nasty):
+    """Looks whether two attributes hold the same frozen set, rather late."""
+
+    def begin(self) -> None:
+        self.options = [frozenset({1, 2}), frozenset({3})]
+        self.current = self.options[0]
+
+    def extra(self, action: int) -> float:
+        if action < 2:
+            self.current = self.options[action]
+        return float(self.current is self.options[0])
+
+
+class SeesKindsOfSets(Nasty):
+    """Tells sets from their subclasses, pickles and prints them, and puts them into infos and other sets."""
+
+    def begin(self) -> None:
+        self.items, self.frozen, self.seen = {1}, frozenset({2, 10}), {frozenset({0, 8})}
+
+    def extra(self, action: int) -> float:
+        self.items = copy.deepcopy(pickle.loads(pickle.dumps(self.items))) ^ {action, action + 8}
+        self.seen = {*self.seen, frozenset({action, self.time % 5})}
+        self.frozen |= frozenset({self.time % 4})
+        return float(len(repr({*self.items} & {1})) + (frozenset({0, 8}) in self.seen))
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, {**info, "items": self.items, "frozen": self.frozen, "number": len(self.seen)}
+
+
+class ChecksTypesOfSets(Nasty):
+    """Uses a table of types."""
+
+    def begin(self) -> None:
+        self.items: Any = {3, 4}
+
+    def extra(self, action: int) -> float:
+        self.items = {action, self.time} if type(self.items) is set else [3]
+        return float({set: sum, list: len}[type(self.items)](self.items))
+
+
 class SpawnsInReset(Nasty):
     """Spawns generators in its reset, and draws from them."""
 
@@ -281,6 +324,9 @@ EXACT: dict[str, Callable[[], Any]] = {
     "functions in objects": HoldsFunctions,
     "sets in objects": NestedSets,
     "sets that are read in any way": ReadsSetsInAnyWay,
+    "frozen sets that are compared": ComparesFrozenSets,
+    "sets in infos, pickles and sets": SeesKindsOfSets,
+    "types of sets": ChecksTypesOfSets,
     "generators spawned in reset": SpawnsInReset,
 }
 
@@ -451,7 +497,7 @@ class SlowDrift(Nasty):
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a dict keyed by id()": (KeyedById, r"is the id\(\) of KeyedById.parts|is the id\(\) of layer0.parts"),
-    "a set that is popped": (PopsFromSet, "after restoring a saved state"),
+    "a set that is popped": (PopsFromSet, "The order of a set depends on how it was filled"),
     "a set whose order rarely matters": (OrderRarelyMatters, "its sets in another order"),
     "the module random": (DrawsFromRandom, "global generator of `random`"),
     "numpy.random": (DrawsFromNumpy, "global generator of `numpy.random`"),

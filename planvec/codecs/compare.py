@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from planvec.codecs.shuffled_sets import plain_type
+
 __all__ = ["describe_difference", "difference", "digest", "origin_of", "same"]
 
 
@@ -102,7 +104,7 @@ def _same_leaf(a: Any, b: Any) -> bool:
     numeric = (np.ndarray, np.generic, int, float)
     if isinstance(a, numeric) and isinstance(b, numeric):
         return _same_numbers(np.asarray(a), np.asarray(b))
-    if type(a) is not type(b):
+    if plain_type(a) is not plain_type(b):
         return False
     if a is b or isinstance(a, (str, bytes, set, frozenset)):
         return bool(a == b)

@@ -40,8 +40,8 @@ class Auditor:
     def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer, num_workers: int) -> None:
         """Keep a row of a chunk that a worker has answered, if it is time for an audit.
 
-        While one of `num_workers` repeats a row, the others may have to wait for it. So the time of a chunk
-        counts as what it contributes to the time of a call.
+        While one worker repeats a row, the others may have to wait for it. So an audit may take a fraction of
+        the time of calls, to which a chunk contributes its own time divided by `num_workers`.
         """
         if self._row is None and not chunk.is_flagging and chunk.call is not self._call:
             seconds = answer.seconds / num_workers

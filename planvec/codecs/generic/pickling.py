@@ -14,7 +14,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from gymnasium.utils import EzPickle
 from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
+from planvec.codecs.generic.set_elements import in_order, is_plain
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
-from planvec.codecs.generic.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
 from planvec.codecs.generic.words import NO_WORDS, Words
+from planvec.codecs.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
@@ -153,6 +154,7 @@ class ThoroughPickler(pickle.Pickler):
         self._finds_tables = finds_tables
         self._later: list[Any] = []
         self._indices: dict[int, int] = {}
+        self._frozen: dict[int, int] = {}
         self.generators: list[Any] = []
         self.needs_callbacks = is_deep
         self.has_sets = False
@@ -179,10 +181,14 @@ class ThoroughPickler(pickle.Pickler):
         check_copyable(kind)
         if kind is set or kind is ShuffledSet:
             self.needs_callbacks = self.has_sets = True
-            return (_SET, self._index(obj, lambda: _in_order(obj)))
-        if (kind is frozenset or kind is ShuffledFrozenSet) and _is_plain(obj):
+            return (_SET, self._index(obj, lambda: in_order(obj)))
+        if (kind is frozenset or kind is ShuffledFrozenSet) and is_plain(obj):
             self.needs_callbacks = self.has_sets = True
-            return (_FROZEN_SET, _in_order(obj))
+            index = self._frozen.get(id(obj))
+            if index is not None:
+                return (_FROZEN_SET, index)
+            index = self._frozen[id(obj)] = len(self._frozen)
+            return (_FROZEN_SET, index, in_order(obj))
         if self._is_deep and _is_ordinary(kind):
             return (_OBJECT, self._index(obj, lambda: attributes_of(obj)), kind)
         return None
@@ -208,21 +214,6 @@ class ThoroughPickler(pickle.Pickler):
         return reduced
 
 
-def _in_order(elements: Collection[Any]) -> list[Any]:
-    """Return the elements of a set in an order that does not depend on how it was filled, if possible."""
-    if _is_plain(elements):
-        return sorted(elements, key=lambda element: (type(element).__name__, repr(element)))
-    return list(elements)
-
-
-def _is_plain(elements: Collection[Any]) -> bool:
-    """Return whether a collection holds nothing but numbers, text, and tuples of them."""
-    return all(
-        isinstance(element, _ATOMS) or (isinstance(element, tuple) and _is_plain(element))
-        for element in elements
-    )
-
-
 def _is_ordinary(kind: type) -> bool:
     """Return whether objects of a class are pickled by their attributes and are hashed by identity."""
     return (
@@ -243,13 +234,16 @@ class _Unpickler(pickle.Unpickler):
             self._types = (ShuffledSet, ShuffledFrozenSet)
             choose_order(order_of_sets)
         self.later: dict[int, Any] = {}
+        self._frozen: dict[int, frozenset[Any]] = {}
 
     def persistent_load(self, pid: Any) -> Any:
         if isinstance(pid, str):
             return self._named[pid]
-        if pid[0] == _FROZEN_SET:
-            return self._types[1](pid[1])
         index = pid[1]
+        if pid[0] == _FROZEN_SET:
+            if len(pid) == 3:
+                self._frozen[index] = self._types[1](pid[2])
+            return self._frozen[index]
         if index not in self.later:
             self.later[index] = self._types[0]() if pid[0] == _SET else _new(pid[2])
         return self.later[index]

@@ -201,5 +201,9 @@ def _flat(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
 
 def _sort_key(element: Any) -> tuple[str, str]:
     kind = type(element)
-    is_plain = _token_of_atom(element) is not None or isinstance(element, tuple)
-    return f"{kind.__module__}.{kind.__qualname__}", repr(element) if is_plain else ""
+    if isinstance(element, (tuple, frozenset)):
+        keys = [_sort_key(part) for part in element]
+        text = repr(keys if isinstance(element, tuple) else sorted(keys))
+    else:
+        text = "" if _token_of_atom(element) is None else repr(element)
+    return f"{kind.__module__}.{kind.__qualname__}", text

@@ -72,7 +72,8 @@ def words_of(
         if id(obj) in names:
             words[f"object {names[id(obj)]}"] = obj
         elif isinstance(obj, _DEFINITIONS):
-            words[f"{obj.__module__}.{obj.__qualname__}"] = obj
+            if isinstance(getattr(obj, "__self__", None), (types.ModuleType, types.NoneType)):  # no method
+                words[f"{obj.__module__}.{obj.__qualname__}"] = obj
         elif isinstance(obj, np.dtype):
             if obj is np.dtype(obj.str):
                 words[f"dtype {obj.str}"] = obj

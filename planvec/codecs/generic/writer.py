@@ -58,9 +58,9 @@ class GraphWriter:
         pickler = self._fast_pickler(objects.values())
         try:
             pickler.dumps(attributes, names)
+            self._words = words_of(attributes, pickler.memorised(), objects)
         except Exception:  # `ThoroughPickler` will do
             return
-        self._words = words_of(attributes, pickler.memorised(), objects)
 
     def referred(self) -> list[str]:
         """Return the names of what pickles refer to: large arrays, and what has a number."""

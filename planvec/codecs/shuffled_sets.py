@@ -1,4 +1,4 @@
-"""Sets in which the order of the elements is another one, to see whether it has an influence.
+"""Sets that iterate over their elements in an order of our choice, to see whether the order has an influence.
 
 A set that is filled anew holds its elements in nearly the same order as before, so that a difference may show
 only after many steps. The verification restores sets of this kind instead.
@@ -6,17 +6,20 @@ only after many steps. The verification restores sets of this kind instead.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["ShuffledFrozenSet", "ShuffledSet", "choose_order"]
+__all__ = ["NATURAL_ORDER", "ShuffledFrozenSet", "ShuffledSet", "choose_order", "plain_type"]
 
+NATURAL_ORDER = -1
+"""Number of the order that plain sets have."""
 _NEW_SETS = (
     *("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__"),
     *("copy", "difference", "intersection", "symmetric_difference", "union"),
 )
 """Methods that return a new set."""
-_order = 0
+_order = NATURAL_ORDER
 
 
 def choose_order(number: int) -> None:
@@ -25,16 +28,24 @@ def choose_order(number: int) -> None:
     _order = number
 
 
-def _shuffled(elements: Iterator[Any]) -> list[Any]:
-    """Return elements in the chosen order, which is the same until a set changes."""
-    return sorted(elements, key=lambda element: hash((_order, hash(element))))
+def plain_type(value: Any) -> type:
+    """Return the type of a value; of a shuffled set, the type that it stands for."""
+    kind = type(value)
+    return kind.__base__ if kind in (ShuffledSet, ShuffledFrozenSet) else kind  # type: ignore[return-value]
+
+
+def _shuffled(elements: Iterator[Any]) -> Iterator[Any]:
+    """Return elements in the chosen order, which depends on nothing but them."""
+    if _order == NATURAL_ORDER:
+        return elements
+    return iter(sorted(elements, key=lambda element: hash((_order, hash(element)))))
 
 
 class ShuffledSet(set[Any]):
     """A set that iterates over its elements in the chosen order."""
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(_shuffled(super().__iter__()))
+        return _shuffled(super().__iter__())
 
     def pop(self) -> Any:
         """Remove and return the first element."""
@@ -48,7 +59,7 @@ class ShuffledFrozenSet(frozenset[Any]):
     """The same for sets that cannot change."""
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(_shuffled(super().__iter__()))
+        return _shuffled(super().__iter__())
 
 
 def _keeping_type(cls: Any, name: str) -> Callable[..., Any]:
@@ -62,8 +73,17 @@ def _keeping_type(cls: Any, name: str) -> Callable[..., Any]:
     return method
 
 
-for _class, _base in ((ShuffledSet, set), (ShuffledFrozenSet, frozenset)):
-    for _name in _NEW_SETS:
-        setattr(_class, _name, _keeping_type(_class, _name))
+def _imitate(cls: Any, plain: Any) -> None:
+    """Let a class behave like the plain one in everything but the order."""
+    for name in _NEW_SETS:
+        setattr(cls, name, _keeping_type(cls, name))
+    cls.__repr__ = lambda self: repr(plain(self))
+    cls.__reduce_ex__ = lambda self, protocol: (plain, ([*self],))
+    cls.__copy__ = lambda self: cls(self)
+    cls.__deepcopy__ = lambda self, memo: cls(copy.deepcopy([*self], memo))
     # Digests contain the names of types.
-    _class.__module__, _class.__qualname__, _class.__name__ = "builtins", _base.__name__, _base.__name__
+    cls.__module__, cls.__qualname__, cls.__name__ = "builtins", plain.__name__, plain.__name__
+
+
+_imitate(ShuffledSet, set)
+_imitate(ShuffledFrozenSet, frozenset)
