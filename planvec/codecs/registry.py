@@ -13,9 +13,10 @@ from planvec.codecs.costs import warning_on_costs
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.repeats import InexactStateError
 from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
-from planvec.codecs.verify import InexactStateError, verify_codec
+from planvec.codecs.verify import verify_codec
 from planvec.codecs.walks import check_reset, reference_walk
 from planvec.codecs.wrappers import applies_function
 from planvec.errors import PlanvecError, UnsupportedEnvError

@@ -10,16 +10,14 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["NATURAL_ORDER", "ShuffledFrozenSet", "ShuffledSet", "choose_order", "plain_type"]
+__all__ = ["ShuffledFrozenSet", "ShuffledSet", "choose_order", "plain_type"]
 
-NATURAL_ORDER = -1
-"""Number of the order that plain sets have."""
 _NEW_SETS = (
     *("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__"),
     *("copy", "difference", "intersection", "symmetric_difference", "union"),
 )
 """Methods that return a new set."""
-_order = NATURAL_ORDER
+_order = 0
 
 
 def choose_order(number: int) -> None:
@@ -36,8 +34,6 @@ def plain_type(value: Any) -> type:
 
 def _shuffled(elements: Iterator[Any]) -> Iterator[Any]:
     """Return elements in the chosen order, which depends on nothing but them."""
-    if _order == NATURAL_ORDER:
-        return elements
     return iter(sorted(elements, key=lambda element: hash((_order, hash(element)))))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import timeit
 import types
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -43,14 +44,12 @@ class ObjectGraph:
     Attributes:
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
             Gymnasium and planvec.
-        order_of_sets: Number of the order in which to restore sets, which should have no influence; None
-            restores plain sets.
 
     Raises:
         UnsupportedEnvError: An attribute cannot be pickled.
     """
 
-    order_of_sets: int | None = None
+    _order_of_sets: int | None = None
 
     def __init__(
         self,
@@ -260,6 +259,19 @@ class ObjectGraph:
         self._named()
         self._writer.find_words(self._changing(), self._names, self._named_at_start)
 
+    @contextlib.contextmanager
+    def shuffled_sets(self, order: int) -> Iterator[None]:
+        """Restore sets as `ShuffledSet`, which should have no influence.
+
+        Args:
+            order: Number of the order of their elements.
+        """
+        self._order_of_sets = order
+        try:
+            yield
+        finally:
+            self._order_of_sets = None
+
     @property
     def has_sets(self) -> bool:
         """Whether a set was saved so far."""
@@ -274,7 +286,7 @@ class ObjectGraph:
     def restore(self, saved: bytes) -> None:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
-            changing = self._writer.loads(saved, self._named(), self.order_of_sets)
+            changing = self._writer.loads(saved, self._named(), self._order_of_sets)
             if self._sampled:
                 for space, generator in zip(self._sampled, changing.pop()["generators"], strict=True):
                     space._np_random = generator

@@ -1,0 +1,91 @@
+"""Verifies that the order of the elements of sets has no influence on an environment."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from planvec.codecs.base import StateCodec
+from planvec.codecs.compare import same
+from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.repeats import NUM_REPEATED, Comparison, InexactStateError, Repeats, save_and_load
+from planvec.codecs.walks import random_walk, select_infos
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["SETS_ADVICE", "check_set_orders"]
+
+_SETS_STEPS, _SETS_SECONDS = 1024, 0.5
+"""Steps of a walk for environments that hold sets, and the time for it. Repeating it takes at least twice as
+long."""
+_NUM_ORDERS = 8
+"""Orders that are compared with each other where shuffled sets make a difference."""
+SETS_ADVICE = (
+    "The order of a set depends on how it was filled, and is not part of a state. If it has an influence, "
+    'iterate over sorted(...), use a dict or a list instead of the set, or pass codec="replay"'
+)
+
+
+def check_set_orders(
+    codec: StateCodec,
+    env: gymnasium.Env[Any, Any],
+    info_keys: Sequence[str] | None,
+    graph: ObjectGraph,
+) -> None:
+    """Repeat a longer walk with sets in other orders, which must have no influence.
+
+    A set is the only thing that a copy does not restore exactly. A difference may be rare, and late.
+
+    Raises:
+        UnsupportedEnvError: The orders have an influence.
+    """
+    walk = random_walk(codec, env, info_keys, _SETS_STEPS, _SETS_SECONDS)
+    points = list(zip(walk.points, save_and_load(codec, env, walk.points), strict=True))
+    repeats = Repeats(codec, walk, info_keys)
+    situation = f"{env}: after restoring a saved state with the elements of its sets in another order"
+    comparison = Comparison(situation, SETS_ADVICE)
+    first = [(*point, len(walk.steps)) for point in points[:1] * 2]
+    repeated = [(*point, NUM_REPEATED) for point in points]
+    started = time.monotonic()
+    for number, (point, value, num_steps) in enumerate(itertools.chain(first, itertools.cycle(repeated))):
+        if number >= len(first + repeated) and time.monotonic() - started > 2 * _SETS_SECONDS:
+            return
+        try:
+            with graph.shuffled_sets(number):
+                codec.set(value)
+                repeats.compare(point, codec.observe(), comparison, num_steps)
+        except Exception as error:
+            if not _has_influence(codec, info_keys, graph, value, repeats.actions(point, num_steps)):
+                return  # it distinguishes shuffled sets from plain ones, whatever their order
+            if isinstance(error, UnsupportedEnvError):
+                raise
+            text = f"{situation}: it raised {type(error).__name__}: {error}. {SETS_ADVICE}"
+            raise InexactStateError(text) from error
+
+
+def _has_influence(
+    codec: StateCodec,
+    info_keys: Sequence[str] | None,
+    graph: ObjectGraph,
+    value: Any,
+    actions: Sequence[Any],
+) -> bool:
+    """Return whether steps from a saved state have other outcomes with sets in other orders."""
+    results = []
+    for order in range(_NUM_ORDERS):
+        outcomes: list[Any] = []
+        with graph.shuffled_sets(order):
+            try:
+                codec.set(value)
+                outcomes += [codec.digests(), copy.deepcopy(codec.observe())]
+                for action in actions:
+                    outcomes += [copy.deepcopy(select_infos(codec.step(action), info_keys))]
+                outcomes += [codec.digests()]
+            except Exception as error:
+                outcomes += [repr(error)]
+        results.append(outcomes)
+    return not all(same(results[0], outcomes) for outcomes in results)
