@@ -59,7 +59,8 @@ def check_set_orders(
                 codec.set(value)
                 repeats.compare(point, codec.observe(), comparison, num_steps)
         except Exception as error:
-            if not _has_influence(codec, info_keys, graph, value, repeats.actions(point, num_steps)):
+            orders = range(number, number + _NUM_ORDERS)
+            if not _differ(codec, info_keys, graph, orders, value, repeats.actions(point, num_steps)):
                 return  # it distinguishes shuffled sets from plain ones, whatever their order
             if isinstance(error, UnsupportedEnvError):
                 raise
@@ -67,16 +68,17 @@ def check_set_orders(
             raise InexactStateError(text) from error
 
 
-def _has_influence(
+def _differ(
     codec: StateCodec,
     info_keys: Sequence[str] | None,
     graph: ObjectGraph,
+    orders: Sequence[int],
     value: Any,
     actions: Sequence[Any],
 ) -> bool:
-    """Return whether steps from a saved state have other outcomes with sets in other orders."""
+    """Return whether the outcomes of steps from a saved state differ between some orders of sets."""
     results = []
-    for order in range(_NUM_ORDERS):
+    for order in orders:
         outcomes: list[Any] = []
         with graph.shuffled_sets(order):
             try:
