@@ -293,7 +293,6 @@ class HugeCodec(planvec.Codec):
         return int(env.data[-1])
 
 
-@pytest.mark.slow
 @pytest.mark.fault(29, 30)
 @pytest.mark.parametrize("method", METHODS)
 def test_states_of_more_than_2_gib_travel_in_waves_through_a_bounded_memory(method: str) -> None:
