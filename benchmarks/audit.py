@@ -20,8 +20,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import ale_py  # noqa: F401
-import numpy as np
 from figures import Figures, add_plain
+from timing import first_rows
 
 import planvec
 from planvec.backends import DEFAULT_AUDIT
@@ -75,12 +75,9 @@ def measure(name: str, audits: tuple[float, float], seconds: float) -> tuple[flo
         return ratio, envs[0].stats.audited_rows - audited_before
 
 
-def stepper(env: Any, num_rows: int) -> Callable[[], Any]:
+def stepper(env: planvec.BatchEnv, num_rows: int) -> Callable[[], Any]:
     """Return a function that steps a batch."""
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    states = np.repeat(np.atleast_1d(env.get_state()), num_rows)
-    actions = np.stack([env.action_space.sample() for _ in range(num_rows)])
+    actions, states = first_rows(env, num_rows)
     return lambda: env.step_batch(actions, states)
 
 

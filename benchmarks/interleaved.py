@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from figures import Figures, add_plain
 from paired import check, environment
+from timing import first_rows
 
 NUM_RUNS_BEFORE = 30
 """Calls of each case before the first slice: planvec measures the cost of rows in the first batches."""
@@ -79,12 +80,9 @@ def serve(names: list[str], seconds: float) -> None:
 
     def open_case(case: Case) -> Callable[[], Any]:
         env = stack.enter_context(open_env(case.env_id, num_workers=case.num_workers))
-        env.reset(seed=0)
-        env.action_space.seed(0)
-        states = np.repeat(np.atleast_1d(env.get_state()), case.num_rows)
+        actions, states = first_rows(env, case.num_rows)
         if case.horizon:
             return lambda: env.rollout_batch(states, case.horizon, **action_seed(0))
-        actions = np.stack([env.action_space.sample() for _ in range(case.num_rows)])
         return lambda: env.step_batch(actions, states)
 
     with ExitStack() as stack:

@@ -4,7 +4,7 @@
     python benchmarks/paired.py ../old . benchmarks/opening.py -- --methods default
     python benchmarks/paired.py ../old . benchmarks/opening.py -- --environments
 
-With `--environments`, the first environment of each family is opened in the same process and in a worker
+With `--environments`, some environments of each family are opened in the same process and in a worker
 instead. This shows what the verification costs: the environment is made, and its states are proved exact.
 
 Each figure comes from a new interpreter, so that helpers (the template, the fork server) are started anew
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--environments", action="store_true", help="open environments of each family")
+    parser.add_argument("--environments", action="store_true", help="open some environments of each family")
     add_plain(parser)
     arguments = parser.parse_args()
     figures = Figures(arguments.plain)

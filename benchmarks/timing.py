@@ -8,7 +8,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["measure"]
+import numpy as np
+
+__all__ = ["first_rows", "measure"]
+
+
+def first_rows(env: Any, num_rows: int) -> tuple[Any, Any]:
+    """Return random actions `[B, ...]` and the first state of an episode `[B]` for a batch of `num_rows`."""
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = np.stack([env.action_space.sample() for _ in range(num_rows)])
+    return actions, np.repeat(np.atleast_1d(env.get_state()), num_rows)
 
 
 def measure(contenders: dict[str, Callable[[], Any]], repeats: int, seconds: float) -> dict[str, float]:

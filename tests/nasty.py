@@ -260,7 +260,7 @@ class ReadsSetsInAnyWay(Nasty):
 
 
 class ComparesFrozenSets(Nasty):
-    """Looks whether two attributes hold the same frozen set, rather late."""
+    """Looks whether two attributes hold the same frozen set."""
 
     def begin(self) -> None:
         self.options = [frozenset({1, 2}), frozenset({3})]

@@ -97,19 +97,16 @@ class Audit:
         self._budget = 0.0
         self._random = random.Random(0)  # the choice has no influence on results
 
-    def choose(
-        self, request: Request[Any], rows: slice, answer: Answer, seconds: float, name: str
-    ) -> AuditedRow | None:
+    def choose(self, request: Request[Any], rows: slice, answer: Answer, name: str) -> AuditedRow | None:
         """Return a row to step again, or None.
 
         Args:
             request: A request.
             rows: The rows of it that have been stepped.
             answer: Their results.
-            seconds: What they contribute to the time of the call.
             name: Name of the worker that stepped them.
         """
-        self._budget += self._fraction * seconds
+        self._budget += self._fraction * answer.seconds
         num_rows = rows.stop - rows.start
         if self._budget < _OVERHEAD_SECONDS or not request.is_counted or not num_rows:
             return None

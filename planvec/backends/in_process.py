@@ -74,7 +74,7 @@ class InProcess:
 
     def _repeat(self, request: Request[Any], answer: Answer) -> PlanvecError | None:
         """Step a row a second time if it is time for an audit. Return the error of a difference."""
-        row = self._audit.choose(request, slice(0, request.num_rows), answer, answer.seconds, "this process")
+        row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
         if row is None:
             return None
         self.stats.audited_rows += 1

@@ -21,15 +21,21 @@ class Auditor:
     All methods are called with the lock of the backend held.
 
     Args:
-        fraction: Part of the time of all steps that the second steps may take.
+        fraction: Part of the time of calls that the second steps may take.
+        num_workers: Number of workers, which add to the time of a call at once.
         submit: Submits a request to a worker, and returns the call.
         stats: Counts the audited rows.
     """
 
     def __init__(
-        self, fraction: float, submit: Callable[[Request[Any], WorkerRecord], Call[Any]], stats: Stats
+        self,
+        fraction: float,
+        num_workers: int,
+        submit: Callable[[Request[Any], WorkerRecord], Call[Any]],
+        stats: Stats,
     ) -> None:
-        self._audit = Audit(fraction)
+        # While one worker repeats a row, the others may have to wait for it.
+        self._audit = Audit(fraction / num_workers)
         self._submit = submit
         self._stats = stats
         self._row: AuditedRow | None = None
@@ -37,16 +43,10 @@ class Auditor:
         self._second: WorkerRecord | None = None
         self._call: Call[Any] | None = None
 
-    def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer, num_workers: int) -> None:
-        """Keep a row of a chunk that a worker has answered, if it is time for an audit.
-
-        While one worker repeats a row, the others may have to wait for it. So an audit may take a fraction of
-        the time of calls, to which a chunk contributes its own time divided by `num_workers`.
-        """
+    def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer) -> None:
+        """Keep a row of a chunk that a worker has answered, if it is time for an audit."""
         if self._row is None and not chunk.is_flagging and chunk.call is not self._call:
-            seconds = answer.seconds / num_workers
-            request, name = chunk.call.request, record.worker.name
-            self._row = self._audit.choose(request, chunk.rows, answer, seconds, name)
+            self._row = self._audit.choose(chunk.call.request, chunk.rows, answer, record.worker.name)
             self._first = record
 
     def begin(self, records: Sequence[WorkerRecord]) -> None:

@@ -85,7 +85,7 @@ class Sharded:
         self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
         self._calls: set[Call[Any]] = set()  # not done
-        self._auditor = Auditor(audit, self._submit_to, self.stats)
+        self._auditor = Auditor(audit, len(workers), self._submit_to, self.stats)
         self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
         self._must_dispatch = False
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
@@ -204,7 +204,7 @@ class Sharded:
         ready = [record for record in self._records if record.worker.is_ready]
         for depth in range(MAX_PENDING):
             for record in ready:
-                if len(record.chunks) - record.num_extra <= depth and record.worker.is_ready:
+                if len(record.chunks) <= depth and record.worker.is_ready:
                     chunk = queue.next_chunk(record, len(ready))
                     if chunk is not None:
                         self._submit(record, chunk)
@@ -226,7 +226,8 @@ class Sharded:
             chunk.call.fail_chunk(chunk, worker_error(record, chunk, "did not take it", error))
             return
         chunk.future = future
-        record.add(chunk)
+        if not chunk.call.is_extra:
+            record.chunks.append(chunk)
         self.stats.num_chunks += chunk.call.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
@@ -235,7 +236,8 @@ class Sharded:
     def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
         """Handle the answer to a chunk, its error, or the exit of the worker."""
         with self._lock:
-            record.remove(chunk)
+            if chunk in record.chunks:
+                record.chunks.remove(chunk)
             if not future.cancelled():
                 self._deliver(record, chunk, future)
             elif not chunk.is_done:
@@ -261,7 +263,7 @@ class Sharded:
             is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
             if is_informative and not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
-            self._auditor.consider(record, chunk, answer, len(self._records))
+            self._auditor.consider(record, chunk, answer)
             try:
                 chunk.call.deliver(chunk, answer)
             except Exception as invalid:  # a future may drop the exceptions of its callbacks

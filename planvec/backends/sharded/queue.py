@@ -23,8 +23,7 @@ class WorkerRecord:
 
     Attributes:
         worker: The worker.
-        chunks: Chunks that it has not answered, the oldest first.
-        num_extra: Number of them that are extra; see `Call`.
+        chunks: Chunks that it has not answered, the oldest first, without those of extra calls (see `Call`).
         num_failures: Number of its exits since it last finished a chunk, except kills from outside.
         failure: The reason that it cannot start, or None.
         exit_text: Text for messages: how it exited last, and while executing which rows.
@@ -33,21 +32,9 @@ class WorkerRecord:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.chunks: list[Chunk] = []
-        self.num_extra = 0
         self.num_failures = 0
         self.failure: PlanvecError | None = None
         self.exit_text = ""
-
-    def add(self, chunk: Chunk) -> None:
-        """Add a chunk that the worker was given."""
-        self.chunks.append(chunk)
-        self.num_extra += chunk.call.is_extra
-
-    def remove(self, chunk: Chunk) -> None:
-        """Remove a chunk that the worker has answered or lost, if it is there."""
-        if chunk in self.chunks:
-            self.chunks.remove(chunk)
-            self.num_extra -= chunk.call.is_extra
 
     @property
     def has_started_or_failed(self) -> bool:

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from gymnasium.utils import EzPickle
 
+from planvec.codecs.generic.atoms import ATOMS, in_order, is_plain
 from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.inexact import check_copyable
-from planvec.codecs.generic.set_elements import in_order, is_plain
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
-from planvec.codecs.generic.words import NO_WORDS, Words
+from planvec.codecs.generic.words import Words
 from planvec.codecs.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
@@ -40,7 +40,6 @@ _PICKLE_METHODS = (
 """Methods that decide how an object is pickled, and when its attributes are needed."""
 _HEAP_TYPE = 1 << 9
 """Flag of classes that Python code defines."""
-_ATOMS = (str, bytes, int, float, bool, complex, type(None))
 _CONTAINERS = (list, dict, tuple, set, frozenset, bytearray)
 """Types that Python pickles without asking `FastPickler`."""
 
@@ -79,7 +78,7 @@ class FastPickler:
     """
 
     def __init__(
-        self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, words: Words = NO_WORDS
+        self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, words: Words
     ) -> None:
         self._short_forms = short_forms
         self._words = words
@@ -219,7 +218,7 @@ def _is_ordinary(kind: type) -> bool:
     return (
         all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__)
         and all(getattr(kind, name, None) is getattr(object, name, None) for name in _PICKLE_METHODS)
-        and not issubclass(kind, (type, BaseException, *_CONTAINERS, *_ATOMS[:-1]))
+        and not issubclass(kind, (type, BaseException, *_CONTAINERS, *ATOMS[:-1]))
     )
 
 
@@ -229,9 +228,10 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, named: dict[str, Any], order_of_sets: int | None) -> None:
         super().__init__(file)
         self._named = named
-        self._types: tuple[type[set[Any]], type[frozenset[Any]]] = (set, frozenset)
+        self._set: type[set[Any]] = set
+        self._frozenset: type[frozenset[Any]] = frozenset
         if order_of_sets is not None:
-            self._types = (ShuffledSet, ShuffledFrozenSet)
+            self._set, self._frozenset = ShuffledSet, ShuffledFrozenSet
             choose_order(order_of_sets)
         self.later: dict[int, Any] = {}
         self._frozen: dict[int, frozenset[Any]] = {}
@@ -242,10 +242,10 @@ class _Unpickler(pickle.Unpickler):
         index = pid[1]
         if pid[0] == _FROZEN_SET:
             if len(pid) == 3:
-                self._frozen[index] = self._types[1](pid[2])
+                self._frozen[index] = self._frozenset(pid[2])
             return self._frozen[index]
         if index not in self.later:
-            self.later[index] = self._types[0]() if pid[0] == _SET else _new(pid[2])
+            self.later[index] = self._set() if pid[0] == _SET else _new(pid[2])
         return self.later[index]
 
 

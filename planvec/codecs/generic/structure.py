@@ -13,7 +13,6 @@ import functools
 import hashlib
 import itertools
 import random
-import struct
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +20,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
+from planvec.codecs.generic.atoms import sort_key, token_of_atom
+from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.closures import cell_contents
 from planvec.codecs.generic.pickling import without_constructor
 
@@ -80,7 +80,7 @@ class _Visitor:
         name = self._names.get(id(value))
         if name is not None:
             return f"name {name};".encode(), []
-        token = _token_of_atom(value)
+        token = token_of_atom(value)
         if token is not None:
             return token, []
         if not isinstance(value, (tuple, frozenset)):
@@ -107,35 +107,12 @@ class _Visitor:
         return token + value.tobytes(), []
 
 
-def _token_of_atom(value: Any) -> bytes | None:
-    """Return the bytes of a value without identity; None for any other."""
-    if isinstance(value, float):
-        return b"float" + struct.pack("<d", value)
-    if value is None or isinstance(value, (bool, int, complex, range)) or value is Ellipsis:
-        return f"{type(value).__name__} {value!r};".encode()
-    if isinstance(value, str):
-        return f"{type(value).__name__} {len(value)} {value};".encode("utf-8", "surrogatepass")
-    if isinstance(value, bytes):
-        return f"bytes {len(value)};".encode() + value
-    if isinstance(value, np.generic) and not value.dtype.hasobject:
-        return f"scalar {value.dtype.str};".encode() + value.tobytes()
-    if isinstance(value, np.dtype):
-        return f"dtype {value.str} {value.descr if value.names else ''};".encode()
-    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return f"{value.__module__}.{value.__qualname__};".encode()
-    if is_compiled_function(value):
-        return f"compiled {getattr(value, '__name__', '')};".encode()
-    if isinstance(value, types.ModuleType):
-        return f"module {value.__name__};".encode()
-    return None
-
-
 def _children(value: Any) -> list[Any]:
     """Return the objects that an object holds, in an order that does not depend on the process."""
     if isinstance(value, dict):
         return [*_flat(value.items()), *_attributes(value)]
     if isinstance(value, (set, frozenset)):
-        return sorted(value, key=_sort_key)
+        return sorted(value, key=sort_key)
     if isinstance(value, (list, tuple)):
         return [*value, *_attributes(value)]
     if isinstance(value, np.random.Generator):
@@ -197,13 +174,3 @@ def _attributes(value: Any) -> list[Any]:
 
 def _flat(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
     return [part for pair in pairs for part in pair]
-
-
-def _sort_key(element: Any) -> tuple[str, str]:
-    kind = type(element)
-    if isinstance(element, (tuple, frozenset)):
-        keys = [_sort_key(part) for part in element]
-        text = repr(keys if isinstance(element, tuple) else sorted(keys))
-    else:
-        text = "" if _token_of_atom(element) is None else repr(element)
-    return f"{kind.__module__}.{kind.__qualname__}", text

@@ -19,6 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.simulators import is_simulator_object
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 _MAX_ENTRIES = 200_000
-_ATOMS = (str, bytes, int, float, bool, complex, type(None), np.generic, range, type(Ellipsis))
+_ATOMS = (*ATOMS, np.generic, range, type(Ellipsis))
 _OPAQUE = (types.ModuleType, type, gymnasium.Space, EnvSpec, np.random.BitGenerator, *RESEEDABLE)
 """Types into which the survey does not look."""
 _NAMEABLE = (types.ModuleType, gymnasium.Space, EnvSpec, type(threading.Lock()), type(threading.RLock()))

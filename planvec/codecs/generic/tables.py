@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.differences import is_equal_memory
+from planvec.codecs.generic.atoms import ATOMS
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Tables"]
 
 _MIN_BYTES = 16 << 10
 """Size of the smallest array that is a table."""
-_ATOMS = (str, bytes, int, float, bool, complex, type(None))
 
 
 class _Table:
@@ -68,7 +68,7 @@ class Tables:
         is_own = value.base is None and value.flags.owndata
         if not (is_own and is_dense and value.flags.writeable) or value.dtype.names is not None:
             return
-        if value.dtype.hasobject and not all(type(item) in _ATOMS for item in value.flat):
+        if value.dtype.hasobject and not all(type(item) in ATOMS for item in value.flat):
             return
         content = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
         digest = hashlib.sha256(f"{value.dtype.str} {value.shape}".encode() + content).hexdigest()

@@ -1,0 +1,67 @@
+"""Values without identity (numbers, text, definitions): bytes that stand for them, their order in sets.
+
+The bytes and the order are the same in every process, however a set was filled.
+"""
+
+from __future__ import annotations
+
+import struct
+import types
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from planvec.codecs.generic.attributes import is_compiled_function
+
+__all__ = ["ATOMS", "in_order", "is_plain", "sort_key", "token_of_atom"]
+
+ATOMS = (str, bytes, int, float, bool, complex, type(None))
+"""Numbers and text of Python."""
+
+
+def token_of_atom(value: Any) -> bytes | None:
+    """Return the bytes of a value without identity; None for any other."""
+    if isinstance(value, float):
+        return b"float" + struct.pack("<d", value)
+    if value is None or isinstance(value, (bool, int, complex, range)) or value is Ellipsis:
+        return f"{type(value).__name__} {value!r};".encode()
+    if isinstance(value, str):
+        return f"{type(value).__name__} {len(value)} {value};".encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return f"bytes {len(value)};".encode() + value
+    if isinstance(value, np.generic) and not value.dtype.hasobject:
+        return f"scalar {value.dtype.str};".encode() + value.tobytes()
+    if isinstance(value, np.dtype):
+        return f"dtype {value.str} {value.descr if value.names else ''};".encode()
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__};".encode()
+    if is_compiled_function(value):
+        return f"compiled {getattr(value, '__name__', '')};".encode()
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__};".encode()
+    return None
+
+
+def sort_key(element: Any) -> tuple[str, bytes]:
+    """Return a key that sorts the elements of a set. Objects of a class that have an identity share one."""
+    kind = type(element)
+    if isinstance(element, (tuple, frozenset)):
+        keys = [sort_key(part) for part in element]
+        token = repr(keys if isinstance(element, tuple) else sorted(keys)).encode()
+    else:
+        token = token_of_atom(element) or b""
+    return f"{kind.__module__}.{kind.__qualname__}", token
+
+
+def is_plain(elements: Collection[Any]) -> bool:
+    """Return whether a collection holds nothing but `ATOMS`, and tuples and frozen sets of them."""
+    return all(
+        isinstance(element, ATOMS) or (isinstance(element, (tuple, frozenset)) and is_plain(element))
+        for element in elements
+    )
+
+
+def in_order(elements: Collection[Any]) -> list[Any]:
+    """Return the elements of a set, sorted if they are plain."""
+    return sorted(elements, key=sort_key) if is_plain(elements) else list(elements)
