@@ -12,12 +12,15 @@ from planvec.rows.checks import check_rollout, check_step
 from planvec.rows.description import EnvDescription
 from planvec.rows.info_bytes import decode_columns, encode_columns
 from planvec.rows.infos import (
+    Column,
     Columns,
     check_info_keys,
     clear_row,
     merge_columns,
+    row_values,
     stack_columns,
     unpicklable_rows,
+    vector_infos,
 )
 from planvec.rows.keys import state_keys
 from planvec.rows.outputs import Answer, Errors, Outputs
@@ -62,6 +65,7 @@ __all__ = [
     "AllDone",
     "Answer",
     "BatchStepper",
+    "Column",
     "Columns",
     "Completed",
     "EnvDescription",
@@ -111,6 +115,7 @@ __all__ = [
     "put_row",
     "raw",
     "resolve",
+    "row_values",
     "stack_columns",
     "stack_rows",
     "state_keys",
@@ -118,5 +123,6 @@ __all__ = [
     "take_rows",
     "uniform_actions",
     "unpicklable_rows",
+    "vector_infos",
     "wait_for",
 ]

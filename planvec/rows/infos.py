@@ -25,6 +25,7 @@ __all__ = [
     "check_info_keys",
     "clear_row",
     "merge_columns",
+    "row_values",
     "stack_columns",
     "unpicklable_rows",
     "vector_infos",
@@ -138,7 +139,7 @@ def _merge(parts: list[tuple[Column | None, int]]) -> Column:
     columns = [column for column, _ in parts if column is not None]
     kind = columns[0].kind
     if any(column.kind != kind for column in columns):
-        rows = [value for column, size in parts for value in _row_values(column, size)]
+        rows = [value for column, size in parts for value in row_values(column, size)]
         return Column(None, rows, present)
     if kind is dict:
         nested = [({} if column is None else column.values, size) for column, size in parts]
@@ -150,17 +151,17 @@ def _merge(parts: list[tuple[Column | None, int]]) -> Column:
             for column, size in parts
         ]
         return Column(kind, np.concatenate(arrays), present)
-    rows = [value for column, size in parts for value in _row_values(column, size)]
+    rows = [value for column, size in parts for value in row_values(column, size)]
     return Column(kind, rows, present)
 
 
-def _row_values(column: Column | None, size: int) -> list[Any]:
+def row_values(column: Column | None, size: int) -> list[Any]:
     """Return the values of a column as they were before they were stacked."""
     if column is None:
         return [None] * size
     if column.kind is dict:
         return [
-            {key: _row_values(child, size)[row] for key, child in column.values.items() if child.present[row]}
+            {key: row_values(child, size)[row] for key, child in column.values.items() if child.present[row]}
             if column.present[row]
             else None
             for row in range(size)

@@ -24,10 +24,9 @@ import gymnasium
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.pending import Pending
-from planvec.backends.processes.wire.answers import read_answer, read_value
 from planvec.backends.processes.wire.channel import Channel, Frame
 from planvec.backends.processes.wire.failures import Failure
-from planvec.backends.processes.wire.slab import NUM_SLOTS, Slab, Slot
+from planvec.backends.processes.wire.slab import NUM_SLOTS, Slot
 from planvec.backends.processes.wire.verbs import FAILED
 from planvec.backends.signals import is_from_handler
 from planvec.errors import EnvError, InvalidBatchError
@@ -78,16 +77,20 @@ class Conversation:
         self._is_ready = self.is_open = self._is_in_message = False
         self.since = time.monotonic()
 
-    def open(self, slab: Slab | None, action_space: gymnasium.Space[Any] | None) -> None:
+    def open(
+        self,
+        slots: list[Slot],
+        progress: memoryview | None,
+        action_space: gymnasium.Space[Any] | None = None,
+    ) -> None:
         """Start to send requests. The process is ready.
 
         Args:
-            slab: The shared memory of the rows; None if the process steps no rows.
-            action_space: The space of one action; None if the process steps no rows.
+            slots: The slots for the rows of batches; empty if the process does not host a `PlanEnv`.
+            progress: What the process is executing; None if it steps no rows.
+            action_space: The space of one action; None if there are no slots.
         """
-        if slab is not None:
-            self._slots, self.progress = slab.slots, slab.progress
-        self._space = action_space
+        self._slots, self.progress, self._space = slots, progress, action_space
         self._is_ready = self.is_open = True
 
     def end(self) -> list[Pending]:
@@ -242,7 +245,7 @@ def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
             failure: Failure = pickle.loads(frame.payload)
             answer, error = None, failure.to_error()
         else:
-            answer = read_value(frame.payload) if slot is None else read_answer(slot, frame.payload)
+            answer = pending.form.read_answer(slot, frame.payload)
             error = None
     except Exception as cause:
         if is_from_handler(cause):

@@ -41,6 +41,8 @@ class Messenger(ABC):
         capacity: Largest number of rows in one request. Valid once the process is ready.
         description: The description of the hosted environment, or None if the object is not a `PlanEnv`.
             Valid once the process is ready.
+        layout: The layout of the hosted `Server`, with the shared memory mapped, or None if the object is no
+            `Server`. Valid once the process is ready; a replacement has another one.
         exit: The exit of the process until it is restarted; None while it runs.
     """
 
@@ -53,9 +55,10 @@ class Messenger(ABC):
         self.capacity = 0
         self.is_ready = self.is_closed = False
         self.description: EnvDescription | None = None
+        self.layout: Any = None
         self.exit: WorkerExit | None = None
         self._changed: Callable[[Any], None] = lambda worker: None
-        self._first_description: EnvDescription | None = None
+        self._first_description: Any = None
         self._conversation = Conversation()
         self._unreported_exit: WorkerExit | None = None  # recorded, but not reported yet
         self._is_disconnected = self._is_outgrown = False
@@ -158,7 +161,7 @@ class Messenger(ABC):
                     return
             try:
                 pending = conversation.receive(self._on_ready_message)
-                has_stepped = pending is not None and pending.form.has_slot
+                has_stepped = pending is not None and pending.form.may_step
                 if has_stepped and self.watchdog.is_outgrown(conversation.since, self._child):
                     self._is_outgrown, conversation.is_open = True, False
                 if self._is_outgrown and not conversation.sent and not self._is_disconnected:
@@ -176,16 +179,21 @@ class Messenger(ABC):
     def _on_ready_message(self, frame: Frame) -> None:
         """Handle the first frame: become ready, or end a process that could not make its object."""
         try:
-            self.description = read_ready_message(frame, self.name, self._first_description)
+            description = read_ready_message(frame, self.name, self._first_description)
         except PlanvecError as error:
             self._give_up(error)
             return
-        slab, space = None, None
-        if self.description is not None:
-            self._first_description = self._first_description or self.description
-            slab, space = Slab(self.description, self._child.memory), self.description.action_space
+        self._first_description = self._first_description or description
+        if isinstance(description, EnvDescription):
+            self.description = description
+            slab = Slab(description, self._child.memory)
             self.capacity = slab.capacity
-        self._conversation.open(slab, space)
+            self._conversation.open(slab.slots, slab.progress, description.action_space)
+        elif description is not None:
+            self.layout = description
+            self._conversation.open([], description.map_memory(self._child.memory))
+        else:
+            self._conversation.open([], None)
         self.is_ready = True
         self._conversation.send_waiting()
         self._changed(self)

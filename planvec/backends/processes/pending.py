@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from planvec.backends.base import WorkerExit
-from planvec.backends.processes.wire.requests import Form, form_of
+from planvec.backends.processes.wire.form import Form
+from planvec.backends.processes.wire.requests import form_of
 from planvec.rows import Answer, Request
 
 __all__ = ["Pending"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 from planvec.backends.processes.wire.channel import Frame
 from planvec.backends.processes.wire.failures import Failure
+from planvec.backends.processes.wire.served import SharedLayout
 from planvec.backends.processes.wire.verbs import FAILED
 from planvec.backends.sharded import check_replacement
 from planvec.backends.signals import is_from_handler
@@ -15,13 +17,13 @@ from planvec.rows import EnvDescription
 __all__ = ["read_ready_message"]
 
 
-def read_ready_message(frame: Frame, name: str, before: EnvDescription | None) -> EnvDescription | None:
-    """Return the description of the environment, or None if the object is not a `PlanEnv`.
+def read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription | SharedLayout | None:
+    """Return the description of a `PlanEnv`, the layout of a `Server`, or None for any other object.
 
     Args:
         frame: The message.
         name: Name of the worker, for messages.
-        before: The description of the environment before the restart; None on the first start.
+        before: The description or layout before the restart; None on the first start.
 
     Raises:
         UnsupportedEnvError: The environment cannot be saved exactly.
@@ -37,15 +39,19 @@ def read_ready_message(frame: Frame, name: str, before: EnvDescription | None) -
             error.__cause__ = cause
         raise error
     description = _read_description(frame, name)
-    if description is not None and before is not None:
+    if isinstance(description, EnvDescription) and before is not None:
         check_replacement(name, before, description)
+    elif description is not None and before is not None:
+        difference = before.difference(description)
+        if difference is not None:
+            raise WorkerStartError(f"{name}: its factories made something else after a restart: {difference}")
     return description
 
 
-def _read_description(frame: Frame, name: str) -> EnvDescription | None:
-    """Unpickle the description of the environment, whose spaces may be of classes of the user."""
+def _read_description(frame: Frame, name: str) -> EnvDescription | SharedLayout | None:
+    """Unpickle the description, whose spaces may be of classes of the user."""
     try:
-        description: EnvDescription | None = pickle.loads(frame.payload)
+        description: EnvDescription | SharedLayout | None = pickle.loads(frame.payload)
     except Exception as error:
         if is_from_handler(error):
             raise

@@ -9,16 +9,15 @@ from typing import Any
 
 import cloudpickle
 
-from planvec.backends.processes.wire.answers import write_answer, write_value
+from planvec.backends.processes.child.step_server import StepServer
+from planvec.backends.processes.wire.answers import write_value
 from planvec.backends.processes.wire.channel import Channel, Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.hosted import Operation
-from planvec.backends.processes.wire.requests import form_named
-from planvec.backends.processes.wire.slab import Slab, Slot
+from planvec.backends.processes.wire.served import Server
 from planvec.backends.processes.wire.verbs import DONE, FAILED, HOSTED, READY
-from planvec.errors import EnvError
-from planvec.rows import Answer, Outputs, RowRequest, clear_row, unpicklable_rows
-from planvec.stepping import ROW, TICKET, EnvStepper, HasStepper, new_progress
+from planvec.rows import Answer, Outputs
+from planvec.stepping import ROW, TICKET, HasStepper, new_progress
 
 __all__ = ["Host", "open_host"]
 
@@ -36,9 +35,9 @@ def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
     """
     try:
         make = cloudpickle.loads(factory)
-        _register_main_classes()
+        register_main_classes()
         host = Host(channel, make(), memory)
-        payload = cloudpickle.dumps(None if host.stepper is None else host.stepper.description)
+        payload = cloudpickle.dumps(host.description)
     except BaseException as error:
         channel.send(0, FAILED, payload=pickle.dumps(Failure.of(error)))
         return None
@@ -46,7 +45,7 @@ def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
     return host
 
 
-def _register_main_classes() -> None:
+def register_main_classes() -> None:
     """Register the classes of the user's script in `__main__`, where pickle finds them by name.
 
     cloudpickle sends these classes by value. States and infos with instances of them are pickled by name, so
@@ -65,23 +64,26 @@ class Host:
     Args:
         channel: The channel to the parent.
         hosted: The object.
-        memory: The file descriptor of the slab.
+        memory: The file descriptor of the shared memory.
 
     Attributes:
-        stepper: Steps the hosted environment; None if the object is not a `PlanEnv`.
+        description: Describes the object to the parent; None if it is neither a `PlanEnv` nor a `Server`.
     """
 
     def __init__(self, channel: Channel, hosted: Any, memory: int) -> None:
         self._channel = channel
         self._hosted = hosted
-        self._slots: list[Slot] = []
         self._progress = new_progress()
-        self.stepper: EnvStepper | None = None
+        self._perform: Callable[[Frame], bytes] = self._operate
+        self.description: Any = None
         if isinstance(hosted, HasStepper):
-            self.stepper = hosted.stepper
-            slab = Slab(self.stepper.description, memory)
-            self._slots, self._progress = slab.slots, slab.progress
-            self.stepper.loop.progress = slab.progress
+            server = StepServer(hosted.stepper, memory)
+            self._perform, self._progress = server.perform, server.progress
+            self.description = hosted.stepper.description
+        elif isinstance(hosted, Server):
+            self._perform = lambda frame: hosted.serve(frame.payload)
+            self._progress = hosted.layout.map_memory(memory)
+            self.description = hosted.layout
 
     def serve(self) -> None:
         """Answer requests until the parent closes the channel.
@@ -95,7 +97,7 @@ class Host:
             frame = channel.receive()
             assert frame is not None  # `receive` waits at this end of the channel
             self._progress[ROW], self._progress[TICKET] = -1, frame.ticket
-            perform: Callable[[Frame], bytes] = self._operate if frame.verb == HOSTED else self._perform
+            perform = self._operate if frame.verb == HOSTED else self._perform
             try:
                 payload, verb = perform(frame), DONE
             except BaseException as error:
@@ -111,30 +113,5 @@ class Host:
     def _operate(self, frame: Frame) -> bytes:
         """Execute an operation on the hosted object, and return the payload of the answer."""
         operation: Operation = cloudpickle.loads(frame.payload)
-        _register_main_classes()
+        register_main_classes()
         return write_value(operation.name, Answer(Outputs(), value=operation.apply(self._hosted)))
-
-    def _perform(self, frame: Frame) -> bytes:
-        """Execute a request to the environment, and return the payload of the answer."""
-        assert self.stepper is not None
-        form = form_named(frame.verb)
-        slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None
-        request, outputs = form.read(slot, frame.payload, self.stepper.description.action_space)
-        answer = self.stepper.perform(request, outputs)
-        if slot is None:
-            return write_value(request.verb, answer)
-        try:
-            return write_answer(answer, slot)
-        except EnvError:
-            if not isinstance(request, RowRequest) or not request.mask_errors:
-                raise
-            self._flag_unsent(self.stepper, request, answer)
-            return write_answer(answer, slot)
-
-    def _flag_unsent(self, stepper: EnvStepper, request: RowRequest[Any], answer: Answer) -> None:
-        """Flag the rows whose infos cannot be pickled."""
-        unsent = unpicklable_rows(answer.columns)
-        for row in unsent:
-            clear_row(answer.columns, row)
-        stepper.loop.flag(request.states, answer.outputs, list(unsent))
-        answer.errors |= unsent

@@ -7,19 +7,21 @@ pickled into the payload of the message. A request without a form of its own is 
 from __future__ import annotations
 
 import pickle
-from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
 import cloudpickle
 import gymnasium
 import numpy as np
 
+from planvec.backends.processes.wire.form import Form
 from planvec.backends.processes.wire.hosted import HostedRequest
+from planvec.backends.processes.wire.served import ServedRequest
 from planvec.backends.processes.wire.slab import Slot
-from planvec.backends.processes.wire.verbs import HOSTED
+from planvec.backends.processes.wire.verbs import HOSTED, SERVED
 from planvec.errors import InvalidBatchError
 from planvec.rows import (
+    Answer,
     FlagBatch,
     ObserveBatch,
     Outputs,
@@ -30,52 +32,10 @@ from planvec.rows import (
     raw,
 )
 
-__all__ = ["Form", "form_named", "form_of"]
-
-R = TypeVar("R", bound=Request[Any])
+__all__ = ["form_named", "form_of"]
 
 _HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4
 """The bits of `Slot.flags`."""
-
-
-class Form(ABC, Generic[R]):
-    """Writes and reads requests of one kind.
-
-    Attributes:
-        verb: Name of the form in messages: at most 16 ASCII characters.
-        has_slot: Whether the rows of the request lie in a slot.
-    """
-
-    verb: ClassVar[bytes]
-    has_slot: ClassVar[bool] = True
-
-    @abstractmethod
-    def write(self, request: R, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        """Write a request into a slot, and return the payload.
-
-        Args:
-            request: The request.
-            slot: The first rows of a slot; None if the form has no slot.
-            space: The space of one action; None if the process steps no rows.
-
-        Returns:
-            The pickled data that does not lie in the slot; empty if there is none.
-        """
-
-    @abstractmethod
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[Request[Any], Outputs | None]:
-        """Return the request that `write` wrote, and the outputs to fill in.
-
-        Args:
-            slot: The first rows of the slot; None if the form has no slot.
-            payload: The payload that `write` returned.
-            space: The space of one action; None if the process steps no rows.
-
-        Returns:
-            The request, and the arrays for the outputs of its rows; None if the form has no slot.
-        """
 
 
 class _StepForm(Form[StepBatch]):
@@ -200,7 +160,7 @@ class _PickledForm(Form[Request[Any]]):
     """Pickles requests whose answers are not arrays of fixed size, so that a slot has no use."""
 
     verb = b"request"
-    has_slot = False
+    has_slot = may_step = False
 
     def write(self, request: Request[Any], slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         try:
@@ -220,7 +180,7 @@ class _PickledForm(Form[Request[Any]]):
 
 class _HostedForm(Form[HostedRequest]):
     verb = HOSTED
-    has_slot = False
+    has_slot = may_step = False
 
     def write(self, request: HostedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         return request.payload
@@ -231,6 +191,22 @@ class _HostedForm(Form[HostedRequest]):
         return HostedRequest("", payload), None
 
 
+class _ServedForm(Form[ServedRequest]):
+    verb = SERVED
+    has_slot = False
+
+    def write(self, request: ServedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
+        return request.write()
+
+    def read(
+        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
+    ) -> tuple[Request[Any], Outputs | None]:
+        raise NotImplementedError("a Server reads its requests itself")
+
+    def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
+        return Answer(Outputs(), value=payload)
+
+
 _PICKLED = _PickledForm()
 _FORMS: dict[type[Request[Any]], Form[Any]] = {
     HostedRequest: _HostedForm(),
@@ -239,12 +215,13 @@ _FORMS: dict[type[Request[Any]], Form[Any]] = {
     FlagBatch: _FlagForm(),
     ObserveBatch: _ObserveForm(),
 }
+_SERVED = _ServedForm()
 _BY_VERB = {form.verb: form for form in (*_FORMS.values(), _PICKLED)}
 
 
 def form_of(request: Request[Any]) -> Form[Any]:
     """Return the form that writes a request."""
-    return _FORMS.get(type(request), _PICKLED)
+    return _SERVED if isinstance(request, ServedRequest) else _FORMS.get(type(request), _PICKLED)
 
 
 def form_named(verb: bytes) -> Form[Any]:

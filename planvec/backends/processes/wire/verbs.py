@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["DONE", "FAILED", "HOSTED", "READY"]
+__all__ = ["DONE", "FAILED", "HOSTED", "READY", "SERVED"]
 
 READY = b"ready"
 """The object is made; the payload is the pickled description of its environment, or None."""
 HOSTED = b"hosted"
 """The payload is an `Operation` on the hosted object."""
+SERVED = b"served"
+"""The payload is a request that the hosted object, a `Server`, answers itself."""
 DONE = b"done"
 """The request succeeded; the payload is the data that does not lie in the slab."""
 FAILED = b"failed"

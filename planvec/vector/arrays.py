@@ -1,0 +1,164 @@
+"""Holds the actions and results of the rows of one worker as arrays, in its shared memory or in this process.
+
+Letters: N environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from planvec.errors import EnvError
+from planvec.rows import empty_rows, is_fixed, take_rows
+
+__all__ = ["RowArrays", "Rows", "write_observations"]
+
+Rows = slice | NDArray[np.intp]
+"""Selects rows of arrays."""
+
+_LARGE = 4096
+"""Bytes of an observation above which observations are copied one by one."""
+
+
+@dataclass(slots=True)
+class RowArrays:
+    """Holds one element per environment.
+
+    Attributes:
+        actions: A tree of arrays `[N, ...]`; None if the size of actions varies.
+        observations: A tree of arrays `[N, ...]`, or a list if the size of observations varies.
+        rewards: `[N]` float64.
+        terminated: `[N]` bool.
+        truncated: `[N]` bool.
+    """
+
+    actions: Any
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+    @classmethod
+    def allocate(
+        cls,
+        observation_space: Space[Any],
+        action_space: Space[Any] | None,
+        num_rows: int,
+        allocate: Callable[..., Any] = np.zeros,
+    ) -> RowArrays:
+        """Return arrays for a number of rows.
+
+        Args:
+            observation_space: The space of one observation.
+            action_space: The space of one action; None leaves the actions out.
+            num_rows: N.
+            allocate: Makes one array, called as `allocate(shape, dtype=...)`.
+        """
+        has_actions = action_space is not None and is_fixed(action_space)
+        return cls(
+            empty_rows(action_space, num_rows, allocate) if action_space and has_actions else None,
+            empty_rows(observation_space, num_rows, allocate),
+            allocate(num_rows, dtype=np.float64),
+            allocate(num_rows, dtype=np.bool_),
+            allocate(num_rows, dtype=np.bool_),
+        )
+
+    def results(self, rows: Rows) -> RowArrays:
+        """Return the results of some rows, as views for a slice."""
+        observations = self.observations
+        if isinstance(observations, list):
+            picked = range(*rows.indices(len(observations))) if isinstance(rows, slice) else rows
+            observations = [observations[row] for row in picked]
+        else:
+            observations = take_rows(observations, rows)
+        return RowArrays(None, observations, self.rewards[rows], self.terminated[rows], self.truncated[rows])
+
+
+def write_observations(
+    space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows
+) -> dict[int, EnvError]:
+    """Write observations into arrays, converted to the dtype of the space as Gymnasium does.
+
+    Args:
+        space: The space of one observation.
+        observations: One observation per row that is selected.
+        out: A tree of arrays `[N, ...]`, or a list.
+        rows: The rows to overwrite.
+
+    Returns:
+        Index into `observations` -> the error, for each observation of another shape. It is not written.
+        (NumPy would broadcast a `(1,)` observation to `(3,)`.)
+    """
+    if isinstance(out, list):
+        picked = range(*rows.indices(len(out))) if isinstance(rows, slice) else rows
+        for row, observation in zip(picked, observations, strict=True):
+            out[row] = observation
+        return {}
+    try:
+        return _write(space, observations, out, rows)
+    except (KeyError, IndexError, TypeError, ValueError):
+        errors = {}
+        for index, observation in enumerate(observations):  # find the wrong ones
+            row = np.arange(len(next(_leaves(out))))[rows][index : index + 1]
+            try:
+                errors |= {index: error for error in _write(space, [observation], out, row).values()}
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                errors[index] = EnvError(
+                    f"observation: expected an element of {space}, got {observation!r} ({error})"
+                )
+        return errors
+
+
+def _leaves(tree: Any) -> Any:
+    if isinstance(tree, (dict, tuple)):
+        for child in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(child)
+    else:
+        yield tree
+
+
+def _write(space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows) -> dict[int, EnvError]:
+    if isinstance(space, spaces.Dict):
+        errors: dict[int, EnvError] = {}
+        for key, child in space.spaces.items():
+            errors |= _write(child, [observation[key] for observation in observations], out[key], rows)
+        return errors
+    if isinstance(space, spaces.Tuple):
+        errors = {}
+        for index, child in enumerate(space.spaces):
+            errors |= _write(child, [observation[index] for observation in observations], out[index], rows)
+        return errors
+    return _write_leaf(space, observations, out, rows)
+
+
+def _write_leaf(
+    space: Space[Any], observations: Sequence[Any], out: NDArray[Any], rows: Rows
+) -> dict[int, EnvError]:
+    shape = out.shape[1:]
+    if not len(observations):
+        return {}
+    if out[0].nbytes <= _LARGE:
+        try:
+            stacked = np.array(observations)
+        except ValueError:  # different shapes
+            stacked = np.empty(0)
+        if stacked.shape == (len(observations), *shape):
+            out[rows] = stacked
+            return {}
+    errors = {}
+    targets = np.arange(len(out))[rows].tolist()
+    for index, (row, observation) in enumerate(zip(targets, observations, strict=True)):
+        array = np.asarray(observation)
+        if array.shape == shape:
+            out[row] = array
+        else:
+            errors[index] = EnvError(
+                f"observation: expected shape {shape} as in {space}, got {array.shape}; return what the space "
+                "declares, or declare the space of what you return"
+            )
+    return errors

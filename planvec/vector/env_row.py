@@ -1,0 +1,135 @@
+"""Defines `EnvRow`, one environment that is stepped on from where it stands, with one class per autoreset mode.
+
+The modes and their infos are those of Gymnasium (https://farama.org/Vector-Autoreset-Mode).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from planvec.codecs import Outcome
+from planvec.rows import own_copy
+from planvec.vector.short_step import short_step
+
+__all__ = ["EnvRow", "Ending", "row_class"]
+
+Ending = tuple[Any, dict[str, Any]]
+"""The last observation of an episode, and the info of the reset that followed within the same step."""
+
+
+class EnvRow(ABC):
+    """Steps one environment, and resets it when an episode has ended.
+
+    Args:
+        env: The environment.
+
+    Attributes:
+        observation: The current observation; None before the first reset.
+        is_over: Whether the last step has ended the episode.
+        needs_reset: Whether the next step resets the environment instead.
+        is_lost: Whether the episode was lost with its worker: the next step reports a truncation.
+        ending: The end of an episode in the last step; None if it did not end, or if the mode has no such.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.env = env
+        self.observation: Any = None
+        self.terminated = self.truncated = False
+        self.needs_reset = self.is_lost = False
+        self.ending: Ending | None = None
+        self._step = self._first_step
+        self._reset = env.reset
+
+    def _first_step(self, action: Any) -> Outcome:
+        outcome: Outcome = self.env.step(action)
+        self._step = self._second_step
+        return outcome
+
+    def _second_step(self, action: Any) -> Outcome:
+        outcome: Outcome = self.env.step(action)
+        self._step = short_step(self.env)  # the wrappers have done their checks
+        return outcome
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode. Returns the observation and the info."""
+        arguments = {} if options is None else {"options": options}
+        observation, info = self._reset(seed=seed, **arguments)
+        self.terminated = self.truncated = self.needs_reset = self.is_lost = False
+        self.observation = observation
+        return observation, info
+
+    @abstractmethod
+    def step(self, action: Any) -> Outcome:
+        """Step the environment, or reset it."""
+
+    def step_lost(self) -> Outcome:
+        """Report that the episode was lost with its worker, as a truncation."""
+        self.is_lost, self.truncated = False, True
+        return self.observation, 0.0, False, True, {"worker_exited": True}
+
+
+class _NextStepRow(EnvRow):
+    """Resets the environment in the step after the end of an episode, and ignores the action of that step."""
+
+    def step(self, action: Any) -> Outcome:
+        if self.needs_reset:
+            self.observation, info = self._reset()
+            self.needs_reset = self.terminated = self.truncated = False
+            return self.observation, 0.0, False, False, info
+        outcome = self._step(action)
+        self.observation, _, self.terminated, self.truncated, _ = outcome
+        self.needs_reset = bool(self.terminated or self.truncated)
+        return outcome
+
+    def step_lost(self) -> Outcome:
+        self.needs_reset = True
+        return super().step_lost()
+
+
+class _SameStepRow(EnvRow):
+    """Resets the environment in the step that ends an episode."""
+
+    def step(self, action: Any) -> Outcome:
+        observation, reward, terminated, truncated, info = outcome = self._step(action)
+        if not (terminated or truncated):
+            self.observation = observation
+            return outcome
+        return self._end(observation, reward, terminated, truncated, info)
+
+    def _end(
+        self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
+    ) -> Outcome:
+        observation, info = own_copy(observation), own_copy(info)  # the reset may write into the same objects
+        self.observation, reset_info = self._reset()
+        self.ending = observation, reset_info
+        return self.observation, reward, terminated, truncated, info
+
+    def step_lost(self) -> Outcome:
+        outcome = self._end(*super().step_lost())
+        self.truncated = False
+        return outcome
+
+
+class _DisabledRow(EnvRow):
+    """Never resets the environment by itself."""
+
+    def step(self, action: Any) -> Outcome:
+        outcome = self._step(action)
+        self.observation, _, self.terminated, self.truncated, _ = outcome
+        return outcome
+
+
+_CLASSES: dict[AutoresetMode, type[EnvRow]] = {
+    AutoresetMode.NEXT_STEP: _NextStepRow,
+    AutoresetMode.SAME_STEP: _SameStepRow,
+    AutoresetMode.DISABLED: _DisabledRow,
+}
+
+
+def row_class(mode: AutoresetMode) -> type[EnvRow]:
+    """Return the class of the rows of an autoreset mode."""
+    return _CLASSES[mode]

@@ -1,0 +1,121 @@
+"""Converts the infos of rows between the forms of the interfaces.
+
+    VECTOR   Gymnasium's: per key an array `[B, ...]` and its mask under `_key`. The worker stacks the columns.
+    ROWS     one dict per row, as stable-baselines3 and DI-engine want them
+
+Letters: B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.rows import (
+    Column,
+    Columns,
+    decode_columns,
+    encode_columns,
+    merge_columns,
+    row_values,
+    stack_columns,
+    vector_infos,
+)
+from planvec.vector.env_row import Ending
+
+__all__ = ["InfoForm", "RowInfo", "join_infos", "pack_infos", "unpack_infos"]
+
+RowInfo = tuple[dict[str, Any], Ending | None]
+"""The info of one row, and the end of its episode if the row was reset within the same step."""
+
+
+class InfoForm(Enum):
+    """Names the form in which infos are returned."""
+
+    VECTOR = "vector"
+    ROWS = "rows"
+
+
+def pack_infos(
+    infos: Sequence[dict[str, Any]], endings: Mapping[int, Ending], form: InfoForm, as_bytes: bool
+) -> Any:
+    """Return the infos of rows in a compact form.
+
+    Args:
+        infos: B infos.
+        endings: Row -> the end of its episode.
+        form: The form that the parent wants.
+        as_bytes: Whether to encode columns as bytes if possible.
+
+    Returns:
+        `Columns`, bytes that encode them, or row -> `RowInfo`; None if all infos are empty.
+    """
+    if not endings and not any(infos):
+        return None
+    if form is InfoForm.ROWS:
+        return {row: (info, endings.get(row)) for row, info in enumerate(infos) if info or row in endings}
+    if endings:
+        infos = list(infos)
+        for row, (observation, reset_info) in endings.items():
+            infos[row] = {"final_info": infos[row], "final_obs": observation, **reset_info}
+    columns = stack_columns(infos)
+    encoded = encode_columns(columns) if as_bytes else None
+    return columns if encoded is None else encoded
+
+
+def unpack_infos(packed: Any) -> Any:
+    """Return what `pack_infos` returned, decoded."""
+    return decode_columns(packed) if isinstance(packed, bytes) else packed
+
+
+def join_infos(
+    parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[np.intp] | None
+) -> Any:
+    """Join the infos of the parts of a batch.
+
+    Args:
+        parts: What `unpack_infos` returned and the number of rows, of each part.
+        form: The form to return.
+        order: `[B]`, the rows of the joined parts in the order to return; None keeps them in order.
+
+    Returns:
+        VECTOR: the infos in Gymnasium's form. ROWS: a list of B `RowInfo`.
+    """
+    if form is InfoForm.ROWS:
+        rows: list[RowInfo] = []
+        for part, size in parts:
+            rows += [(part or {}).get(row) or ({}, None) for row in range(size)]
+        return rows if order is None else [rows[row] for row in order]
+    if all(part is None for part, _ in parts):
+        return {}
+    columns = merge_columns([(part or {}, size) for part, size in parts])
+    if order is not None:
+        columns = _reordered(columns, order)
+    infos = vector_infos(columns)
+    if "final_obs" in columns:
+        infos["final_obs"] = _objects(columns["final_obs"], sum(size for _, size in parts))
+    return infos
+
+
+def _objects(column: Column, num_rows: int) -> NDArray[Any]:
+    """Return the values of a column as an array of objects, which Gymnasium's `final_obs` is."""
+    objects = np.empty(num_rows, object)
+    for row, value in enumerate(row_values(column, num_rows)):
+        objects[row] = value
+    return objects
+
+
+def _reordered(columns: Columns, order: NDArray[np.intp]) -> Columns:
+    def reorder(values: Any) -> Any:
+        if isinstance(values, dict):
+            return _reordered(values, order)
+        return [values[row] for row in order] if isinstance(values, list) else values[order]
+
+    return {
+        name: Column(column.kind, reorder(column.values), column.present[order])
+        for name, column in columns.items()
+    }

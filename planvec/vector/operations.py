@@ -1,0 +1,156 @@
+"""Defines what the rows of one worker are asked to do, and the reply.
+
+Rows are counted from the first row of the worker. Letters: B rows of the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.vector.row_failure import RowFailure
+
+__all__ = [
+    "Call",
+    "GetStates",
+    "Lose",
+    "Operation",
+    "Reply",
+    "Reset",
+    "Restore",
+    "SetAttribute",
+    "SetStates",
+    "Step",
+]
+
+
+@dataclass(slots=True)
+class Operation:
+    """Asks for something of some rows.
+
+    Attributes:
+        rows: `[B]` intp; None for all rows.
+    """
+
+    rows: NDArray[np.intp] | None
+
+
+@dataclass(slots=True)
+class Step(Operation):
+    """Steps rows.
+
+    Attributes:
+        actions: A tree of arrays `[B, ...]`, or a list of B actions.
+    """
+
+    actions: Any
+
+
+@dataclass(slots=True)
+class Reset(Operation):
+    """Resets rows.
+
+    Attributes:
+        seeds: B seeds; None resets without one.
+        options: B options, or None.
+    """
+
+    seeds: Sequence[int | None]
+    options: Sequence[dict[str, Any] | None]
+
+
+@dataclass(slots=True)
+class Call(Operation):
+    """Calls a method of environments, or reads an attribute if it cannot be called.
+
+    Attributes:
+        name: The name, looked up through the wrappers.
+        arguments: Positional arguments.
+        keywords: Keyword arguments.
+        only_reads: Whether it only reads an attribute, which may be a function.
+    """
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+    only_reads: bool = False
+
+
+@dataclass(slots=True)
+class SetAttribute(Operation):
+    """Sets an attribute.
+
+    Attributes:
+        name: The name.
+        values: B values.
+        on_outermost: Whether to set it on the outermost wrapper, instead of where it is found.
+    """
+
+    name: str
+    values: Sequence[Any]
+    on_outermost: bool = False
+
+
+@dataclass(slots=True)
+class GetStates(Operation):
+    """Asks for the states of rows, `[B]`."""
+
+
+@dataclass(slots=True)
+class SetStates(Operation):
+    """Puts rows into states.
+
+    Attributes:
+        states: `[B]`.
+    """
+
+    states: NDArray[Any]
+
+
+@dataclass(slots=True)
+class Restore(Operation):
+    """Puts all rows into the situation of a snapshot, in a replacement of their worker.
+
+    Attributes:
+        snapshot: What `Reply.snapshot` held; None if there was none yet.
+    """
+
+    snapshot: bytes | None
+
+
+@dataclass(slots=True)
+class Lose(Operation):
+    """Marks rows whose episodes were lost with their worker.
+
+    Attributes:
+        observations: The last observation of each row; a tree of arrays `[B, ...]`, or a list.
+    """
+
+    observations: Any
+
+
+@dataclass(slots=True)
+class Reply:
+    """Holds the results that do not lie in `RowArrays`.
+
+    Attributes:
+        infos: The infos of the rows; see `vector.infos`. None if all are empty.
+        errors: Position in the operation -> what the environment of that row raised.
+        observations: B observations, if their size varies; else None.
+        rewards: `[B, ...]`, if they are not float64 numbers; else None.
+        value: The results of calls, or states.
+        snapshot: The situation of all rows after the operation, if it was saved; else None.
+        seconds: Time that the operation took in the worker.
+    """
+
+    infos: Any = None
+    errors: dict[int, RowFailure] = field(default_factory=dict)
+    observations: list[Any] | None = None
+    rewards: NDArray[Any] | None = None
+    value: Any = None
+    snapshot: bytes | None = None
+    seconds: float = 0.0

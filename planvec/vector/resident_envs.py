@@ -1,0 +1,247 @@
+"""Defines `ResidentEnvs`, the environments of one worker, which are stepped on from where they stand.
+
+A worker process hosts one (`server`), and a vector environment without workers has one in this process. One
+environment that raises does not keep the others from being stepped: errors are part of the reply.
+
+Letters: N environments, B rows of an operation.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from planvec.rows import list_rows, own_copy
+from planvec.stepping import ROW, new_progress
+from planvec.vector.arrays import RowArrays, Rows, write_observations
+from planvec.vector.env_row import EnvRow, row_class
+from planvec.vector.infos import InfoForm, pack_infos
+from planvec.vector.operations import Call, Operation, Reply, Reset, SetAttribute, Step
+from planvec.vector.row_failure import RowFailure
+
+__all__ = ["ResidentEnvs"]
+
+_ALL = slice(None)
+
+
+class ResidentEnvs:
+    """Steps several environments.
+
+    Args:
+        envs: N environments. The spaces of the first one are those of all rows.
+        mode: When environments are reset by themselves.
+        info_form: The form of the infos in replies.
+        keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
+        as_bytes: Whether infos are encoded for another process.
+
+    Attributes:
+        rows: The environments with their autoreset.
+        arrays: The actions and results. A worker replaces them by shared memory.
+        progress: The row at work; see `planvec.stepping.progress`.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[gymnasium.Env[Any, Any]],
+        mode: AutoresetMode,
+        info_form: InfoForm,
+        *,
+        keeps_rewards: bool = False,
+        as_bytes: bool = False,
+    ) -> None:
+        make_row = row_class(mode)
+        self.rows = [make_row(env) for env in envs]
+        self._observation_space = envs[0].observation_space
+        self._action_space = envs[0].action_space
+        self._info_form = info_form
+        self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
+        self.arrays = RowArrays.allocate(self._observation_space, None, len(envs))
+        self.progress = new_progress()
+        self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
+            Step: self._step,
+            Reset: self._reset,
+            Call: self._call,
+            SetAttribute: self._set_attribute,
+        }
+
+    def perform(self, operation: Operation) -> Reply:
+        """Perform an operation. Its results are in the reply, and in the rows of `arrays`."""
+        started = time.perf_counter()
+        reply = Reply()
+        selected = self.rows if operation.rows is None else [self.rows[row] for row in operation.rows]
+        self._methods[type(operation)](operation, selected, reply)
+        self.progress[ROW] = -1
+        reply.seconds = time.perf_counter() - started
+        return reply
+
+    def close(self) -> None:
+        """Close all environments. If some raise, raise the first error at the end."""
+        errors = []
+        for row in self.rows:
+            try:
+                row.env.close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    # -- one method per operation -----------------------------------------------------------------
+
+    def _step(self, operation: Step, selected: list[EnvRow], reply: Reply) -> None:
+        actions = list_rows(self._action_space, operation.actions)
+        observations: list[Any] = []
+        rewards: list[Any] = []
+        terminated: list[bool] = []
+        truncated: list[bool] = []
+        infos: list[dict[str, Any]] = []
+        progress = self.progress
+
+        def step_from(start: int) -> None:
+            for index, row in enumerate(islice(selected, start, None), start):
+                progress[ROW] = index
+                outcome = row.step_lost() if row.is_lost else row.step(actions[index])
+                observation, reward, is_terminated, is_truncated, info = outcome
+                infos.append(info)
+                observations.append(observation)
+                rewards.append(reward)
+                terminated.append(is_terminated)
+                truncated.append(is_truncated)
+
+        def fill(index: int) -> None:
+            for column in (observations, rewards, terminated, truncated, infos):
+                del column[index:]  # type: ignore[attr-defined]
+            infos.append({})
+            observations.append(None)
+            rewards.append(0.0)
+            terminated.append(False)
+            truncated.append(False)
+
+        self._run(step_from, fill, len(selected), reply)
+        rows: Rows = _ALL if operation.rows is None else operation.rows
+        self._write_observations(observations, rows, reply)
+        self._write_rewards(rewards, rows, reply)
+        self.arrays.terminated[rows] = terminated
+        self.arrays.truncated[rows] = truncated
+        endings = {index: row.ending for index, row in enumerate(selected) if row.ending is not None}
+        for index in endings:
+            selected[index].ending = None
+        reply.infos = pack_infos(infos, endings, self._info_form, self._as_bytes)
+
+    def _reset(self, operation: Reset, selected: list[EnvRow], reply: Reply) -> None:
+        observations: list[Any] = []
+        infos: list[dict[str, Any]] = []
+
+        def reset_from(start: int) -> None:
+            arguments = zip(operation.seeds, operation.options, strict=True)
+            for index, (seed, options) in enumerate(islice(arguments, start, None), start):
+                self.progress[ROW] = index
+                observation, info = selected[index].reset(seed, own_copy(options))
+                infos.append(info)
+                observations.append(observation)
+
+        def fill(index: int) -> None:
+            del infos[index:], observations[index:]
+            infos.append({})
+            observations.append(None)
+
+        self._run(reset_from, fill, len(selected), reply)
+        self._write_observations(observations, _ALL if operation.rows is None else operation.rows, reply)
+        reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
+
+    def _call(self, operation: Call, selected: list[EnvRow], reply: Reply) -> None:
+        values: list[Any] = []
+
+        def call_from(start: int) -> None:
+            for row in islice(selected, start, None):
+                value = _attribute(row.env, operation.name)
+                if callable(value) and not operation.only_reads:
+                    value = value(*operation.arguments, **operation.keywords)
+                values.append(value)
+
+        self._run(call_from, lambda index: values.append(None), len(selected), reply, values)
+        reply.value = values
+
+    def _set_attribute(self, operation: SetAttribute, selected: list[EnvRow], reply: Reply) -> None:
+        num_set: list[Any] = []
+
+        def set_from(start: int) -> None:
+            for row, value in islice(zip(selected, operation.values, strict=True), start, None):
+                if operation.on_outermost or not hasattr(row.env, "set_wrapper_attr"):
+                    setattr(row.env, operation.name, value)
+                else:
+                    row.env.set_wrapper_attr(operation.name, value)
+                num_set.append(None)
+
+        self._run(set_from, lambda index: num_set.append(None), len(selected), reply, num_set)
+
+    # -- helpers ------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        run_from: Callable[[int], None],
+        fill: Callable[[int], None],
+        num_rows: int,
+        reply: Reply,
+        results: list[Any] | None = None,
+    ) -> None:
+        """Run a loop over rows, and continue after each row whose environment raised.
+
+        Args:
+            run_from: Runs the loop from a row on.
+            fill: Fills in results for the row that raised.
+            num_rows: B.
+            reply: Receives the errors.
+            results: The results so far, which tell the row that raised; None takes the progress.
+        """
+        start = 0
+        while start < num_rows:
+            try:
+                run_from(start)
+                return
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
+                    raise
+                index = self.progress[ROW] if results is None else len(results)
+                reply.errors[index] = RowFailure.of(error)
+                fill(index)
+                start = index + 1
+
+    def _write_observations(self, observations: list[Any], rows: Rows, reply: Reply) -> None:
+        out = self.arrays.observations
+        if reply.errors and not isinstance(out, list):
+            valid = [index for index in range(len(observations)) if index not in reply.errors]
+            rows = np.arange(len(self.rows))[rows][valid]
+            observations = [observations[index] for index in valid]
+        else:
+            valid = []
+        wrong = write_observations(self._observation_space, observations, out, rows)
+        for index, error in wrong.items():
+            reply.errors[valid[index] if valid else index] = RowFailure.of(error)
+        if isinstance(out, list):
+            reply.observations = observations
+
+    def _write_rewards(self, rewards: list[Any], rows: Rows, reply: Reply) -> None:
+        stacked: NDArray[Any] = np.array(rewards)
+        if stacked.ndim == 1:
+            self.arrays.rewards[rows] = stacked
+        if stacked.ndim != 1 or (self._keeps_rewards and stacked.dtype != np.float64):
+            reply.rewards = stacked
+
+
+def _attribute(env: Any, name: str) -> Any:
+    """Return an attribute of an environment, looked up through its wrappers."""
+    lookup = getattr(env, "get_wrapper_attr", None)
+    return getattr(env, name) if lookup is None else lookup(name)
+
+
+def _ignores_interrupts() -> bool:
+    """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -1,0 +1,75 @@
+"""Sends exceptions of environments to the parent, where they are raised as what they were."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+
+import cloudpickle
+
+from planvec.errors import EnvError, RemoteTraceback
+from planvec.stepping import text_of
+
+__all__ = ["RowFailure"]
+
+
+@dataclass(slots=True)
+class RowFailure:
+    """Describes an exception that one environment has raised.
+
+    Attributes:
+        type_name: Name of its class.
+        detail: Its message.
+        text: Its formatted traceback.
+        pickled: Its class, arguments and attributes, pickled; None if they cannot be.
+    """
+
+    type_name: str
+    detail: str
+    text: str
+    pickled: bytes | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> RowFailure:
+        """Return the description of a caught exception."""
+        text = "".join(traceback.format_exception(error))
+        return cls(type(error).__name__, text_of(error), text, _pickle(error))
+
+    def to_error(self) -> Exception:
+        """Return the exception to raise, with the remote traceback as its cause.
+
+        Its constructor is not called: it may take other arguments than the exception has kept. An exception
+        that cannot be pickled, or that would end this process (`SystemExit`), becomes an `EnvError`.
+        """
+        error = self._rebuild()
+        if error is None:
+            error = EnvError(f"{self.type_name}: {self.detail}")
+        error.__cause__ = RemoteTraceback(self.text)
+        return error
+
+    def _rebuild(self) -> Exception | None:
+        if self.pickled is None:
+            return None
+        try:
+            error_class, arguments, attributes = pickle.loads(self.pickled)
+            error = error_class.__new__(error_class, *arguments)
+            error.args = arguments
+            error.__dict__.update(attributes)
+        except Exception:  # its class may do anything
+            return None
+        return error if isinstance(error, Exception) else None
+
+
+def _pickle(error: BaseException) -> bytes | None:
+    if not isinstance(error, Exception):
+        return None
+    attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    for kept in (attributes, {}):
+        try:
+            data: bytes = cloudpickle.dumps((type(error), error.args, kept))
+            pickle.loads(data)
+        except Exception:
+            continue
+        return data
+    return None
