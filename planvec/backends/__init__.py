@@ -13,21 +13,37 @@ if TYPE_CHECKING:
     from planvec.backends.audit import DEFAULT_AUDIT
     from planvec.backends.base import Backend, Future, Worker, WorkerExit
     from planvec.backends.in_process import InProcess
-    from planvec.backends.processes import ExternalProcess, num_cores, over_processes
+    from planvec.backends.processes import (
+        Allocator,
+        ExternalProcess,
+        ProcessWorker,
+        ServedProcesses,
+        ServedRequest,
+        Server,
+        load_from_parent,
+        num_cores,
+        over_processes,
+    )
     from planvec.backends.sharded import Sharded
     from planvec.backends.stats import ExitReason, Stats
 
 __all__ = [
     "DEFAULT_AUDIT",
+    "Allocator",
     "Backend",
     "ExitReason",
     "ExternalProcess",
     "Future",
     "InProcess",
+    "ProcessWorker",
+    "ServedProcesses",
+    "ServedRequest",
+    "Server",
     "Sharded",
     "Stats",
     "Worker",
     "WorkerExit",
+    "load_from_parent",
     "num_cores",
     "over_processes",
 ]
@@ -37,6 +53,13 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
         __name__,
         {
             "DEFAULT_AUDIT": "planvec.backends.audit",
+            **dict.fromkeys(
+                (
+                    *("Allocator", "ProcessWorker", "ServedProcesses", "ServedRequest", "Server"),
+                    "load_from_parent",
+                ),
+                "planvec.backends.processes",
+            ),
             "Backend": "planvec.backends.base",
             "ExitReason": "planvec.backends.stats",
             "ExternalProcess": "planvec.backends.processes",

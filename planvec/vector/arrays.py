@@ -14,7 +14,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError
-from planvec.rows import empty_rows, is_fixed, take_rows
+from planvec.rows import empty_rows, is_fixed, leaves, take_rows
 
 __all__ = ["RowArrays", "Rows", "write_observations"]
 
@@ -68,6 +68,19 @@ class RowArrays:
             allocate(num_rows, dtype=np.bool_),
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[RowArrays]) -> RowArrays:
+        """Return the results of several parts, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            None,
+            _concatenated([part.observations for part in parts]),
+            np.concatenate([part.rewards for part in parts]),
+            np.concatenate([part.terminated for part in parts]),
+            np.concatenate([part.truncated for part in parts]),
+        )
+
     def results(self, rows: Rows) -> RowArrays:
         """Return the results of some rows, as views for a slice."""
         observations = self.observations
@@ -77,6 +90,17 @@ class RowArrays:
         else:
             observations = take_rows(observations, rows)
         return RowArrays(None, observations, self.rewards[rows], self.terminated[rows], self.truncated[rows])
+
+
+def _concatenated(trees: Sequence[Any]) -> Any:
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: _concatenated([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_concatenated(parts) for parts in zip(*trees, strict=True))
+    if isinstance(first, list):
+        return [row for tree in trees for row in tree]
+    return np.concatenate(trees)
 
 
 def write_observations(
@@ -102,24 +126,25 @@ def write_observations(
     try:
         return _write(space, observations, out, rows)
     except (KeyError, IndexError, TypeError, ValueError):
-        errors = {}
-        for index, observation in enumerate(observations):  # find the wrong ones
-            row = np.arange(len(next(_leaves(out))))[rows][index : index + 1]
-            try:
-                errors |= {index: error for error in _write(space, [observation], out, row).values()}
-            except (KeyError, IndexError, TypeError, ValueError) as error:
-                errors[index] = EnvError(
-                    f"observation: expected an element of {space}, got {observation!r} ({error})"
-                )
-        return errors
+        return _write_one_by_one(space, observations, out, rows)
 
 
-def _leaves(tree: Any) -> Any:
-    if isinstance(tree, (dict, tuple)):
-        for child in tree.values() if isinstance(tree, dict) else tree:
-            yield from _leaves(child)
-    else:
-        yield tree
+def _write_one_by_one(
+    space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows
+) -> dict[int, EnvError]:
+    """Write observations of which some have another structure than the space."""
+    errors: dict[int, EnvError] = {}
+    targets = np.arange(len(next(leaves(out))))[rows]
+    for index, observation in enumerate(observations):
+        try:
+            wrong = _write(space, [observation], out, targets[index : index + 1])
+            if wrong:
+                errors[index] = wrong[0]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            errors[index] = EnvError(
+                f"observation: expected an element of {space}, got {observation!r} ({error})"
+            )
+    return errors
 
 
 def _write(space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows) -> dict[int, EnvError]:
@@ -158,7 +183,7 @@ def _write_leaf(
             out[row] = array
         else:
             errors[index] = EnvError(
-                f"observation: expected shape {shape} as in {space}, got {array.shape}; return what the space "
-                "declares, or declare the space of what you return"
+                f"observation: expected shape {shape} as in {space}, got {array.shape}; return what "
+                "the space declares, or declare the space of what you return"
             )
     return errors

@@ -1,4 +1,4 @@
-"""Defines `EnvRow`, one environment that is stepped on from where it stands, with one class per autoreset mode.
+"""Defines `EnvRow`, one environment that is stepped on from where it stands: one class per autoreset mode.
 
 The modes and their infos are those of Gymnasium (https://farama.org/Vector-Autoreset-Mode).
 """
@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from planvec.codecs import Outcome
+from planvec.codecs import Outcome, Step
 from planvec.rows import own_copy
 from planvec.vector.short_step import short_step
 
-__all__ = ["EnvRow", "Ending", "row_class"]
+__all__ = ["Ending", "EnvRow", "row_class"]
 
 Ending = tuple[Any, dict[str, Any]]
 """The last observation of an episode, and the info of the reset that followed within the same step."""
@@ -41,7 +41,7 @@ class EnvRow(ABC):
         self.terminated = self.truncated = False
         self.needs_reset = self.is_lost = False
         self.ending: Ending | None = None
-        self._step = self._first_step
+        self._step: Step = self._first_step
         self._reset = env.reset
 
     def _first_step(self, action: Any) -> Outcome:

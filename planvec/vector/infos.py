@@ -1,6 +1,6 @@
 """Converts the infos of rows between the forms of the interfaces.
 
-    VECTOR   Gymnasium's: per key an array `[B, ...]` and its mask under `_key`. The worker stacks the columns.
+    VECTOR   Gymnasium's: per key an array `[B, ...]` and its mask under `_key`. The worker stacks them.
     ROWS     one dict per row, as stable-baselines3 and DI-engine want them
 
 Letters: B rows.
@@ -72,9 +72,7 @@ def unpack_infos(packed: Any) -> Any:
     return decode_columns(packed) if isinstance(packed, bytes) else packed
 
 
-def join_infos(
-    parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[np.intp] | None
-) -> Any:
+def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[np.intp] | None) -> Any:
     """Join the infos of the parts of a batch.
 
     Args:

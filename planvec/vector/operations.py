@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Operation:
     """Asks for something of some rows.
 
@@ -39,7 +39,7 @@ class Operation:
     rows: NDArray[np.intp] | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Step(Operation):
     """Steps rows.
 
@@ -50,7 +50,7 @@ class Step(Operation):
     actions: Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reset(Operation):
     """Resets rows.
 
@@ -63,7 +63,7 @@ class Reset(Operation):
     options: Sequence[dict[str, Any] | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call(Operation):
     """Calls a method of environments, or reads an attribute if it cannot be called.
 
@@ -80,7 +80,7 @@ class Call(Operation):
     only_reads: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SetAttribute(Operation):
     """Sets an attribute.
 
@@ -95,12 +95,12 @@ class SetAttribute(Operation):
     on_outermost: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class GetStates(Operation):
     """Asks for the states of rows, `[B]`."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SetStates(Operation):
     """Puts rows into states.
 
@@ -111,7 +111,7 @@ class SetStates(Operation):
     states: NDArray[Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Restore(Operation):
     """Puts all rows into the situation of a snapshot, in a replacement of their worker.
 
@@ -122,7 +122,7 @@ class Restore(Operation):
     snapshot: bytes | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lose(Operation):
     """Marks rows whose episodes were lost with their worker.
 
@@ -144,6 +144,7 @@ class Reply:
         rewards: `[B, ...]`, if they are not float64 numbers; else None.
         value: The results of calls, or states.
         snapshot: The situation of all rows after the operation, if it was saved; else None.
+        changes_settings: Whether a call has changed what no state contains.
         seconds: Time that the operation took in the worker.
     """
 
@@ -153,4 +154,5 @@ class Reply:
     rewards: NDArray[Any] | None = None
     value: Any = None
     snapshot: bytes | None = None
+    changes_settings: bool = False
     seconds: float = 0.0

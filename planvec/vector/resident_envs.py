@@ -117,7 +117,7 @@ class ResidentEnvs:
 
         def fill(index: int) -> None:
             for column in (observations, rewards, terminated, truncated, infos):
-                del column[index:]  # type: ignore[attr-defined]
+                del column[index:]
             infos.append({})
             observations.append(None)
             rewards.append(0.0)

@@ -10,7 +10,7 @@ from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.sharded import Sharded
 from planvec.errors import InvalidBatchError
 
-__all__ = ["over_processes"]
+__all__ = ["check_rss", "over_processes"]
 
 
 def over_processes(
@@ -41,7 +41,7 @@ def over_processes(
     backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts, audit=audit)
     try:
         if max_worker_rss is not None:
-            _check_rss(workers, max_worker_rss)
+            check_rss(workers, max_worker_rss)
     except BaseException:
         backend.close()
         raise
@@ -50,7 +50,12 @@ def over_processes(
     return backend
 
 
-def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
+def check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
+    """Check the argument `max_worker_rss` when all workers are ready.
+
+    Raises:
+        InvalidBatchError: A worker uses more memory already, or the system does not show how much it uses.
+    """
     used = max(worker.memory_used() for worker in workers)
     if not used:
         raise InvalidBatchError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from planvec.backends.processes.wire.answers import write_value
 from planvec.backends.processes.wire.channel import Channel, Frame
 from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.hosted import Operation
+from planvec.backends.processes.wire.main_classes import load_from_parent
 from planvec.backends.processes.wire.served import Server
 from planvec.backends.processes.wire.verbs import DONE, FAILED, HOSTED, READY
 from planvec.rows import Answer, Outputs
@@ -34,8 +34,7 @@ def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
         The host, or None if the object could not be made.
     """
     try:
-        make = cloudpickle.loads(factory)
-        register_main_classes()
+        make = load_from_parent(factory)
         host = Host(channel, make(), memory)
         payload = cloudpickle.dumps(host.description)
     except BaseException as error:
@@ -43,19 +42,6 @@ def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
         return None
     channel.send(0, READY, payload=payload)
     return host
-
-
-def register_main_classes() -> None:
-    """Register the classes of the user's script in `__main__`, where pickle finds them by name.
-
-    cloudpickle sends these classes by value. States and infos with instances of them are pickled by name, so
-    that their bytes are the same in every process.
-    """
-    tracked = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
-    main_module = sys.modules["__main__"]
-    for cls in list(tracked):
-        if cls.__module__ == "__main__" and "." not in cls.__qualname__:
-            vars(main_module).setdefault(cls.__qualname__, cls)
 
 
 class Host:
@@ -112,6 +98,5 @@ class Host:
 
     def _operate(self, frame: Frame) -> bytes:
         """Execute an operation on the hosted object, and return the payload of the answer."""
-        operation: Operation = cloudpickle.loads(frame.payload)
-        register_main_classes()
+        operation: Operation = load_from_parent(frame.payload)
         return write_value(operation.name, Answer(Outputs(), value=operation.apply(self._hosted)))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from planvec.rows import EnvDescription, Outputs, empty_rows, is_fixed, raw, take_rows
 
-__all__ = ["NUM_SLOTS", "Slab", "Slot", "open_memory"]
+__all__ = ["NUM_SLOTS", "Allocator", "Slab", "Slot", "open_memory"]
 
 NUM_SLOTS = 2
 _SLOT_BYTES = 4 << 20
@@ -101,14 +101,14 @@ class Slot:
         """
         if not is_fixed(space):
             return None
-        allocate = _Allocator(self.rollout_actions.data)
+        allocate = Allocator(self.rollout_actions.data)
         try:
             return empty_rows(space, num_actions, allocate)
         except ValueError:  # the buffer is too small
             return None
 
 
-class _Allocator:
+class Allocator:
     """Allocates arrays in a buffer one after another; without a buffer, it only counts the bytes."""
 
     def __init__(self, buffer: mmap.mmap | memoryview | None, offset: int = 0) -> None:
@@ -129,7 +129,7 @@ class _Allocator:
         return np.frombuffer(self._buffer, dtype, count, start).reshape(shape)
 
 
-def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> Slot:
+def _slot(description: EnvDescription, num_rows: int, allocate: Allocator) -> Slot:
     def rows(space: Space[Any]) -> Any:
         return empty_rows(space, num_rows, allocate) if is_fixed(space) else None
 
@@ -160,7 +160,7 @@ def _slot(description: EnvDescription, num_rows: int, allocate: _Allocator) -> S
 
 def _capacity(description: EnvDescription) -> int:
     """Return the number of rows per slot: as many as fit into `_SLOT_BYTES`, but at least 1."""
-    one = _Allocator(None)
+    one = Allocator(None)
     _slot(description, 1, one)
     return max(1, min(_MAX_ROWS, _SLOT_BYTES // max(one.offset - _ROLLOUT_BYTES, 1)))
 
@@ -184,13 +184,13 @@ class Slab:
 
     def __init__(self, description: EnvDescription, memory: int) -> None:
         self.capacity = _capacity(description)
-        counter = _Allocator(None)
+        counter = Allocator(None)
         counter(3, np.int64)
         for _ in range(NUM_SLOTS):
             _slot(description, self.capacity, counter)
         self.num_bytes = max(counter.offset, 1)
         if os.fstat(memory).st_size < self.num_bytes:
             os.ftruncate(memory, self.num_bytes)
-        allocate = _Allocator(mmap.mmap(memory, self.num_bytes))
+        allocate = Allocator(mmap.mmap(memory, self.num_bytes))
         self.progress = memoryview(allocate(3, np.int64))  # type: ignore[arg-type]
         self.slots = [_slot(description, self.capacity, allocate) for _ in range(NUM_SLOTS)]

@@ -1,0 +1,87 @@
+"""Runs processes that each host a `Server`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from planvec.backends.processes.external_process import ExternalProcess
+from planvec.backends.processes.group import ProcessGroup
+from planvec.backends.processes.pool import check_rss
+from planvec.backends.processes.worker import ProcessWorker
+from planvec.backends.waiting import Waiter
+
+__all__ = ["ServedProcesses"]
+
+
+class ServedProcesses:
+    """Runs processes that each host a `Server`. The caller decides what happens when one exits.
+
+    Args:
+        factories: Makes the `Server` of each process.
+        start_method: One of the start methods; None takes the default.
+        timeout: Seconds that one request may take before its process is killed; None for no limit.
+        name: Prefix of the names of the processes.
+
+    Attributes:
+        processes: The processes.
+        workers: Their parts that send requests.
+        lock: Protects all state.
+
+    Raises:
+        WorkerStartError: The system cannot start another process, or a factory cannot be pickled.
+    """
+
+    def __init__(
+        self,
+        factories: Sequence[Callable[[], Any]],
+        *,
+        start_method: str | None,
+        timeout: float | None,
+        name: str = "planvec-worker",
+    ) -> None:
+        self.lock = threading.RLock()
+        self.processes: list[ExternalProcess] = []
+        try:
+            for index, factory in enumerate(factories):
+                process = ExternalProcess(factory, start_method=start_method, name=f"{name}-{index}")
+                self.processes.append(process)
+        except BaseException:
+            for process in self.processes:
+                process.close()
+            raise
+        self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
+        for worker in self.workers:
+            worker.watchdog.timeout = timeout
+        self._group = ProcessGroup(self.workers)
+        self._waiter = Waiter(self._group)
+
+    def limit_memory(self, max_worker_rss: int) -> None:
+        """Replace processes that use more memory between two requests. They must be ready.
+
+        Args:
+            max_worker_rss: Bytes of memory.
+
+        Raises:
+            InvalidBatchError: A process uses more already, or the system does not show how much it uses.
+        """
+        check_rss(self.workers, max_worker_rss)
+        for worker in self.workers:
+            worker.watchdog.max_rss = max_worker_rss
+
+    def poll(self) -> None:
+        """Handle all messages that have arrived, without waiting."""
+        self._waiter.poll()
+
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
+        """Wait until `is_done()`, which is evaluated after every message, returns True.
+
+        Raises:
+            WorkerTimeoutError: It did not within `timeout` seconds.
+        """
+        self._waiter.wait_for(is_done, timeout)
+
+    def close(self) -> None:
+        """Close all processes at the same time, with one common deadline."""
+        self._group.close()

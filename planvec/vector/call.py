@@ -1,0 +1,163 @@
+"""Defines `RowsCall`, one call of the user: its chunks on the workers, and its results.
+
+Letters: B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.rows import map_leaves
+from planvec.vector.arrays import RowArrays
+from planvec.vector.chunk import Chunk
+from planvec.vector.infos import InfoForm, join_infos, unpack_infos
+
+__all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
+
+
+class RowsResult(NamedTuple):
+    """Holds the results of rows.
+
+    Attributes:
+        observations: A tree of arrays `[B, ...]`, or a list if the size of observations varies.
+        rewards: `[B]`, or `[B, ...]` if rewards are vectors.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+        infos: In the form of the face.
+    """
+
+    observations: Any
+    rewards: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: Any
+
+
+class RowsCall:
+    """Holds the chunks of one call until all are done.
+
+    Args:
+        rows: `[B]`, the rows in the order of the chunks.
+        out: Receives the results, `[B]`; None if there are none.
+        order: `[B]`, the positions of the rows in the order of the caller; None if it is the same.
+
+    Attributes:
+        chunks: The chunks.
+        num_left: Number of chunks that are not done.
+    """
+
+    def __init__(
+        self, rows: NDArray[np.intp], out: RowArrays | None, order: NDArray[np.intp] | None = None
+    ) -> None:
+        self.rows = rows
+        self.out = out
+        self.order = order
+        self.chunks: list[Chunk] = []
+        self.num_left = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk that has not been submitted."""
+        self.chunks.append(chunk)
+        self.num_left += 1
+        chunk.on_done = self._chunk_done
+
+    def _chunk_done(self, chunk: Chunk) -> None:
+        self.num_left -= 1
+
+    def is_done(self) -> bool:
+        """Return whether all chunks are done."""
+        return not self.num_left
+
+    def abandon(self) -> None:
+        """Give up the results. The operations are performed nevertheless."""
+        for chunk in self.chunks:
+            chunk.is_abandoned = True
+
+    def values(self) -> list[Any]:
+        """Return the values of all rows, in the order of the caller."""
+        values: list[Any] = []
+        for chunk in self.chunks:
+            assert chunk.reply is not None
+            values += chunk.reply.value
+        return values if self.order is None else [values[position] for position in self.order]
+
+    def result(self, form: InfoForm) -> RowsResult:
+        """Return the results of a call without errors, in the order of the caller.
+
+        Args:
+            form: The form of the infos.
+        """
+        assert self.out is not None
+        return join_results(self.chunks, self.out, form, self.order)
+
+
+def errors_of(chunks: Sequence[Chunk]) -> dict[int, Exception]:
+    """Return what failed in chunks that are done: row -> the error of its environment or its worker."""
+    errors: dict[int, Exception] = {}
+    for chunk in chunks:
+        if chunk.error is not None:
+            errors[int(chunk.rows[0])] = chunk.error
+        elif chunk.reply is not None and chunk.reply.errors:
+            for index, failure in sorted(chunk.reply.errors.items()):
+                errors[int(chunk.rows[index])] = failure.to_error()
+    return errors
+
+
+def raise_errors(chunks: Sequence[Chunk]) -> None:
+    """Raise the error of the first row that failed, with a note of the others."""
+    if not any([chunk.has_errors for chunk in chunks]):
+        return
+    errors = errors_of(chunks)
+    for row, error in sorted(errors.items()):
+        others = [other for other in sorted(errors) if other != row]
+        error.add_note(f"raised by environment {row}" + (f"; so did {others}" if others else ""))
+        raise error
+
+
+def join_results(
+    chunks: Sequence[Chunk], out: RowArrays, form: InfoForm, order: NDArray[np.intp] | None
+) -> RowsResult:
+    """Join the results of chunks.
+
+    Args:
+        chunks: The chunks, which are done and have no errors.
+        out: Their results, `[B]`, in the order of the chunks.
+        form: The form of the infos.
+        order: `[B]`, positions in the order to return; None keeps them in the order of the chunks.
+    """
+    if len(chunks) == 1 and order is None and form is InfoForm.VECTOR and chunks[0].is_plain:
+        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
+    replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
+    observations, rewards = out.observations, out.rewards
+    if isinstance(observations, list):
+        observations = [row for reply in replies for row in reply.observations or ()]
+    if any(reply.rewards is not None for reply in replies):
+        rewards = _join_rewards(chunks, out.rewards)
+    infos: Any = {}
+    if form is InfoForm.ROWS or any(reply.infos is not None for reply in replies):
+        parts = [
+            (unpack_infos(reply.infos), len(chunk.rows)) for chunk, reply in zip(chunks, replies, strict=True)
+        ]
+        infos = join_infos(parts, form, order)
+    if order is None:
+        return RowsResult(observations, rewards, out.terminated, out.truncated, infos)
+    if isinstance(observations, list):
+        observations = [observations[position] for position in order]
+    else:
+        observations = map_leaves(lambda leaf: leaf[order], observations)
+    return RowsResult(observations, rewards[order], out.terminated[order], out.truncated[order], infos)
+
+
+def _join_rewards(chunks: Sequence[Chunk], common: NDArray[np.float64]) -> NDArray[Any]:
+    parts, start = [], 0
+    for chunk in chunks:
+        stop = start + len(chunk.rows)
+        reply = chunk.reply
+        assert reply is not None
+        parts.append(common[start:stop] if reply.rewards is None else reply.rewards)
+        start = stop
+    return np.concatenate(parts)

@@ -1,0 +1,163 @@
+"""Checks the arguments of vector environments, with the errors of Gymnasium where it has some.
+
+Letters: N environments, B rows of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from planvec.backends import num_cores
+from planvec.errors import InvalidBatchError
+from planvec.rows import is_fixed
+from planvec.vector.worker_rows import OnCrash
+
+__all__ = [
+    "check_actions",
+    "check_env_fns",
+    "check_mode",
+    "check_num_workers",
+    "check_on_crash",
+    "check_rows",
+    "check_seeds",
+]
+
+
+def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
+    """Return factories as a list.
+
+    Raises:
+        InvalidBatchError: They are no factories, or there are none.
+    """
+    factories = list(env_fns)
+    wrong = [factory for factory in factories if not callable(factory)]
+    if wrong or not factories:
+        raise InvalidBatchError(
+            "env_fns: expected functions that make environments, such as [lambda: gymnasium.make(...)] * 8, "
+            f"got {wrong[0]!r}"
+            if wrong
+            else "env_fns: expected at least one function, got none"
+        )
+    return factories
+
+
+def check_num_workers(num_workers: Any, num_envs: int) -> int:
+    """Return the number of workers: one per core for None, and at most one per environment.
+
+    Raises:
+        InvalidBatchError: It is not an integer of at least 0.
+    """
+    if num_workers is None:
+        num_workers = num_cores()
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
+        raise InvalidBatchError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
+    return min(num_workers, num_envs)
+
+
+def check_mode(mode: Any) -> AutoresetMode:
+    """Return an autoreset mode, given itself or its value ("NextStep").
+
+    Raises:
+        ValueError: There is no such mode.
+    """
+    return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+
+
+def check_on_crash(on_crash: Any) -> OnCrash | None:
+    """Return what happens after a crash, given its name.
+
+    Raises:
+        InvalidBatchError: There is no such name.
+    """
+    if on_crash is None:
+        return None
+    try:
+        return OnCrash(on_crash)
+    except ValueError:
+        names = [member.value for member in OnCrash]
+        raise InvalidBatchError(f"on_crash: expected one of {names}, or None, got {on_crash!r}") from None
+
+
+def check_rows(rows: Any, num_envs: int, name: str = "rows") -> NDArray[np.intp]:
+    """Return rows, given as a mask or as indices.
+
+    Args:
+        rows: `[N]` bool, or `[B]` integers without repetition.
+        num_envs: N.
+        name: The name of the argument.
+
+    Raises:
+        InvalidBatchError: They are neither.
+    """
+    array = np.asarray(rows)
+    if array.dtype == bool:
+        if array.shape != (num_envs,):
+            raise InvalidBatchError(f"{name}: expected a mask of shape ({num_envs},), got {array.shape}")
+        return np.flatnonzero(array)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InvalidBatchError(f"{name}: expected a mask [N] or indices [B], got {rows!r}")
+    indices = array.astype(np.intp)
+    if indices.size and not (indices.min() >= 0 and indices.max() < num_envs):
+        raise InvalidBatchError(f"{name}: expected indices from 0 to {num_envs - 1}, got {rows!r}")
+    if len(np.unique(indices)) < len(indices):
+        raise InvalidBatchError(f"{name}: expected each index once, got {rows!r}")
+    return indices
+
+
+def check_seeds(seed: Any, num_envs: int) -> list[int | None]:
+    """Return one seed per environment: an int gives `seed + i`.
+
+    Raises:
+        ValueError: The length of a list is not N.
+    """
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + index for index in range(num_envs)]
+    seeds = list(seed)
+    if len(seeds) != num_envs:
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={num_envs} but got "
+            f"length={len(seeds)}."
+        )
+    return seeds
+
+
+def check_actions(space: Space[Any], actions: Any, num_rows: int) -> Any:
+    """Return actions as a tree of arrays `[B, ...]`, or as a list. Their values and dtypes are not checked.
+
+    Args:
+        space: The space of one action.
+        actions: A batch of actions.
+        num_rows: B.
+
+    Raises:
+        TypeError: The actions have no length.
+        ValueError: Their number is not B.
+    """
+    if type(actions) is np.ndarray and actions.ndim and len(actions) == num_rows:
+        return actions
+    if isinstance(space, spaces.Dict) and isinstance(actions, dict):
+        return {key: check_actions(child, actions[key], num_rows) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple) and isinstance(actions, tuple):
+        pairs = zip(space.spaces, actions, strict=True)
+        return tuple(check_actions(child, part, num_rows) for child, part in pairs)
+    if not hasattr(actions, "__len__") or (np.ndim(actions) == 0 and isinstance(actions, np.ndarray)):
+        raise TypeError(f"actions: expected one action per environment, got {type(actions).__name__}")
+    if len(actions) != num_rows:
+        raise ValueError(f"actions: expected {num_rows}, one per environment, got {len(actions)}")
+    return _stacked(space, actions)
+
+
+def _stacked(space: Space[Any], actions: Sequence[Any]) -> Any:
+    """Return a list of actions as an array if it can be one."""
+    if not is_fixed(space) or isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return list(actions)
+    array = np.asarray(actions)
+    return list(actions) if array.dtype.hasobject else array

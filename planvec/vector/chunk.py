@@ -1,0 +1,130 @@
+"""Defines `Chunk`, an operation on rows of one worker, and `RowGroup`, which performs chunks.
+
+Letters: B rows of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.rows import copy_rows
+from planvec.vector.arrays import RowArrays, Rows
+from planvec.vector.operations import Operation, Reply
+
+__all__ = ["Chunk", "RowGroup"]
+
+_ALL = slice(None)
+
+
+class Chunk:
+    """Holds an operation until it is done, and the arrays that its results go to.
+
+    Args:
+        operation: The operation.
+        rows: The rows of the vector environment.
+        out: Receives the results, `[B]`; None if the operation has none, or if the caller wants none.
+
+    Attributes:
+        num_exits: How often a worker exited while it worked on this chunk.
+        reply: The results that are no arrays; None until it is done.
+        error: What ended the operation: the crash of the worker, for example. None if there is a reply.
+        is_abandoned: Whether the caller wants no result any more.
+        is_internal: Whether it belongs to the recovery of a worker.
+    """
+
+    __slots__ = (
+        "error",
+        "is_abandoned",
+        "is_internal",
+        "num_exits",
+        "on_done",
+        "operation",
+        "out",
+        "reply",
+        "rows",
+    )
+
+    def __init__(
+        self, operation: Operation, rows: NDArray[np.intp], out: RowArrays | None, is_internal: bool = False
+    ) -> None:
+        self.operation = operation
+        self.rows = rows
+        self.out = out
+        self.is_internal = is_internal
+        self.is_abandoned = False
+        self.num_exits = 0.0
+        self.reply: Reply | None = None
+        self.error: Exception | None = None
+        self.on_done: Callable[[Chunk], None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is a reply or an error."""
+        return self.reply is not None or self.error is not None
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether something failed."""
+        return self.error is not None or bool(self.reply is not None and self.reply.errors)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all results lie in `out`."""
+        reply = self.reply
+        return (
+            reply is not None and reply.infos is None and reply.rewards is None and reply.observations is None
+        )
+
+    def finish(self, reply: Reply, arrays: RowArrays) -> None:
+        """Copy the results out of the arrays of the worker."""
+        out = self.out
+        if out is not None and not self.is_abandoned:
+            _copy_results(arrays, self.operation.rows, reply, out)
+        self.reply = reply
+        if self.on_done is not None:
+            self.on_done(self)
+
+    def fail(self, error: Exception) -> None:
+        """End the operation with an error."""
+        self.error = error
+        if self.on_done is not None:
+            self.on_done(self)
+
+
+def _copy_results(arrays: RowArrays, rows: NDArray[np.intp] | None, reply: Reply, out: RowArrays) -> None:
+    if rows is None:
+        source = arrays
+    else:
+        selected: Rows = rows
+        source = arrays.results(selected)
+    if not isinstance(out.observations, list):  # those come with the reply
+        copy_rows(source.observations, out.observations)
+    out.rewards[:] = source.rewards
+    out.terminated[:] = source.terminated
+    out.truncated[:] = source.truncated
+
+
+class RowGroup(Protocol):
+    """Performs operations on consecutive rows of a vector environment.
+
+    Attributes:
+        first_row: Index of the first row.
+        num_rows: Number of rows.
+        arrays: The actions and latest results of the rows.
+        seconds_per_step: Time that a step of one row takes in the worker, the latest measurement; 0 at first.
+    """
+
+    first_row: int
+    num_rows: int
+    seconds_per_step: float
+
+    @property
+    def arrays(self) -> RowArrays: ...
+
+    def submit(self, chunk: Chunk) -> None:
+        """Begin an operation. `chunk.on_done` is called when it is done, perhaps at once."""
+        ...

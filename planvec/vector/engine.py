@@ -1,0 +1,289 @@
+"""Performs operations on all rows of a vector environment, wherever they are: the common part of all faces.
+
+Letters: N environments, B rows of an operation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from planvec.backends import ServedProcesses, Stats
+from planvec.codecs import registered_codecs
+from planvec.envs import RegisteredIds
+from planvec.errors import ClosedError, WorkerStartError
+from planvec.vector.arrays import RowArrays
+from planvec.vector.call import RowsCall
+from planvec.vector.chunk import Chunk, RowGroup
+from planvec.vector.infos import InfoForm
+from planvec.vector.layout import RowsLayout
+from planvec.vector.local_rows import LocalRows
+from planvec.vector.operations import Operation
+from planvec.vector.resident_envs import ResidentEnvs
+from planvec.vector.server import RowsServer
+from planvec.vector.worker_rows import OnCrash, WorkerRows
+
+__all__ = ["Engine", "EngineOptions", "MakeOperation"]
+
+MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
+"""Makes the operation of one worker, given its rows (None: all of them) and the positions of these in the
+arguments of the user (a slice or `[B]`)."""
+
+_ALL = slice(None)
+_PART_SECONDS = 1e-3
+"""Time of a part of the rows of a worker that are done one after another: many times what a message costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Holds the options of a vector environment.
+
+    Attributes:
+        num_workers: Number of worker processes; 0 steps in this process.
+        mode: When environments are reset by themselves.
+        info_form: The form of the infos.
+        keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
+        start_method: How workers are started; None takes the default.
+        timeout: Seconds that one operation may take in a worker; None: no limit.
+        max_restarts: How often an operation is retried after a worker exited on it.
+        on_crash: What happens to the rows of a worker that exits; None: restored if states are exact.
+        max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
+    """
+
+    num_workers: int
+    mode: AutoresetMode
+    info_form: InfoForm = InfoForm.VECTOR
+    keeps_rewards: bool = False
+    start_method: str | None = None
+    timeout: float | None = None
+    max_restarts: int = 3
+    on_crash: OnCrash | None = None
+    max_worker_rss: int | None = None
+
+
+class _Factory:
+    """Makes the `RowsServer` of a worker."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
+        self._env_fns = env_fns
+        self._options = options
+        self._ids = RegisteredIds()
+        self._codecs = registered_codecs()
+
+    def __call__(self) -> RowsServer:
+        self._ids.install()
+        self._codecs.install()
+        return RowsServer(make_resident(self._env_fns, self._options, as_bytes=True))
+
+
+def make_resident(
+    env_fns: Sequence[Callable[[], Any]], options: EngineOptions, *, as_bytes: bool
+) -> ResidentEnvs:
+    """Make environments. If one raises, close the others."""
+    envs: list[gymnasium.Env[Any, Any]] = []
+    try:
+        envs.extend(env_fn() for env_fn in env_fns)
+        return ResidentEnvs(
+            envs,
+            options.mode,
+            options.info_form,
+            keeps_rewards=options.keeps_rewards,
+            as_bytes=as_bytes,
+        )
+    except BaseException:
+        for env in envs:
+            env.close()
+        raise
+
+
+class Engine:
+    """Holds the environments, in this process or in workers.
+
+    Args:
+        env_fns: N factories.
+        options: The options.
+
+    Attributes:
+        num_envs: N.
+        stats: Counts rows, chunks and exits.
+        layouts: Describes the environments of each worker.
+
+    Raises:
+        WorkerStartError: An environment could not be made in a worker. No worker is left.
+    """
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
+        self.num_envs = len(env_fns)
+        self.stats = Stats()
+        self._options = options
+        self._processes: ServedProcesses | None = None
+        self._resident: ResidentEnvs | None = None
+        self._is_closed = False
+        self._groups: Sequence[RowGroup]
+        if not options.num_workers:
+            self._resident = make_resident(env_fns, options, as_bytes=False)
+            self._groups = [LocalRows(self._resident)]
+            self.layouts = [RowsLayout.of([row.env for row in self._resident.rows])]
+        else:
+            self._groups = self._open_workers(env_fns)
+        bounds = [group.first_row for group in self._groups]
+        self._all_rows = np.arange(self.num_envs)
+        self._group_of_row = np.searchsorted(bounds, self._all_rows, side="right") - 1
+        self._all = [
+            (group, np.arange(group.first_row, group.first_row + group.num_rows)) for group in self._groups
+        ]
+
+    def _open_workers(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
+        options = self._options
+        bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
+        factories = [_Factory(env_fns[start:stop], options) for start, stop in itertools.pairwise(bounds)]
+        processes = self._processes = ServedProcesses(
+            factories, start_method=options.start_method, timeout=None
+        )
+        try:
+            groups = [
+                WorkerRows(worker, start, stop - start, options.max_restarts, self.stats)
+                for worker, start, stop in zip(processes.workers, bounds, bounds[1:], strict=False)
+            ]
+            for worker, group in zip(processes.workers, groups, strict=True):
+                worker.listen(group.worker_changed, processes.lock)
+            workers = processes.workers
+            processes.wait_for(
+                lambda: all(w.is_ready for w in workers) or any(w.exit is not None for w in workers)
+            )
+            for worker in workers:
+                if worker.exit is not None:
+                    raise worker.exit.error or WorkerStartError(worker.exit.what)
+                worker.watchdog.timeout = options.timeout
+            if options.max_worker_rss is not None:
+                processes.limit_memory(options.max_worker_rss)
+            self.layouts = [group.layout for group in groups]
+            for group in groups:
+                group.begin(options.on_crash or OnCrash.RESET)
+        except BaseException:
+            self.close()
+            raise
+        return groups
+
+    @property
+    def num_workers(self) -> int:
+        """Number of worker processes; 0 if the environments are in this process."""
+        return self._options.num_workers
+
+    def close(self) -> None:
+        """Close the environments and the workers. Closing again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._processes is not None:
+            self._processes.close()
+        if self._resident is not None:
+            self._resident.close()
+
+    # -- operations ---------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        make_operation: MakeOperation,
+        rows: NDArray[np.intp] | None = None,
+        out: RowArrays | None = None,
+        *,
+        in_parts: bool = False,
+    ) -> RowsCall:
+        """Begin operations on some rows.
+
+        Args:
+            make_operation: Makes the operation of one worker.
+            rows: `[B]`, at least one; None for all rows.
+            out: Receives the results, `[B]`; None if the caller wants none.
+            in_parts: Whether the rows of a worker should be done one after another if they are slow.
+
+        Raises:
+            ClosedError: The vector environment was closed.
+        """
+        self._check_open()
+        groups: list[RowGroup] = []
+        if in_parts and rows is None and any(_part_size(group) < group.num_rows for group in self._groups):
+            rows = self._all_rows
+        if rows is None:
+            call = RowsCall(self._all_rows, out)
+            for group, group_rows in self._all:
+                positions = slice(group.first_row, group.first_row + group.num_rows)
+                part = out if out is None or len(self._all) == 1 else out.results(positions)
+                call.add(Chunk(make_operation(None, positions), group_rows, part))
+                groups.append(group)
+        else:
+            owners = self._group_of_row[rows]
+            order = np.argsort(owners, kind="stable")
+            is_sorted = bool((owners[1:] >= owners[:-1]).all())
+            call = RowsCall(rows[order], out, None if is_sorted else np.argsort(order, kind="stable"))
+            for start, stop in self._runs(owners[order], in_parts):
+                group, chosen = self._groups[owners[order[start]]], order[start:stop]
+                part = None if out is None else out.results(slice(start, stop))
+                operation = make_operation(rows[chosen] - group.first_row, chosen)
+                call.add(Chunk(operation, rows[chosen], part))
+                groups.append(group)
+        for group, chunk in zip(groups, call.chunks, strict=True):
+            group.submit(chunk)
+        return call
+
+    def _runs(self, owners: NDArray[np.intp], in_parts: bool) -> Iterator[tuple[int, int]]:
+        """Yield the bounds of the chunks in rows with these workers."""
+        bounds = np.flatnonzero(np.diff(owners)) + 1
+        for start, stop in itertools.pairwise([0, *bounds.tolist(), len(owners)]):
+            size = _part_size(self._groups[owners[start]]) if in_parts else stop - start
+            for first in range(start, stop, size):
+                yield first, min(first + size, stop)
+
+    def run(
+        self,
+        make_operation: MakeOperation,
+        rows: NDArray[np.intp] | None = None,
+        out: RowArrays | None = None,
+    ) -> RowsCall:
+        """Perform operations on some rows, and wait until they are done. Arguments as for `begin`."""
+        if self._resident is not None and rows is None:  # faster than `begin`, for few cheap environments
+            self._check_open()
+            call = RowsCall(self._all_rows, out)
+            call.add(Chunk(make_operation(None, _ALL), self._all_rows, out))
+            self._groups[0].submit(call.chunks[0])
+            return call
+        call = self.begin(make_operation, rows, out)
+        try:
+            self.wait(call.is_done)
+        except BaseException:  # Ctrl-C, or a signal handler of the user
+            call.abandon()
+            raise
+        return call
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the vector environment was closed")
+
+    def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
+        """Wait until `is_done()` returns True.
+
+        Raises:
+            WorkerTimeoutError: It did not within `timeout` seconds.
+        """
+        if self._processes is not None:
+            self._processes.wait_for(is_done, timeout)
+
+    def poll(self) -> None:
+        """Handle the answers that have arrived, without waiting."""
+        if self._processes is not None:
+            self._processes.poll()
+
+
+def _part_size(group: RowGroup) -> int:
+    """Return how many rows of a worker are done at once, so that none waits long for the others."""
+    if not group.seconds_per_step:
+        return group.num_rows
+    return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))

@@ -1,0 +1,324 @@
+"""Defines `EnvPool`, planvec's own interface to many environments that are stepped on from where they stand.
+
+Letters: N environments, B rows of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from planvec.backends import Stats
+from planvec.errors import InvalidBatchError
+from planvec.rows import copy_tree, finish_rows, take_rows
+from planvec.vector import checks
+from planvec.vector.arrays import RowArrays
+from planvec.vector.call import RowsResult, join_results, raise_errors
+from planvec.vector.chunk import Chunk
+from planvec.vector.engine import Engine, EngineOptions, MakeOperation
+from planvec.vector.infos import InfoForm
+from planvec.vector.operations import Call, Reset, SetAttribute, Step
+
+__all__ = ["EnvPool", "PoolStep"]
+
+
+class PoolStep(NamedTuple):
+    """Holds the results of steps.
+
+    Attributes:
+        observations: `[B, ...]`, nested for Dict and Tuple spaces.
+        rewards: `[B]` float64.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+        infos: Per key an array `[B, ...]`, and its mask under `_key`, as in Gymnasium's vector environments.
+        rows: `[B]`, the environments.
+    """
+
+    observations: Any
+    rewards: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: dict[str, Any]
+    rows: NDArray[np.intp]
+
+
+class EnvPool:
+    """Steps many environments over few worker processes, and survives the exit of a worker.
+
+    Args:
+        env_fns: One function without arguments per environment, which makes it. They may differ.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+            Each worker has consecutive environments.
+        autoreset_mode: When an environment is reset after the end of an episode: "NextStep", "SameStep" or
+            "Disabled", as in Gymnasium.
+        start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork".
+        timeout: Seconds that one step of the environments of a worker may take before it is killed; None: no
+            limit.
+        max_restarts: How often a step is retried after a worker exited on it.
+        on_crash: What happens when a worker exits. "restore": its environments go on with the same bits.
+            "reset": their episodes end with a truncation, and `infos["worker_exited"]`. "raise": the call
+            raises. None takes "restore" if the states of all environments are exact, else "reset".
+        max_worker_rss: Bytes of resident memory above which a worker is replaced between two steps; None: no
+            limit.
+
+    Attributes:
+        num_envs: N.
+        single_observation_space: The space of one observation.
+        single_action_space: The space of one action.
+        autoreset_mode: When environments are reset by themselves.
+        render_mode: The render mode of the environments.
+        metadata: The metadata of the environments.
+
+    Raises:
+        InvalidBatchError: An argument is wrong.
+        WorkerStartError: An environment could not be made. No worker is left.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        *,
+        num_workers: int | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        start_method: str | None = None,
+        timeout: float | None = None,
+        max_restarts: int = 3,
+        on_crash: str | None = None,
+        max_worker_rss: int | None = None,
+    ) -> None:
+        factories = checks.check_env_fns(env_fns)
+        options = EngineOptions(
+            num_workers=checks.check_num_workers(num_workers, len(factories)),
+            mode=checks.check_mode(autoreset_mode),
+            start_method=start_method,
+            timeout=timeout,
+            max_restarts=max_restarts,
+            on_crash=checks.check_on_crash(on_crash),
+            max_worker_rss=max_worker_rss,
+        )
+        self._engine = Engine(factories, options)
+        layout = self._engine.layouts[0]
+        self.num_envs = len(factories)
+        self.single_observation_space = layout.observation_spaces[0]
+        self.single_action_space = layout.action_spaces[0]
+        self.autoreset_mode = options.mode
+        self.render_mode, self.metadata = layout.render_mode, layout.metadata
+        self._all_rows = np.arange(self.num_envs)
+        self._sent: list[Chunk] = []  # stepped and not received yet
+        self._is_busy = np.zeros(self.num_envs, bool)
+
+    @property
+    def num_workers(self) -> int:
+        """Number of worker processes; 0 if the environments are in this process."""
+        return self._engine.num_workers
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of steps and of worker exits, by reason."""
+        return self._engine.stats
+
+    # -- episodes -----------------------------------------------------------------------------------
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        rows: Any = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes.
+
+        Args:
+            seed: An int gives `seed + i` to environment i; or one seed per row.
+            options: The argument of the environments' `reset`; or one per row.
+            rows: A mask `[N]` or indices `[B]`; None resets all.
+
+        Returns:
+            The observations `[B, ...]` and the infos of the rows.
+        """
+        indices = self._indices(rows)
+        numbers = self._all_rows if indices is None else indices
+        if isinstance(seed, (int, np.integer)):
+            seeds: list[int | None] = [int(seed) + int(row) for row in numbers]
+        else:
+            seeds = checks.check_seeds(seed, len(numbers))
+        given = options if isinstance(options, Sequence) else [options] * len(numbers)
+        if len(given) != len(numbers):
+            raise InvalidBatchError(f"options: expected {len(numbers)}, one per row, got {len(given)}")
+
+        def make(local: NDArray[np.intp] | None, positions: Any) -> Reset:
+            chosen = np.arange(len(numbers))[positions]
+            return Reset(local, [seeds[i] for i in chosen], [given[i] for i in chosen])
+
+        result = self._run(make, indices, len(numbers))
+        return result.observations, result.infos
+
+    def step(self, actions: Any, *, rows: Any = None) -> PoolStep:
+        """Step environments, and wait for the results.
+
+        Args:
+            actions: `[B, *action shape]`.
+            rows: A mask `[N]` or indices `[B]`; None steps all.
+
+        Raises:
+            Exception: What an environment has raised, with the remote traceback as its cause.
+            WorkerCrashedError: Workers exited on the step more than `max_restarts` times.
+        """
+        indices = self._indices(rows)
+        numbers = self._all_rows if indices is None else indices
+        result = self._run(self._step_maker(actions, len(numbers)), indices, len(numbers))
+        return PoolStep(*result, numbers)
+
+    def send(self, actions: Any, *, rows: Any = None) -> None:
+        """Begin to step environments. `recv` returns the results.
+
+        Args:
+            actions: `[B, *action shape]`.
+            rows: A mask `[N]` or indices `[B]`; None steps all. None of them may be in a step already.
+        """
+        indices = self._indices(rows)
+        self._check_free(indices)
+        num_rows = self.num_envs if indices is None else len(indices)
+        out = RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
+        make = self._step_maker(actions, num_rows)
+        call = self._engine.begin(make, indices, out, in_parts=True)
+        self._is_busy[call.rows] = True
+        self._sent += call.chunks
+
+    def recv(self, min_ready: int | None = None, *, timeout: float | None = None) -> PoolStep:
+        """Wait for environments that `send` steps, and return the results of all that are ready.
+
+        Args:
+            min_ready: Smallest number of environments to return; None waits for all.
+            timeout: Seconds to wait; None waits without a limit.
+
+        Raises:
+            InvalidBatchError: Fewer environments are being stepped.
+            WorkerTimeoutError: They were not ready in time. A later call may return them.
+            Exception: What an environment has raised. A later call returns the environments that did not.
+        """
+        sent = self._sent
+        num_sent = int(self._is_busy.sum())
+        wanted = num_sent if min_ready is None else min_ready
+        if not 0 < wanted <= num_sent:
+            raise InvalidBatchError(
+                f"min_ready: expected 1 to {num_sent}, the number of environments that are being stepped, "
+                f"got {min_ready}"
+            )
+        self._engine.wait(lambda: sum(len(chunk.rows) for chunk in sent if chunk.is_done) >= wanted, timeout)
+        ready = [chunk for chunk in sent if chunk.is_done]
+        failed = [chunk for chunk in ready if chunk.has_errors]
+        taken = failed or ready
+        self._sent = [chunk for chunk in sent if chunk not in taken]
+        rows = np.concatenate([chunk.rows for chunk in taken])
+        self._is_busy[rows] = False
+        raise_errors(failed)
+        result = join_results(
+            ready, RowArrays.joined([chunk.out for chunk in ready if chunk.out]), InfoForm.VECTOR, None
+        )
+        return PoolStep(*self._finished(result), rows)
+
+    # -- environments -------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, rows: Any = None, **kwargs: Any) -> list[Any]:
+        """Call a method of environments, and return the results, one per row.
+
+        Args:
+            name: The name of the method, looked up through the wrappers.
+            args: Positional arguments.
+            rows: A mask `[N]` or indices `[B]`; None calls all.
+            kwargs: Keyword arguments.
+        """
+        return self._values(lambda local, _: Call(local, name, args, kwargs), rows)
+
+    def get_attr(self, name: str, *, rows: Any = None) -> list[Any]:
+        """Return an attribute of environments, one value per row. Arguments as in `call`."""
+        return self._values(lambda local, _: Call(local, name, only_reads=True), rows)
+
+    def set_attr(self, name: str, values: Sequence[Any], *, rows: Any = None) -> None:
+        """Set an attribute of environments.
+
+        Args:
+            name: The name of the attribute.
+            values: One value per row.
+            rows: A mask `[N]` or indices `[B]`; None sets all.
+        """
+        indices = self._indices(rows)
+        num_rows = self.num_envs if indices is None else len(indices)
+        if len(values) != num_rows:
+            raise InvalidBatchError(f"values: expected {num_rows}, one per row, got {len(values)}")
+
+        def make(local: NDArray[np.intp] | None, positions: Any) -> SetAttribute:
+            return SetAttribute(local, name, [values[i] for i in np.arange(num_rows)[positions]])
+
+        self._check_free(indices)
+        raise_errors(self._engine.run(make, indices).chunks)
+
+    def render(self, *, rows: Any = None) -> list[Any]:
+        """Return the frame of each environment. Arguments as in `call`."""
+        return self.call("render", rows=rows)
+
+    def close(self) -> None:
+        """Close the environments and the workers. Closing again does nothing."""
+        self._engine.close()
+
+    def __enter__(self) -> EnvPool:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # -- helpers ------------------------------------------------------------------------------------
+
+    def _run(self, make: MakeOperation, rows: NDArray[np.intp] | None, num_rows: int) -> RowsResult:
+        """Perform operations with results, and return them."""
+        self._check_free(rows)
+        out = RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
+        call = self._engine.run(make, rows, out)
+        raise_errors(call.chunks)
+        return self._finished(call.result(InfoForm.VECTOR))
+
+    def _finished(self, result: RowsResult) -> RowsResult:
+        """Return results with observations in the form for users."""
+        if not isinstance(result.observations, list):
+            return result
+        return result._replace(observations=finish_rows(self.single_observation_space, result.observations))
+
+    def _indices(self, rows: Any) -> NDArray[np.intp] | None:
+        return None if rows is None else checks.check_rows(rows, self.num_envs)
+
+    def _values(self, make: MakeOperation, rows: Any) -> list[Any]:
+        """Perform operations that return one value per row."""
+        indices = self._indices(rows)
+        self._check_free(indices)
+        call = self._engine.run(make, indices)
+        raise_errors(call.chunks)
+        return call.values()
+
+    def _check_free(self, rows: NDArray[np.intp] | None) -> None:
+        """Check that no row is being stepped.
+
+        Raises:
+            InvalidBatchError: One is.
+        """
+        if not self._sent:
+            return
+        busy = np.flatnonzero(self._is_busy) if rows is None else rows[self._is_busy[rows]]
+        if len(busy):
+            raise InvalidBatchError(f"rows: {busy.tolist()} are being stepped; call recv() first")
+
+    def _step_maker(self, actions: Any, num_rows: int) -> MakeOperation:
+        checked = checks.check_actions(self.single_action_space, actions, num_rows)
+        checked = copy_tree(checked)  # the caller may change them, and a crash may need them later
+
+        def make(local: NDArray[np.intp] | None, positions: Any) -> Step:
+            if isinstance(checked, list):
+                chosen = range(*positions.indices(num_rows)) if isinstance(positions, slice) else positions
+                return Step(local, [checked[position] for position in chosen])
+            return Step(local, take_rows(checked, positions))
+
+        return make

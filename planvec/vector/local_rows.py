@@ -1,0 +1,40 @@
+"""Performs operations on environments in this process."""
+
+from __future__ import annotations
+
+from planvec.vector.arrays import RowArrays
+from planvec.vector.chunk import Chunk
+from planvec.vector.operations import Step
+from planvec.vector.resident_envs import ResidentEnvs
+
+__all__ = ["LocalRows"]
+
+
+class LocalRows:
+    """Performs operations at once. Implements `RowGroup`.
+
+    Args:
+        resident: The environments.
+    """
+
+    first_row = 0
+    seconds_per_step = 0.0
+
+    def __init__(self, resident: ResidentEnvs) -> None:
+        self._resident = resident
+        self.num_rows = len(resident.rows)
+
+    @property
+    def arrays(self) -> RowArrays:
+        """The latest results of the rows."""
+        return self._resident.arrays
+
+    def submit(self, chunk: Chunk) -> None:
+        """Perform an operation; see `RowGroup`."""
+        operation, resident = chunk.operation, self._resident
+        if chunk.out is not None and operation.rows is None:
+            resident.arrays, chunk.out = chunk.out, None  # written without a copy
+        reply = resident.perform(operation)
+        if isinstance(operation, Step):
+            self.seconds_per_step = reply.seconds / max(1, len(chunk.rows))
+        chunk.finish(reply, resident.arrays)

@@ -1,0 +1,116 @@
+"""Hosts the environments of one worker in its process, and answers operations on them.
+
+The reply to a step of cheap environments is often empty: everything lies in the shared memory.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+
+from planvec.backends import Server, load_from_parent
+from planvec.errors import EnvError
+from planvec.rows import clear_row, take_rows, unpicklable_rows
+from planvec.vector.layout import RowsLayout
+from planvec.vector.operations import Operation, Reply, Step
+from planvec.vector.resident_envs import ResidentEnvs
+from planvec.vector.row_failure import RowFailure
+
+__all__ = ["RowsServer", "read_reply", "write_operation"]
+
+
+class RowsServer(Server):
+    """Answers operations on environments.
+
+    Args:
+        resident: The environments.
+    """
+
+    def __init__(self, resident: ResidentEnvs) -> None:
+        self._resident = resident
+        self.layout: RowsLayout = RowsLayout.of([row.env for row in resident.rows])
+
+    def serve(self, payload: bytes) -> bytes:
+        layout, resident = self.layout, self._resident
+        arrays = resident.arrays = layout.arrays
+        resident.progress = layout.progress
+        operation: Operation = load_from_parent(payload) if payload else Step(None, None)
+        if isinstance(operation, Step) and operation.actions is None:
+            rows = operation.rows
+            operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
+        reply = resident.perform(operation)
+        layout.seconds[0], reply.seconds = reply.seconds, 0.0
+        return b"" if _is_empty(reply) else _write_reply(reply)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._resident.close()
+
+
+def write_operation(operation: Operation, has_actions_in_memory: bool) -> bytes:
+    """Return an operation as bytes.
+
+    Args:
+        operation: The operation.
+        has_actions_in_memory: Whether it is a step whose actions lie in the shared memory.
+    """
+    if has_actions_in_memory:
+        return b"" if operation.rows is None else pickle.dumps(Step(operation.rows, None), protocol=5)
+    data: bytes = cloudpickle.dumps(operation, protocol=5)
+    return data
+
+
+def read_reply(data: bytes) -> Reply:
+    """Return the reply of a worker."""
+    reply: Reply = pickle.loads(data) if data else Reply()
+    return reply
+
+
+def _is_empty(reply: Reply) -> bool:
+    parts = (reply.infos, reply.observations, reply.rewards, reply.value, reply.snapshot)
+    return not (reply.errors or reply.changes_settings or any(part is not None for part in parts))
+
+
+def _write_reply(reply: Reply) -> bytes:
+    try:
+        return pickle.dumps(reply, protocol=5)
+    except Exception:
+        _drop_unpicklable(reply)
+    data: bytes = cloudpickle.dumps(reply, protocol=5)
+    return data
+
+
+def _drop_unpicklable(reply: Reply) -> None:
+    """Replace what cannot be sent by an error of its row."""
+    unsent: dict[int, EnvError] = {}
+    if isinstance(reply.infos, dict) and all(isinstance(key, int) for key in reply.infos):
+        unsent = _unpicklable(reply.infos.items(), "info")
+        for row in unsent:
+            del reply.infos[row]
+    elif reply.infos is not None:
+        unsent = unpicklable_rows(reply.infos)
+        for row in unsent:
+            clear_row(reply.infos, row)
+    if isinstance(reply.value, list):
+        unsent |= _unpicklable(enumerate(reply.value), "the return value")
+        for row in unsent:
+            reply.value[row] = None
+    if reply.observations is not None:
+        unsent |= _unpicklable(enumerate(reply.observations), "observation")
+        for row in unsent:
+            reply.observations[row] = None
+    reply.errors |= {row: RowFailure.of(error) for row, error in unsent.items()}
+
+
+def _unpicklable(items: Any, what: str) -> dict[int, EnvError]:
+    errors = {}
+    for row, value in items:
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            kind = type(value).__name__
+            errors[row] = EnvError(f"{what}: expected something that can be pickled, got a {kind} ({error})")
+            errors[row].__cause__ = error
+    return errors

@@ -1,0 +1,308 @@
+"""Performs operations on environments in a worker process, and survives the exit of the process.
+
+    Chunk --RowsRequest--> worker: RowsServer     actions and results lie in shared memory
+    worker exits  -> restart -> the operations of the `Journal` -> the chunks that were not done
+
+A row gives the same results as if its worker had never exited (`on_crash="restore"`), or its episode ends
+with a truncation (`"reset"`), or the call raises (`"raise"`).
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from planvec.backends import ProcessWorker, ServedRequest, Stats, WorkerExit
+from planvec.errors import (
+    ClosedError,
+    PlanvecError,
+    WorkerCrashedError,
+    WorkerStartError,
+    WorkerTimeoutError,
+)
+from planvec.rows import copy_rows, copy_tree, take_rows
+from planvec.vector.arrays import RowArrays
+from planvec.vector.chunk import Chunk
+from planvec.vector.journal import Journal
+from planvec.vector.layout import RowsLayout
+from planvec.vector.operations import Lose, Operation, Reset, Step
+from planvec.vector.server import read_reply, write_operation
+
+__all__ = ["OnCrash", "WorkerRows"]
+
+_log = logging.getLogger("planvec")
+_KILLS_PER_EXIT = 10
+"""Number of kills from outside that count as much as one exit of another kind."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+"""Seconds before the restart of a worker that exits again and again."""
+
+
+class OnCrash(Enum):
+    """Says what happens to the rows of a worker that exits."""
+
+    RESTORE = "restore"
+    RESET = "reset"
+    RAISE = "raise"
+
+
+class RowsRequest(ServedRequest):
+    """Asks a `RowsServer` to perform the operation of a chunk.
+
+    Args:
+        chunk: The chunk.
+        group: The rows of the worker.
+    """
+
+    def __init__(self, chunk: Chunk, group: WorkerRows) -> None:
+        self._chunk = chunk
+        self._group = group
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._chunk.rows)
+
+    @property
+    def verb(self) -> str:  # type: ignore[override]
+        return type(self._chunk.operation).__name__.lower()
+
+    def write(self) -> bytes:
+        return self._group.write(self._chunk)
+
+
+class WorkerRows:
+    """Performs operations on the rows of one worker. Implements `RowGroup`.
+
+    Args:
+        worker: The worker, which hosts a `RowsServer`.
+        first_row: Index of its first row in the vector environment.
+        num_rows: Number of its rows.
+        max_restarts: How often a chunk is retried after a worker exited on it.
+        stats: Counts exits.
+    """
+
+    def __init__(
+        self, worker: ProcessWorker, first_row: int, num_rows: int, max_restarts: int, stats: Stats
+    ) -> None:
+        self.first_row, self.num_rows = first_row, num_rows
+        self.seconds_per_step = 0.0
+        self.on_crash = OnCrash.RESTORE
+        self._worker = worker
+        self._max_restarts = max_restarts
+        self._stats = stats
+        self._journal = Journal(has_snapshots=True)
+        self._chunks: dict[Chunk, None] = {}  # submitted and not done, in order
+        self._writes = np.zeros(num_rows, bool)  # rows whose actions in memory the worker may still read
+        self._is_lost = np.zeros(num_rows, bool)  # rows whose episodes were lost, and not begun again
+        self._has_episode = np.zeros(num_rows, bool)
+        self._observations: Any = None  # the latest ones, if lost episodes report them
+        self._num_failures = 0.0  # exits since an operation was last done
+        self._failure: PlanvecError | None = None
+
+    def begin(self, on_crash: OnCrash) -> None:
+        """Begin to accept operations. The worker is ready."""
+        self.on_crash = on_crash
+        self._journal = Journal(has_snapshots=on_crash is OnCrash.RESTORE)
+        if on_crash is OnCrash.RESET:
+            self._observations = copy_tree(self.arrays.observations)
+
+    @property
+    def layout(self) -> RowsLayout:
+        """The layout of the present process."""
+        layout: RowsLayout = self._worker.layout
+        return layout
+
+    @property
+    def arrays(self) -> RowArrays:
+        """The actions and the latest results of the rows."""
+        return self.layout.arrays
+
+    # -- operations ---------------------------------------------------------------------------------
+
+    def submit(self, chunk: Chunk) -> None:
+        """Begin an operation; see `RowGroup`."""
+        with self._worker.lock:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                chunk.fail(failure)
+                return
+            self._chunks[chunk] = None
+            self._send(chunk)
+
+    def _send(self, chunk: Chunk) -> None:
+        pending = self._worker.submit(RowsRequest(chunk, self))
+        pending.add_done_callback(lambda done: self._done(chunk, done))
+
+    def write(self, chunk: Chunk) -> bytes:
+        """Write the actions of a chunk into the shared memory if possible, and return the rest."""
+        operation = chunk.operation
+        if not isinstance(operation, Step):
+            return write_operation(operation, has_actions_in_memory=False)
+        rows = slice(None) if operation.rows is None else operation.rows
+        target = self.arrays.actions
+        if target is None or self._writes[rows].any() or not _fits(operation.actions, target):
+            return write_operation(operation, has_actions_in_memory=False)
+        if operation.rows is None:
+            copy_rows(operation.actions, target)
+        else:
+            _put_rows(operation.actions, target, operation.rows)
+        self._writes[rows] = True
+        return write_operation(operation, has_actions_in_memory=True)
+
+    def _done(self, chunk: Chunk, pending: Any) -> None:
+        """Handle the answer to a chunk, or the exit of its worker."""
+        operation = chunk.operation
+        if isinstance(operation, Step):
+            self._writes[slice(None) if operation.rows is None else operation.rows] = False
+        error = pending.exception()
+        if isinstance(error, WorkerExit):
+            if error.is_cause:
+                chunk.num_exits += 1 / _KILLS_PER_EXIT if error.was_killed else 1
+                if chunk.num_exits > self._max_restarts or self.on_crash is OnCrash.RAISE:
+                    self._fail(chunk, self._crash(chunk, error))
+            if self._worker.exit is None and chunk in self._chunks:
+                self._send(chunk)  # the worker was restarted before it was submitted
+            return
+        if error is not None:
+            self._fail(chunk, error)
+            return
+        self._num_failures = 0
+        reply = read_reply(pending.result().value)
+        self._journal.record(operation, reply)
+        del self._chunks[chunk]
+        if isinstance(operation, (Step, Reset)):
+            self._after_step(operation, chunk)
+        chunk.finish(reply, self.arrays)
+
+    def _after_step(self, operation: Operation, chunk: Chunk) -> None:
+        rows = slice(None) if operation.rows is None else operation.rows
+        if isinstance(operation, Step):
+            self.seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
+        else:
+            self._has_episode[rows] = True
+        if self.on_crash is not OnCrash.RESET:
+            return
+        if isinstance(self._observations, list):
+            return
+        source = take_rows(self.arrays.observations, rows)
+        if operation.rows is None:
+            copy_rows(source, self._observations)
+        else:
+            _put_rows(source, self._observations, operation.rows)
+
+    def _fail(self, chunk: Chunk, error: Exception) -> None:
+        self._chunks.pop(chunk, None)
+        chunk.fail(error)
+
+    # -- the exit of the worker ---------------------------------------------------------------------
+
+    def worker_changed(self, worker: ProcessWorker) -> None:
+        """Handle that the worker has become ready or has exited. Its lock is held."""
+        exit = self._worker.exit
+        if exit is None:
+            return
+        if exit.error is not None:  # closed, or it cannot start
+            self._fail_all(exit.error)
+            return
+        self._stats.exits[exit.reason] += 1
+        self._num_failures += 1 / _KILLS_PER_EXIT if exit.was_killed else 1
+        if self._num_failures > max(1, self._max_restarts):
+            self._fail_all(WorkerStartError(f"{exit.what}; its replacements exited, too"))
+            return
+        _log.warning("%s; it is replaced", exit.what)
+        for chunk in [chunk for chunk in self._chunks if chunk.is_internal]:
+            del self._chunks[chunk]
+        if self.on_crash is OnCrash.RAISE:
+            self._raise(exit)
+        repeated = self._num_failures - 2
+        self._worker.restart(0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE))
+        if self._worker.exit is None:
+            self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        """Submit what puts the rows of the new process where they were, and the chunks that are not done."""
+        chunks = list(self._chunks)
+        if self.on_crash is not OnCrash.RESTORE:
+            self._journal.forget()
+        operations = self._journal.operations()
+        if self.on_crash is OnCrash.RESET and self._has_episode.any():
+            rows = np.flatnonzero(self._has_episode)
+            observations = (
+                [None] * len(rows)
+                if isinstance(self._observations, list)
+                else take_rows(self._observations, rows)
+            )
+            operations.append(Lose(rows, observations))
+        all_rows = np.arange(self.first_row, self.first_row + self.num_rows)
+        for operation in operations:
+            internal = Chunk(operation, all_rows, None, is_internal=True)
+            internal.on_done = self._internal_done
+            self._chunks[internal] = None
+            self._send(internal)
+        for chunk in chunks:
+            self._chunks[chunk] = self._chunks.pop(chunk)  # behind the internal ones
+            self._send(chunk)
+
+    def _internal_done(self, chunk: Chunk) -> None:
+        """Give up the rows if they cannot be brought up to date."""
+        if chunk.error is not None and not isinstance(chunk.error, ClosedError):
+            self._journal.forget()
+            self._fail_all(WorkerCrashedError(f"{self._worker.name} was replaced, and {chunk.error}"))
+
+    def _raise(self, exit: WorkerExit) -> None:
+        """Fail all chunks, or the next one if there is none."""
+        error = self._crash(None, exit)
+        if not self._chunks:
+            self._failure = error
+        self._fail_all(error)
+
+    def _fail_all(self, error: Exception) -> None:
+        for chunk in list(self._chunks):
+            self._fail(chunk, error)
+
+    def _crash(self, chunk: Chunk | None, exit: WorkerExit) -> PlanvecError:
+        """Return the error for the exit of a worker."""
+        make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
+        what, row, action = exit.what, None, None
+        if chunk is not None and exit.row is not None and exit.row < len(chunk.rows):
+            row = int(chunk.rows[exit.row])
+            operation = chunk.operation
+            if isinstance(operation, Step):
+                action = _action(operation.actions, exit.row)
+        if chunk is not None and chunk.num_exits > 1:
+            what += f"; {round(chunk.num_exits)} workers failed on it, one after another"
+        return make(what, row=row, action=action)
+
+
+def _fits(actions: Any, target: Any) -> bool:
+    """Return whether actions have the structure, the dtypes and the shapes of the arrays in memory."""
+    if isinstance(target, dict):
+        return isinstance(actions, dict) and all(_fits(actions[key], target[key]) for key in target)
+    if isinstance(target, tuple):
+        return isinstance(actions, tuple) and all(map(_fits, actions, target))
+    return (
+        isinstance(actions, np.ndarray)
+        and actions.dtype == target.dtype
+        and actions.shape[1:] == target.shape[1:]
+    )
+
+
+def _put_rows(source: Any, target: Any, rows: Any) -> None:
+    if isinstance(target, dict):
+        for key in target:
+            _put_rows(source[key], target[key], rows)
+    elif isinstance(target, tuple):
+        for part, child in zip(source, target, strict=True):
+            _put_rows(part, child, rows)
+    else:
+        target[rows] = source
+
+
+def _action(actions: Any, row: int) -> Any:
+    """Return the action of one row, for messages."""
+    if isinstance(actions, (dict, tuple)):
+        return None
+    action = actions[row]
+    return action.item() if isinstance(action, np.generic) else action
