@@ -19,6 +19,7 @@ from planvec.codecs.registered import (
     registered_codecs,
 )
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
+from planvec.codecs.resident import ResidentCodec, ResidentCodecs, ResidentState
 from planvec.codecs.timing import time_codec
 
 __all__ = [
@@ -29,6 +30,9 @@ __all__ = [
     "Family",
     "Outcome",
     "RegisteredCodecs",
+    "ResidentCodec",
+    "ResidentCodecs",
+    "ResidentState",
     "Rows",
     "StateCodec",
     "Step",

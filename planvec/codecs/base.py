@@ -248,6 +248,10 @@ class StateCodec(ABC):
         """Set the steps since the reset where `step` does not count them, for whoever reads them."""
         return
 
+    def get_elapsed(self) -> int:
+        """Return the steps since the reset that `set_elapsed` sets."""
+        return 0
+
     @abstractmethod
     def reseed(self, seed: int) -> None:
         """Make the randomness of the next steps come from this seed."""

@@ -7,18 +7,16 @@ from typing import Any
 
 import gymnasium
 
-from planvec.codecs.base import Codec, CodecMaker, StateCodec, WrapperCodec
+from planvec.codecs.base import StateCodec
 from planvec.codecs.compare import digest
 from planvec.codecs.costs import warning_on_costs
-from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
-from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
 from planvec.codecs.repeats import InexactStateError
 from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.codecs.verify import verify_codec
 from planvec.codecs.walks import check_reset, reference_walk
-from planvec.codecs.wrappers import applies_function
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
 __all__ = ["CodecChoice", "check_codec", "codec_for"]
@@ -107,30 +105,22 @@ def _stack_codec(
         InexactStateError: States are not restored exactly.
         UnsupportedEnvError: The environment cannot be saved faithfully, for another reason.
     """
-    assert selection.make is not None
-    base_codec = _make_base_codec(selection.make, env.unwrapped, codec)
-    wrapper_codecs = [_make_wrapper_codec(layer) for layer in layers]
-    graph = _join_graphs([base_codec, *wrapper_codecs])
-    is_verified = selection.is_verified and not any(
-        not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
-    )
+    codecs = LayerCodecs(env, layers, selection, codec)
+    graph = codecs.graph
     reference = None
-    if not (is_verified or trust):
-        beside = None if graph is None else graph.beside(env, _caches_of(base_codec))
+    if not (codecs.is_verified or trust):
+        beside = None if graph is None else graph.beside(env, codecs.caches)
         shared_memory = b"" if graph is None else graph.shared_memory()
         reference = reference_walk(env, info_keys, beside)
         if graph is not None:
             graph.check_addresses()
-            base_codec.before_reset(env.unwrapped)
-            for layer, wrapper_codec in zip(layers, wrapper_codecs, strict=True):
-                wrapper_codec.before_reset(layer.wrapper)
+            codecs.before_reset()
             graph.check_shared_memory(shared_memory)
-            graph.save_generators_of(reference.drawn_spaces)
+            codecs.save_generators_of(reference.drawn_spaces)
     observation, _ = check_reset(env.reset(seed=0))
     if graph is not None:
         graph.find_words()
-    stack = StackCodec(env, base_codec, wrapper_codecs, observation)
-    stack.fingerprint = _digest_of_constants(base_codec, env.unwrapped)
+    stack = StackCodec(env, codecs, observation)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
@@ -138,40 +128,7 @@ def _stack_codec(
         stack.fingerprint += digest(graph.referred())
         if reference is not None:
             stack.warning = warning_on_costs(stack, env, graph)
-    stack.fresh_results = stack.takes_ints = is_verified
     return stack
-
-
-def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
-    codec = make(base)
-    if not isinstance(codec, Codec):
-        raise UnsupportedEnvError(
-            f"codec: expected a maker of a planvec.Codec, got one of a {type(codec).__name__}: {choice!r}. "
-            "Pass a planvec.Codec subclass, or a function that returns a planvec.Codec"
-        )
-    return codec
-
-
-def _join_graphs(codecs: Sequence[Codec | WrapperCodec]) -> ObjectGraph | None:
-    """Let one graph save all layers that are copied, so that objects that layers share stay shared."""
-    graphs = [codec.graph for codec in codecs if isinstance(codec, GraphCodec)]
-    for graph in graphs[1:]:
-        graphs[0].absorb(graph)
-    return graphs[0] if graphs else None
-
-
-def _caches_of(codec: Codec) -> Sequence[str]:
-    return codec.caches if isinstance(codec, GraphCodec) else ()
-
-
-def _make_wrapper_codec(layer: Layer) -> WrapperCodec:
-    codec = (layer.make or CopiedWrapperCodec)(layer.wrapper)
-    if not isinstance(codec, WrapperCodec):
-        raise UnsupportedEnvError(
-            f"{type(layer.wrapper).__name__}: expected a maker of a planvec.WrapperCodec, got one of "
-            f"a {type(codec).__name__}: {layer.make!r}"
-        )
-    return codec
 
 
 def _replay_codec(
@@ -181,20 +138,8 @@ def _replay_codec(
     info_keys: Sequence[str] | None,
     trust: bool,
 ) -> ReplayCodec:
-    pairs = [(layer.wrapper, _make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
+    pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
     replay = ReplayCodec(env, pairs)
     if not trust:
         replay.walk = verify_codec(replay, env, reference_walk(env, info_keys, None), advice, info_keys)
     return replay
-
-
-def _digest_of_constants(codec: Codec, base: Any) -> bytes:
-    # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
-    # attributes more slowly, which made CartPole's steps 15 % slower.
-    missing = [name for name in codec.constants if not hasattr(base, name)]
-    if missing:
-        raise UnsupportedEnvError(
-            f"{type(codec).__name__}.constants: expected names of attributes, got {missing}, which "
-            f"{type(base).__name__} does not have"
-        )
-    return digest(codec.identity(base))

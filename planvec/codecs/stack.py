@@ -14,7 +14,7 @@ Letters: B rows.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs import generator
-from planvec.codecs.base import Codec, Rows, StateCodec, WrapperCodec
+from planvec.codecs.base import Rows, StateCodec, WrapperCodec
 from planvec.codecs.compare import origin_of, same
+from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
 from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec
@@ -41,20 +42,28 @@ class StackCodec(StateCodec):
 
     Args:
         env: The environment, wrappers included, after a reset.
-        codec: The codec of the unwrapped environment.
-        wrapper_codecs: One codec per wrapper, innermost first.
+        layers: The codecs of its layers.
         observation: The observation that the reset returned.
+        like: The codec of another environment of the same kind, whose states have the same form.
+
+    Attributes:
+        layers: The codecs of the layers.
+        saves_observation: Whether states contain the observation.
 
     Raises:
         UnsupportedEnvError: Two fields of the state would have the same name.
     """
 
     def __init__(
-        self, env: Env, codec: Codec, wrapper_codecs: Sequence[WrapperCodec], observation: Any
+        self,
+        env: Env,
+        layers: LayerCodecs,
+        observation: Any,
+        like: StackCodec | None = None,
     ) -> None:
-        self._env = env
-        self._base = env.unwrapped
-        self._codec = codec
+        self.layers = layers
+        codec, wrapper_codecs = layers.base_codec, layers.wrapper_codecs
+        self._env, self._base, self._codec = env, env.unwrapped, codec
         self.how = codec.how or type(codec).__name__
         self.note = codec.note
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
@@ -62,10 +71,10 @@ class StackCodec(StateCodec):
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
         stepped = _outermost(env, len(self._wrappers))
         super().__init__(stepped.step, codec.step_without_info if stepped is self._base else None)
-        layers = (codec, *wrapper_codecs)
-        self._draws = any(layer.draws for layer in layers)
+        self._draws = any(layer.draws for layer in (codec, *wrapper_codecs))
         self.stochastic = any(
-            layer.draws if layer.stochastic is None else layer.stochastic for layer in layers
+            layer.draws if layer.stochastic is None else layer.stochastic
+            for layer in (codec, *wrapper_codecs)
         )
         self._saved_observation: Any = None
 
@@ -81,15 +90,20 @@ class StackCodec(StateCodec):
                 self._parts.append(WrapperPart(name, wrapper_codec))
                 setters.append(partial(wrapper_codec.set, wrapper))
                 getters.append(partial(wrapper_codec.get, wrapper))
-        computed = self._compute_observation()
-        self._saves_observation = computed is None or not same(computed, observation)
-        if self._saves_observation:
+        computed = self._compute_observation() if like is None else None
+        # An observation that cannot be computed is None.
+        self.saves_observation: bool = (
+            not same(computed, observation) if like is None else like.saves_observation
+        )
+        if self.saves_observation:
             self._parts.append(ObservationPart(env.observation_space))
             setters.append(self._set_observation)
         self._generator_index = 1 if self._draws else None
         self._bind(setters, getters)
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
+        self.fingerprint = layers.constants
+        self.fresh_results = self.takes_ints = layers.is_verified
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""
@@ -116,7 +130,7 @@ class StackCodec(StateCodec):
         elif len(getters) == 1:
             self.set, self.get = set_one_and_observation, lambda observation: (get_first(), observation)
         else:
-            self.set, self.get = set_all, get_all_and_observation if self._saves_observation else get_all
+            self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
 
     def _dtype(self) -> np.dtype[Any]:
         fields: list[Any] = []
@@ -161,11 +175,14 @@ class StackCodec(StateCodec):
         return digests
 
     def observe(self) -> Any:
-        return self._saved_observation if self._saves_observation else self._compute_observation()
+        return self._saved_observation if self.saves_observation else self._compute_observation()
 
     def set_elapsed(self, elapsed: int) -> None:
         if self._outer_limit is not None:
             self._outer_limit._elapsed_steps = elapsed
+
+    def get_elapsed(self) -> int:
+        return 0 if self._outer_limit is None else self._outer_limit._elapsed_steps or 0
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         self._codec.before_reset(self._base)

@@ -57,7 +57,7 @@ from planvec.rows.space_arrays import (
     take_row,
     take_rows,
 )
-from planvec.rows.states import StateFormat, check_state, check_states
+from planvec.rows.states import StateFormat, as_states, check_state, check_states
 from planvec.rows.stepper import BatchStepper
 
 __all__ = [
@@ -91,6 +91,7 @@ __all__ = [
     "StepBatch",
     "Transitions",
     "actions_of",
+    "as_states",
     "blank",
     "check_actions",
     "check_info_keys",

@@ -15,7 +15,7 @@ from planvec.rows.promises import Promise
 from planvec.rows.results import Rollouts, Start, Transitions
 from planvec.rows.saved_state import SavedState
 
-__all__ = ["StateFormat", "check_state", "check_states"]
+__all__ = ["StateFormat", "as_states", "check_state", "check_states"]
 
 
 class StateFormat(NamedTuple):
@@ -45,7 +45,7 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
         InvalidBatchError: The length, shape or dtype is wrong, or a state belongs to another environment.
     """
     dtype, origin = state_format
-    states = states if type(states) is np.ndarray else _as_states(dtype, states)
+    states = states if type(states) is np.ndarray else as_states(dtype, states)
     if states.dtype is not dtype and states.dtype != dtype:
         raise InvalidBatchError(
             f"states: expected dtype {dtype}, got {states.dtype}; pass states that this environment returned"
@@ -83,7 +83,7 @@ _STATE_FIELDS = {Start: "state", Transitions: "new_states", Rollouts: "final_sta
 """Type of a result -> its field with states, for messages to users who pass the result itself."""
 
 
-def _as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
+def as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
     """Return an array of one state, or of a sequence of states."""
     field = _STATE_FIELDS.get(type(states))
     if field is not None:

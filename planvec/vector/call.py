@@ -6,6 +6,7 @@ Letters: B rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from planvec.vector.chunk import Chunk
 from planvec.vector.infos import InfoForm, join_infos, unpack_infos
 
 __all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
+
+_HAS_ERRORS = attrgetter("has_errors")
 
 
 class RowsResult(NamedTuple):
@@ -109,7 +112,7 @@ def errors_of(chunks: Sequence[Chunk]) -> dict[int, Exception]:
 
 def raise_errors(chunks: Sequence[Chunk]) -> None:
     """Raise the error of the first row that failed, with a note of the others."""
-    if not any([chunk.has_errors for chunk in chunks]):
+    if not any(map(_HAS_ERRORS, chunks)):
         return
     errors = errors_of(chunks)
     for row, error in sorted(errors.items()):

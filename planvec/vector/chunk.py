@@ -32,12 +32,14 @@ class Chunk:
         num_exits: How often a worker exited while it worked on this chunk.
         reply: The results that are no arrays; None until it is done.
         error: What ended the operation: the crash of the worker, for example. None if there is a reply.
+        has_actions_in_memory: Whether the worker may still read its actions in the shared memory.
         is_abandoned: Whether the caller wants no result any more.
         is_internal: Whether it belongs to the recovery of a worker.
     """
 
     __slots__ = (
         "error",
+        "has_actions_in_memory",
         "is_abandoned",
         "is_internal",
         "num_exits",
@@ -55,7 +57,7 @@ class Chunk:
         self.rows = rows
         self.out = out
         self.is_internal = is_internal
-        self.is_abandoned = False
+        self.is_abandoned = self.has_actions_in_memory = False
         self.num_exits = 0.0
         self.reply: Reply | None = None
         self.error: Exception | None = None

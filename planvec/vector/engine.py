@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from planvec.backends import ServedProcesses, Stats
 from planvec.codecs import registered_codecs
 from planvec.envs import RegisteredIds
-from planvec.errors import ClosedError, WorkerStartError
+from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsCall
 from planvec.vector.chunk import Chunk, RowGroup
@@ -87,20 +86,14 @@ def make_resident(
     env_fns: Sequence[Callable[[], Any]], options: EngineOptions, *, as_bytes: bool
 ) -> ResidentEnvs:
     """Make environments. If one raises, close the others."""
-    envs: list[gymnasium.Env[Any, Any]] = []
-    try:
-        envs.extend(env_fn() for env_fn in env_fns)
-        return ResidentEnvs(
-            envs,
-            options.mode,
-            options.info_form,
-            keeps_rewards=options.keeps_rewards,
-            as_bytes=as_bytes,
-        )
-    except BaseException:
-        for env in envs:
-            env.close()
-        raise
+    return ResidentEnvs(
+        env_fns,
+        options.mode,
+        options.info_form,
+        keeps_rewards=options.keeps_rewards,
+        as_bytes=as_bytes,
+        saves_states=options.on_crash in (None, OnCrash.RESTORE),
+    )
 
 
 class Engine:
@@ -130,7 +123,8 @@ class Engine:
         if not options.num_workers:
             self._resident = make_resident(env_fns, options, as_bytes=False)
             self._groups = [LocalRows(self._resident)]
-            self.layouts = [RowsLayout.of([row.env for row in self._resident.rows])]
+            resident = self._resident
+            self.layouts = [RowsLayout.of([row.env for row in resident.rows], resident.inexact)]
         else:
             self._groups = self._open_workers(env_fns)
         bounds = [group.first_row for group in self._groups]
@@ -165,12 +159,30 @@ class Engine:
             if options.max_worker_rss is not None:
                 processes.limit_memory(options.max_worker_rss)
             self.layouts = [group.layout for group in groups]
+            on_crash = self._policy()
             for group in groups:
-                group.begin(options.on_crash or OnCrash.RESET)
+                group.begin(on_crash)
         except BaseException:
             self.close()
             raise
         return groups
+
+    def _policy(self) -> OnCrash:
+        """Return what happens after a crash.
+
+        Raises:
+            UnsupportedEnvError: The user wants rows to be restored, and states are not exact.
+        """
+        wanted = self._options.on_crash
+        inexact = next((layout.inexact for layout in self.layouts if layout.inexact), "")
+        if wanted is OnCrash.RESTORE and inexact:
+            raise UnsupportedEnvError(
+                f'on_crash: expected "reset" or "raise" for environments that cannot be saved, got "restore". '
+                f"{inexact}"
+            )
+        if wanted is None:
+            return OnCrash.RESET if inexact else OnCrash.RESTORE
+        return wanted
 
     @property
     def num_workers(self) -> int:

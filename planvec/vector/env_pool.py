@@ -13,15 +13,15 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.backends import Stats
-from planvec.errors import InvalidBatchError
-from planvec.rows import copy_tree, finish_rows, take_rows
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.rows import as_states, copy_tree, finish_rows, take_rows
 from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsResult, join_results, raise_errors
 from planvec.vector.chunk import Chunk
 from planvec.vector.engine import Engine, EngineOptions, MakeOperation
 from planvec.vector.infos import InfoForm
-from planvec.vector.operations import Call, Reset, SetAttribute, Step
+from planvec.vector.operations import Call, GetStates, Reset, SetAttribute, SetStates, Step
 
 __all__ = ["EnvPool", "PoolStep"]
 
@@ -261,6 +261,67 @@ class EnvPool:
     def render(self, *, rows: Any = None) -> list[Any]:
         """Return the frame of each environment. Arguments as in `call`."""
         return self.call("render", rows=rows)
+
+    # -- states -------------------------------------------------------------------------------------
+
+    def get_states(self, mask: Any = None) -> NDArray[Any]:
+        """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
+
+        Args:
+            mask: A mask `[N]` or indices `[B]`; None returns all.
+
+        Returns:
+            States `[B]`.
+
+        Raises:
+            UnsupportedEnvError: The states of an environment are not exact. The message says why.
+            InvalidBatchError: An environment was not reset yet.
+        """
+        indices = self._indices(mask)
+        self._check_free(indices)
+        call = self._engine.run(lambda local, _: GetStates(local), indices)
+        raise_errors(call.chunks)
+        replies = [chunk.reply.value for chunk in call.chunks if chunk.reply is not None]
+        formats = {state_format.origin for _, state_format in replies}
+        if len({states.dtype for states, _ in replies}) > 1 or len(formats) > 1:
+            raise UnsupportedEnvError(
+                "get_states: expected environments whose states have the same form, got several; pass a mask"
+            )
+        states = np.concatenate([states for states, _ in replies])
+        return states if call.order is None else states[call.order]
+
+    def set_states(self, states: Any, mask: Any = None) -> Any:
+        """Put environments into states, and return their observations `[B, ...]`.
+
+        What no state contains stays what it is: settings, and the generator from which the next resets draw.
+
+        Args:
+            states: `[B]`, or one state for all.
+            mask: A mask `[N]` or indices `[B]`; None sets all.
+
+        Raises:
+            InvalidBatchError: They are no states of these environments.
+            UnsupportedEnvError: The states of an environment are not exact.
+        """
+        indices = self._indices(mask)
+        num_rows = self.num_envs if indices is None else len(indices)
+        array = states if isinstance(states, np.ndarray) else as_states(np.dtype(object), states)
+        if array.ndim == 0:
+            array = np.repeat(array, num_rows)
+        if array.shape != (num_rows,):
+            raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
+        array = array.copy()
+        result = self._run(lambda local, at: SetStates(local, array[at]), indices, num_rows)
+        return result.observations
+
+    def branch(self, row: int, into: Any) -> Any:
+        """Put environments into the state of one of them, and return their observations `[B, ...]`.
+
+        Args:
+            row: Index of the environment whose state is copied.
+            into: A mask `[N]` or indices `[B]`.
+        """
+        return self.set_states(self.get_states([row])[0], into)
 
     def close(self) -> None:
         """Close the environments and the workers. Closing again does nothing."""

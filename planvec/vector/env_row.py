@@ -66,6 +66,11 @@ class EnvRow(ABC):
     def step(self, action: Any) -> Outcome:
         """Step the environment, or reset it."""
 
+    def restore_flags(self, terminated: bool, truncated: bool) -> None:
+        """Note the flags of the state that the environment was put into."""
+        self.terminated, self.truncated = terminated, truncated
+        self.needs_reset = self.is_lost = False
+
     def step_lost(self) -> Outcome:
         """Report that the episode was lost with its worker, as a truncation."""
         self.is_lost, self.truncated = False, True
@@ -84,6 +89,10 @@ class _NextStepRow(EnvRow):
         self.observation, _, self.terminated, self.truncated, _ = outcome
         self.needs_reset = bool(self.terminated or self.truncated)
         return outcome
+
+    def restore_flags(self, terminated: bool, truncated: bool) -> None:
+        super().restore_flags(terminated, truncated)
+        self.needs_reset = terminated or truncated
 
     def step_lost(self) -> Outcome:
         self.needs_reset = True

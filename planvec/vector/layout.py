@@ -34,7 +34,7 @@ class RowsLayout:
         action_spaces: The space of the actions of each environment.
         metadata: The metadata of the first environment.
         render_mode: The render mode of the first environment.
-        inexact: Why states cannot be saved; "" if they can be, or if nobody asked.
+        inexact: Why states are not saved; "" if they are.
         arrays: The arrays in the memory, once it is mapped.
         progress: The row at work; see `planvec.stepping.progress`.
         seconds: `[1]` float64, the time that the last operation took in the worker.
@@ -50,13 +50,14 @@ class RowsLayout:
     seconds: NDArray[np.float64] = field(init=False, compare=False)
 
     @classmethod
-    def of(cls, envs: Sequence[gymnasium.Env[Any, Any]]) -> RowsLayout:
+    def of(cls, envs: Sequence[gymnasium.Env[Any, Any]], inexact: str) -> RowsLayout:
         """Return the description of environments."""
         return cls(
             _shared([env.observation_space for env in envs]),
             _shared([env.action_space for env in envs]),
             dict(getattr(envs[0], "metadata", None) or {}),
             getattr(envs[0], "render_mode", None),
+            inexact,
         )
 
     def __getstate__(self) -> tuple[Any, ...]:

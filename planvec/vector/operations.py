@@ -97,7 +97,7 @@ class SetAttribute(Operation):
 
 @dataclass(slots=True, eq=False)
 class GetStates(Operation):
-    """Asks for the states of rows, `[B]`."""
+    """Asks for the states of rows: `(states [B], StateFormat)`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,10 +116,10 @@ class Restore(Operation):
     """Puts all rows into the situation of a snapshot, in a replacement of their worker.
 
     Attributes:
-        snapshot: What `Reply.snapshot` held; None if there was none yet.
+        snapshot: What `Reply.snapshot` held.
     """
 
-    snapshot: bytes | None
+    snapshot: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +144,7 @@ class Reply:
         rewards: `[B, ...]`, if they are not float64 numbers; else None.
         value: The results of calls, or states.
         snapshot: The situation of all rows after the operation, if it was saved; else None.
+        inexact: Why the states of the environments cannot be saved any more; "" if they can.
         changes_settings: Whether a call has changed what no state contains.
         seconds: Time that the operation took in the worker.
     """
@@ -154,5 +155,6 @@ class Reply:
     rewards: NDArray[Any] | None = None
     value: Any = None
     snapshot: bytes | None = None
+    inexact: str = ""
     changes_settings: bool = False
     seconds: float = 0.0

@@ -19,12 +19,25 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from planvec.errors import UnsupportedEnvError
 from planvec.rows import list_rows, own_copy
 from planvec.stepping import ROW, new_progress
 from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.env_row import EnvRow, row_class
 from planvec.vector.infos import InfoForm, pack_infos
-from planvec.vector.operations import Call, Operation, Reply, Reset, SetAttribute, Step
+from planvec.vector.operations import (
+    Call,
+    GetStates,
+    Lose,
+    Operation,
+    Reply,
+    Reset,
+    Restore,
+    SetAttribute,
+    SetStates,
+    Step,
+)
+from planvec.vector.resident_states import ResidentStates
 from planvec.vector.row_failure import RowFailure
 
 __all__ = ["ResidentEnvs"]
@@ -36,41 +49,66 @@ class ResidentEnvs:
     """Steps several environments.
 
     Args:
-        envs: N environments. The spaces of the first one are those of all rows.
+        env_fns: N functions that make the environments. The spaces of the first one are those of all rows.
         mode: When environments are reset by themselves.
         info_form: The form of the infos in replies.
         keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
         as_bytes: Whether infos are encoded for another process.
+        saves_states: Whether states are saved, if they are exact.
 
     Attributes:
         rows: The environments with their autoreset.
+        states: Saves and restores the rows; None if their states are not saved.
+        inexact: Why states are not saved; "" if they are.
         arrays: The actions and results. A worker replaces them by shared memory.
         progress: The row at work; see `planvec.stepping.progress`.
     """
 
     def __init__(
         self,
-        envs: Sequence[gymnasium.Env[Any, Any]],
+        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
         mode: AutoresetMode,
         info_form: InfoForm,
         *,
         keeps_rewards: bool = False,
         as_bytes: bool = False,
+        saves_states: bool = True,
     ) -> None:
+        self.rows: list[EnvRow] = []
+        self.states: ResidentStates | None = None
+        self.inexact = 'on_crash: expected "restore" to save states, got another'
         make_row = row_class(mode)
-        self.rows = [make_row(env) for env in envs]
-        self._observation_space = envs[0].observation_space
-        self._action_space = envs[0].action_space
+        try:
+            for env_fn in env_fns:
+                self.rows.append(make_row(env_fn()))
+            if saves_states:
+                self._save_states(lambda: ResidentStates(self.rows, env_fns))
+        except BaseException:
+            self.close()
+            raise
+        self._observation_space = self.rows[0].env.observation_space
+        self._action_space = self.rows[0].env.action_space
         self._info_form = info_form
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
-        self.arrays = RowArrays.allocate(self._observation_space, None, len(envs))
+        self.arrays = RowArrays.allocate(self._observation_space, None, len(self.rows))
         self.progress = new_progress()
         self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
             Step: self._step,
             Reset: self._reset,
             Call: self._call,
             SetAttribute: self._set_attribute,
+            GetStates: self._get_states,
+            SetStates: self._set_states,
+            Restore: self._restore,
+            Lose: self._lose,
         }
+
+    def _save_states(self, prepare: Callable[[], ResidentStates]) -> None:
+        """Save states from now on, if they are exact."""
+        try:
+            self.states, self.inexact = prepare(), ""
+        except UnsupportedEnvError as error:
+            self.states, self.inexact = None, str(error)
 
     def perform(self, operation: Operation) -> Reply:
         """Perform an operation. Its results are in the reply, and in the rows of `arrays`."""
@@ -155,9 +193,18 @@ class ResidentEnvs:
         self._run(reset_from, fill, len(selected), reply)
         self._write_observations(observations, _ALL if operation.rows is None else operation.rows, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
+        states = self.states
+        if states is not None:
+            done = [
+                row for position, row in enumerate(self._indices(operation)) if position not in reply.errors
+            ]
+            self._save_states(lambda: states.begin(done))
+            reply.inexact = self.inexact
 
     def _call(self, operation: Call, selected: list[EnvRow], reply: Reply) -> None:
         values: list[Any] = []
+        may_change = self.states is not None and not operation.only_reads and operation.name != "render"
+        before = self._exact_states().settings(self._indices(operation)) if may_change else []
 
         def call_from(start: int) -> None:
             for row in islice(selected, start, None):
@@ -168,6 +215,8 @@ class ResidentEnvs:
 
         self._run(call_from, lambda index: values.append(None), len(selected), reply, values)
         reply.value = values
+        if may_change:
+            reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
 
     def _set_attribute(self, operation: SetAttribute, selected: list[EnvRow], reply: Reply) -> None:
         num_set: list[Any] = []
@@ -182,7 +231,38 @@ class ResidentEnvs:
 
         self._run(set_from, lambda index: num_set.append(None), len(selected), reply, num_set)
 
+    def _get_states(self, operation: GetStates, selected: list[EnvRow], reply: Reply) -> None:
+        reply.value = self._exact_states().get(self._indices(operation))
+
+    def _set_states(self, operation: SetStates, selected: list[EnvRow], reply: Reply) -> None:
+        indices = self._indices(operation)
+        self._show(indices, self._exact_states().set(indices, operation.states), reply)
+
+    def _restore(self, operation: Restore, selected: list[EnvRow], reply: Reply) -> None:
+        self._show(*self._exact_states().restore(operation.snapshot), reply)
+
+    def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
+        """Write the observations of rows that were put into other states, which have just begun."""
+        rows = np.array(indices, np.intp)
+        self._write_observations(observations, rows, reply)
+        self.arrays.rewards[rows] = 0.0
+        self.arrays.terminated[rows] = [bool(self.rows[index].terminated) for index in indices]
+        self.arrays.truncated[rows] = [bool(self.rows[index].truncated) for index in indices]
+
+    def _lose(self, operation: Lose, selected: list[EnvRow], reply: Reply) -> None:
+        observations = list_rows(self._observation_space, operation.observations)
+        for row, observation in zip(selected, observations, strict=True):
+            row.observation, row.is_lost = observation, True
+
     # -- helpers ------------------------------------------------------------------------------------
+
+    def _indices(self, operation: Operation) -> Sequence[int]:
+        return range(len(self.rows)) if operation.rows is None else operation.rows.tolist()
+
+    def _exact_states(self) -> ResidentStates:
+        if self.states is None:
+            raise UnsupportedEnvError(f"states: the environments cannot be saved. {self.inexact}")
+        return self.states
 
     def _run(
         self,

@@ -14,8 +14,9 @@ from planvec.backends import Server, load_from_parent
 from planvec.errors import EnvError
 from planvec.rows import clear_row, take_rows, unpicklable_rows
 from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Operation, Reply, Step
+from planvec.vector.operations import Operation, Reply, Reset, SetStates, Step
 from planvec.vector.resident_envs import ResidentEnvs
+from planvec.vector.resident_states import ResidentStates, SnapshotClock
 from planvec.vector.row_failure import RowFailure
 
 __all__ = ["RowsServer", "read_reply", "write_operation"]
@@ -30,7 +31,8 @@ class RowsServer(Server):
 
     def __init__(self, resident: ResidentEnvs) -> None:
         self._resident = resident
-        self.layout: RowsLayout = RowsLayout.of([row.env for row in resident.rows])
+        self.layout: RowsLayout = RowsLayout.of([row.env for row in resident.rows], resident.inexact)
+        self._clock = SnapshotClock()
 
     def serve(self, payload: bytes) -> bytes:
         layout, resident = self.layout, self._resident
@@ -41,8 +43,20 @@ class RowsServer(Server):
             rows = operation.rows
             operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
         reply = resident.perform(operation)
+        if resident.states is not None and isinstance(operation, (Step, Reset, SetStates)):
+            self._take_snapshot(resident.states, operation, reply)
         layout.seconds[0], reply.seconds = reply.seconds, 0.0
         return b"" if _is_empty(reply) else _write_reply(reply)
+
+    def _take_snapshot(self, states: ResidentStates, operation: Operation, reply: Reply) -> None:
+        """Take a snapshot if it is time for one."""
+        # A reset without a seed may draw one from the time of day: it cannot be repeated.
+        is_forced = not isinstance(operation, Step)
+        try:
+            reply.snapshot = self._clock.take(states.snapshot, reply.seconds, is_forced)
+        except Exception as error:  # it may run code of the environment
+            self._resident.states = None
+            self._resident.inexact = reply.inexact = f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
         """Close the environments."""
@@ -70,7 +84,9 @@ def read_reply(data: bytes) -> Reply:
 
 def _is_empty(reply: Reply) -> bool:
     parts = (reply.infos, reply.observations, reply.rewards, reply.value, reply.snapshot)
-    return not (reply.errors or reply.changes_settings or any(part is not None for part in parts))
+    return not (
+        reply.inexact or reply.errors or reply.changes_settings or any(part is not None for part in parts)
+    )
 
 
 def _write_reply(reply: Reply) -> bytes:

@@ -148,13 +148,14 @@ class WorkerRows:
             copy_rows(operation.actions, target)
         else:
             _put_rows(operation.actions, target, operation.rows)
-        self._writes[rows] = True
+        self._writes[rows] = chunk.has_actions_in_memory = True
         return write_operation(operation, has_actions_in_memory=True)
 
     def _done(self, chunk: Chunk, pending: Any) -> None:
         """Handle the answer to a chunk, or the exit of its worker."""
         operation = chunk.operation
-        if isinstance(operation, Step):
+        if chunk.has_actions_in_memory:
+            chunk.has_actions_in_memory = False
             self._writes[slice(None) if operation.rows is None else operation.rows] = False
         error = pending.exception()
         if isinstance(error, WorkerExit):
@@ -162,15 +163,20 @@ class WorkerRows:
                 chunk.num_exits += 1 / _KILLS_PER_EXIT if error.was_killed else 1
                 if chunk.num_exits > self._max_restarts or self.on_crash is OnCrash.RAISE:
                     self._fail(chunk, self._crash(chunk, error))
-            if self._worker.exit is None and chunk in self._chunks:
-                self._send(chunk)  # the worker was restarted before it was submitted
-            return
+            return  # `_bring_up_to_date` sends it again, or has done so already
         if error is not None:
             self._fail(chunk, error)
             return
         self._num_failures = 0
         reply = read_reply(pending.result().value)
         self._journal.record(operation, reply)
+        if reply.inexact and self.on_crash is OnCrash.RESTORE:
+            _log.warning(
+                "%s: its environments cannot be saved any more, so that a crash would end their episodes: %s",
+                self._worker.name,
+                reply.inexact,
+            )
+            self.begin(OnCrash.RESET)
         del self._chunks[chunk]
         if isinstance(operation, (Step, Reset)):
             self._after_step(operation, chunk)

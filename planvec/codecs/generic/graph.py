@@ -42,6 +42,7 @@ class ObjectGraph:
         memory: The memory of a C library, which a codec saves. Pickles refer to places in it.
 
     Attributes:
+        initial: What the objects held before the first reset.
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
             Gymnasium and planvec.
 
@@ -80,7 +81,7 @@ class ObjectGraph:
         self._named()
         self._writer.find_tables(self._changing(), self._names)
         self._first_np_random = copy.deepcopy(self._base._np_random)
-        self._initial = self.save()
+        self.initial = self.save()
 
     def absorb(self, other: ObjectGraph) -> None:
         """Save the objects of another graph, too. The other graph saves nothing from now on."""
@@ -133,7 +134,7 @@ class ObjectGraph:
             for space, generator in zip(spaces, self._first_generators[path], strict=True):
                 space._np_random = copy.deepcopy(generator)
             self._sampled += spaces
-        self._initial = self.save()
+        self.initial = self.save()
 
     def digests(self) -> dict[str, bytes]:
         """Return a digest of the present value of each attribute that is saved.
@@ -243,6 +244,10 @@ class ObjectGraph:
         """Choose the faster pickler, if it has written nothing else so far. To be called after some steps."""
         self._writer.settle(self._named().values())
 
+    def settle_as(self, other: ObjectGraph) -> None:
+        """Save in the same form as another graph; see `GraphWriter.settle_as`."""
+        self._writer.settle_as(other._writer, self._named_at_start, self._named().values())
+
     def most_expensive_attribute(self) -> tuple[str, str]:
         """Return the class and the name of the attribute that takes longest to save."""
         times: dict[tuple[str, str], float] = {("", ""): 0.0}
@@ -296,4 +301,4 @@ class ObjectGraph:
     def restore_initial(self) -> None:
         """Restore the attributes that the objects had before the first reset, and `np_random`."""
         self._base._np_random = copy.deepcopy(self._first_np_random)
-        self.restore(self._initial)
+        self.restore(self.initial)

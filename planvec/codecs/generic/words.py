@@ -21,6 +21,7 @@ __all__ = ["NO_WORDS", "Words", "words_of"]
 _MAX_WORDS = 200
 """Pickles refer to the first 256 objects by two bytes. Further ones are left to the objects in the state."""
 _TAKE_WORD = pickle.NEXT_BUFFER + pickle.MEMOIZE + pickle.POP
+_OBJECT = "object "
 _DEFINITIONS = (type, types.FunctionType, types.BuiltinFunctionType)
 _HAS_NO_NAMES = (str, bytes, bytearray, tuple, list, dict, set, frozenset, np.ndarray)
 
@@ -33,12 +34,29 @@ class Words:
     """
 
     def __init__(self, words: Mapping[str, Any]) -> None:
+        self._words = words
         self._texts = sorted(words)[:_MAX_WORDS]
         self._objects = [words[text] for text in self._texts]
         self._pickler = pickle.Pickler(io.BytesIO(), protocol=5)
         self._pickler.memo = {id(obj): (index, obj) for index, obj in enumerate(self._objects)}
         # To the unpickler the words are out-of-band buffers, which it takes one by one as they are.
         self._header = pickle.PROTO + b"\x05" + _TAKE_WORD * len(self._objects)
+
+    def with_objects(self, named: Mapping[str, Any]) -> Words:
+        """Return the same words for another environment of the same kind.
+
+        Args:
+            named: The objects that are referred to by name there, by name.
+
+        Raises:
+            KeyError: One of them does not exist there.
+        """
+        return Words(
+            {
+                text: named[text.removeprefix(_OBJECT)] if text.startswith(_OBJECT) else obj
+                for text, obj in self._words.items()
+            }
+        )
 
     def texts(self) -> list[str]:
         """Return the texts, in the order of the numbers."""
@@ -70,7 +88,7 @@ def words_of(
     names = {id(obj): name for name, obj in named.items()}
     for obj in pickled:
         if id(obj) in names:
-            words[f"object {names[id(obj)]}"] = obj
+            words[_OBJECT + names[id(obj)]] = obj
         elif isinstance(obj, _DEFINITIONS):
             if isinstance(getattr(obj, "__self__", None), (types.ModuleType, types.NoneType)):  # no method
                 words[f"{obj.__module__}.{obj.__qualname__}"] = obj

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,22 @@ class GraphWriter:
         """
         if not self._needs_callbacks:
             self._fast = self._fast_pickler(named)
+
+    def settle_as(self, other: GraphWriter, named: Mapping[str, Any], objects: Iterable[Any]) -> None:
+        """Write in the same form as the writer of another environment of the same kind, after its proof.
+
+        Args:
+            other: The other writer.
+            named: The objects of this environment whose name never changes, by name.
+            objects: The objects that are referred to by name.
+
+        Raises:
+            KeyError: An object that the other writer refers to does not exist here.
+        """
+        self._words = other._words.with_objects(named)
+        self._kinds |= other._kinds
+        self._needs_callbacks |= other._needs_callbacks
+        self.settle(objects)
 
     def _fast_pickler(self, named: Iterable[Any]) -> FastPickler:
         return FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms, self._words)

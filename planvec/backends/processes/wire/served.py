@@ -1,7 +1,7 @@
-"""Defines `Server`, the base class of hosted objects that answer requests of their own, over memory that they lay out.
+"""Defines `Server`, the base class of hosted objects that answer requests of their own.
 
-A `PlanEnv` answers the requests of `planvec.rows` over a `Slab`. An object that does anything else with the
-shared memory, such as the environments of a vector environment, implements `Server`.
+A `PlanEnv` answers the requests of `planvec.rows` over a `Slab`. An object that lays out the shared memory
+itself, such as the environments of a vector environment, implements `Server`.
 """
 
 from __future__ import annotations

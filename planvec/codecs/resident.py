@@ -1,0 +1,275 @@
+"""Saves and restores environments that are stepped and reset by themselves, not by a `StateCodec`.
+
+An episode may begin with a reset without a seed, which continues `np_random`. So what is saved beside the
+state is the generator. Kinds of environments that planvec does not know are verified once, on an environment
+of their own that is closed afterwards:
+
+    reset(seed)  steps  save  steps  reset()  steps  save  ...      stepped by themselves
+    restore a saved point, take the same steps and resets again     must have the same outcomes
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from planvec.codecs.base import Outcome
+from planvec.codecs.compare import digest
+from planvec.codecs.generator import get_generator, set_generator
+from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.layer_codecs import LayerCodecs
+from planvec.codecs.layers import wrappers_of
+from planvec.codecs.registry import CodecChoice, codec_for
+from planvec.codecs.repeats import OUTCOME, Comparison
+from planvec.codecs.selection import Selection, select, wrapper_layers
+from planvec.codecs.stack import StackCodec
+from planvec.errors import PlanvecError, UnsupportedEnvError
+
+__all__ = ["ResidentCodec", "ResidentCodecs", "ResidentState"]
+
+_MIN_STEPS, _MAX_STEPS, _MAX_SECONDS = 24, 256, 0.3
+_SAVE_INTERVAL, _NUM_REPEATED, _NUM_POINTS = 4, 12, 8
+_ADVICE = (
+    "Draw only from self.np_random, or from generators that are attributes, in reset as in step; or save the "
+    "episode with planvec.register_codec"
+)
+
+
+class ResidentState(NamedTuple):
+    """Holds the situation of one environment.
+
+    Attributes:
+        value: What `StateCodec.get` returned.
+        generator: The state of `np_random`; None if it was not made yet.
+        seed: `np_random_seed`.
+        elapsed: Steps that the outer `TimeLimit` has counted.
+    """
+
+    value: Any
+    generator: dict[str, Any] | None
+    seed: Any
+    elapsed: int
+
+
+class _Kind(NamedTuple):
+    """Holds what a proof has found out about a kind of environments.
+
+    Attributes:
+        selection: The selection of the codec that is exact.
+        codec: The codec of the environment of the proof; None if none was needed.
+        graph: Its graph; None if it has none.
+        drawn_spaces: The spaces from which the environment draws.
+        inexact: Why states are not exact; "" if they are.
+    """
+
+    selection: Selection
+    codec: StackCodec | None = None
+    graph: ObjectGraph | None = None
+    drawn_spaces: tuple[str, ...] = ()
+    inexact: str = ""
+
+
+class ResidentCodec:
+    """Saves and restores one environment.
+
+    Args:
+        env: The environment.
+        layers: The codecs of its layers.
+        kind: What the proof has found out.
+
+    Attributes:
+        layers: The codecs of its layers.
+        codec: The codec; None before the first reset.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], layers: LayerCodecs, kind: _Kind) -> None:
+        self._env: Any = env
+        self._base: Any = env.unwrapped
+        self.layers = layers
+        self._kind = kind
+        self.codec: StackCodec | None = None
+        if kind.drawn_spaces:
+            layers.save_generators_of(kind.drawn_spaces)
+
+    @property
+    def settings(self) -> bytes:
+        """A digest of what no state contains."""
+        return self.layers.constants
+
+    def bind(self, observation: Any) -> StackCodec:
+        """Return the codec; after the first reset it is made.
+
+        Args:
+            observation: The current observation.
+
+        Raises:
+            UnsupportedEnvError: This environment differs from others of its kind.
+        """
+        if self.codec is None:
+            kind, graph = self._kind, self.layers.graph
+            if graph is not None and kind.graph is not None:
+                try:
+                    graph.settle_as(kind.graph)
+                except KeyError as error:
+                    raise UnsupportedEnvError(
+                        f"{self._env}: it lacks {error} of others of its kind"
+                    ) from None
+            codec = StackCodec(self._env, self.layers, observation, kind.codec)
+            if graph is not None:
+                codec.fingerprint += digest(graph.referred())
+                if kind.codec is not None and codec.fingerprint != kind.codec.fingerprint:
+                    raise UnsupportedEnvError(f"{self._env}: it differs from the others")
+            self.codec = codec
+        return self.codec
+
+    def save(self, observation: Any) -> ResidentState:
+        """Return the situation of the environment.
+
+        Args:
+            observation: The current observation.
+        """
+        codec = self.bind(observation)
+        base = self._base
+        generator = None if base._np_random is None else get_generator(base)
+        return ResidentState(codec.get(observation), generator, base._np_random_seed, codec.get_elapsed())
+
+    def restore(self, state: ResidentState) -> Any:
+        """Put the environment into a situation, and return the observation there."""
+        codec = self.made()
+        codec.set(state.value)
+        codec.set_elapsed(state.elapsed)
+        self.set_generator(state.generator, state.seed)
+        return codec.observe()
+
+    def set_generator(self, generator: dict[str, Any] | None, seed: Any) -> None:
+        """Set `np_random` and `np_random_seed`. See `ResidentState`."""
+        if generator is None:
+            self._base._np_random = None
+        else:
+            set_generator(self._base, generator)
+        self._base._np_random_seed = seed
+
+    def made(self) -> StackCodec:
+        """Return the codec. Reset the environment if it was not reset yet."""
+        if self.codec is None:
+            observation, _ = self._env.reset(seed=0)
+            return self.bind(observation)
+        return self.codec
+
+
+class ResidentCodecs:
+    """Makes the codecs of the environments of one process, and proves each kind once.
+
+    Args:
+        choice: How states are saved, as for `codec_for`.
+    """
+
+    def __init__(self, choice: CodecChoice = None) -> None:
+        self._choice = choice
+        self._kinds: dict[Any, _Kind] = {}
+
+    def make(self, env: gymnasium.Env[Any, Any], make_env: Callable[[], Any]) -> ResidentCodec:
+        """Return the codec of an environment that was not reset yet.
+
+        Args:
+            env: The environment.
+            make_env: Makes another one, for the proof.
+
+        Raises:
+            UnsupportedEnvError: States of the environment are not exact.
+        """
+        if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, gymnasium.Env):
+            raise UnsupportedEnvError(f"{env}: expected a gymnasium.Env, got {type(env).__name__}")
+        wrappers = wrapper_layers(env)
+        selection = select(env.unwrapped, self._choice, wrappers)
+        if selection.make is None:
+            raise UnsupportedEnvError(
+                f"{env}: its states are replayed from a seed, which is impossible after a reset without one"
+            )
+        layers = LayerCodecs(env, wrappers, selection, self._choice)
+        if layers.is_verified:
+            return ResidentCodec(env, layers, _Kind(selection))
+        key = (
+            *(type(layer) for layer in (env.unwrapped, *wrappers_of(env))),
+            layers.constants,
+            b"" if layers.graph is None else layers.graph.initial,
+        )
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _prove(selection, self._choice, make_env)
+        if kind.inexact:
+            raise UnsupportedEnvError(kind.inexact)
+        if kind.selection is not selection:
+            layers = LayerCodecs(env, wrappers, kind.selection, self._choice)
+        return ResidentCodec(env, layers, kind)
+
+
+def _prove(selection: Selection, choice: CodecChoice, make_env: Callable[[], Any]) -> _Kind:
+    """Verify a kind of environments with one of them."""
+    env = make_env()
+    try:
+        codec = codec_for(env, choice)
+        if not isinstance(codec, StackCodec):
+            raise UnsupportedEnvError(f"{env}: its states are replayed from a seed")
+        layers = codec.layers
+        resident = ResidentCodec(env, layers, _Kind(selection))
+        resident.codec = codec
+        _verify(env, resident)
+    except PlanvecError as error:
+        return _Kind(selection, inexact=str(error))
+    except Exception as error:
+        return _Kind(selection, inexact=f"{env}: {type(error).__name__}: {error}")
+    finally:
+        env.close()
+    return _Kind(layers.selection, codec, layers.graph, tuple(layers.drawn_spaces))
+
+
+class _Point(NamedTuple):
+    state: ResidentState
+    next_step: int
+
+
+def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
+    """Check that restored environments go on like the original one, through resets without a seed.
+
+    Raises:
+        UnsupportedEnvError: They do not.
+    """
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    walk: list[tuple[Any, Outcome]] = []
+    points: list[_Point] = []
+    observation, _ = env.reset(seed=0)
+    resident.layers.after_reset()
+    started = time.monotonic()
+    for index in range(_MAX_STEPS):
+        if index >= _MIN_STEPS and time.monotonic() - started > _MAX_SECONDS:
+            break
+        if index % _SAVE_INTERVAL == 0:
+            points.append(_Point(resident.save(copy.deepcopy(observation)), len(walk)))
+        resets = index % (2 * _SAVE_INTERVAL) == _SAVE_INTERVAL + 1
+        action = None if resets or (walk and (walk[-1][1][2] or walk[-1][1][3])) else space.sample()
+        outcome = copy.deepcopy(_advance(env, resident, action))
+        walk.append((action, outcome))
+        observation = outcome[0]
+    comparison = Comparison(f"{env}: after restoring a saved state and a reset without a seed", _ADVICE)
+    for point in reversed(points[:: max(1, len(points) // _NUM_POINTS)]):
+        resident.restore(point.state)
+        repeated = walk[point.next_step : point.next_step + _NUM_REPEATED]
+        for number, (action, expected) in enumerate(repeated, 1):
+            outcome = _advance(env, resident, action)
+            for name, first, second in zip(OUTCOME, expected, outcome, strict=True):
+                comparison.check(name, number, first, second)
+
+
+def _advance(env: gymnasium.Env[Any, Any], resident: ResidentCodec, action: Any) -> Outcome:
+    """Step, or reset without a seed if there is no action."""
+    if action is None:
+        observation, info = env.reset()
+        resident.layers.after_reset()
+        return observation, 0.0, False, False, info
+    return env.step(action)

@@ -1,0 +1,200 @@
+"""Saves and restores the environments of one worker, with what they need besides their states.
+
+A snapshot is what `Restore` takes in a replacement of the worker: the states of all rows, and what no state
+holds: the generators, which the next resets continue, and the flags of the autoreset.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.codecs import ResidentCodec, ResidentCodecs, ResidentState, Rows
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.rows import StateFormat, check_states
+from planvec.vector.env_row import EnvRow
+
+__all__ = ["ResidentStates"]
+
+
+class _Situation(NamedTuple):
+    """Holds what a row needs besides its state.
+
+    Attributes:
+        generator: The state of `np_random`, or None.
+        seed: `np_random_seed`.
+        needs_reset: Whether the next step resets the environment.
+    """
+
+    generator: dict[str, Any] | None
+    seed: Any
+    needs_reset: bool
+
+
+class ResidentStates:
+    """Saves and restores rows.
+
+    Args:
+        rows: The rows, which were not reset yet.
+        env_fns: Makes another environment of each row, for proofs.
+
+    Raises:
+        UnsupportedEnvError: The states of an environment are not exact.
+    """
+
+    def __init__(self, rows: Sequence[EnvRow], env_fns: Sequence[Callable[[], Any]]) -> None:
+        codecs = ResidentCodecs()
+        self._rows = rows
+        self._codecs: list[ResidentCodec] = [
+            codecs.make(row.env, env_fn) for row, env_fn in zip(rows, env_fns, strict=True)
+        ]
+        self._has_episode = [False] * len(rows)
+
+    def begin(self, indices: Sequence[int]) -> ResidentStates:
+        """Note that rows were reset: from now on they have states.
+
+        Raises:
+            UnsupportedEnvError: They turn out not to be exact.
+        """
+        for index in indices:
+            if not self._has_episode[index]:
+                self._codecs[index].bind(self._rows[index].observation)
+                self._has_episode[index] = True
+        return self
+
+    def settings(self, indices: Sequence[int]) -> list[bytes]:
+        """Return a digest of what no state contains, of each row."""
+        return [self._codecs[index].settings for index in indices]
+
+    # -- states -------------------------------------------------------------------------------------
+
+    def get(self, indices: Sequence[int]) -> tuple[NDArray[Any], StateFormat]:
+        """Return the states of rows, `[B]`, and their format.
+
+        Raises:
+            InvalidBatchError: A row was not reset yet.
+            UnsupportedEnvError: The environments have states of different formats.
+        """
+        missing = [index for index in indices if not self._has_episode[index]]
+        if missing:
+            raise InvalidBatchError("get_states: expected environments that were reset; call reset() first")
+        return self._dump(indices, [self._save(index) for index in indices])
+
+    def _save(self, index: int) -> ResidentState:
+        return self._codecs[index].save(self._rows[index].observation)
+
+    def _dump(
+        self, indices: Sequence[int], saved: Sequence[ResidentState]
+    ) -> tuple[NDArray[Any], StateFormat]:
+        codec = self._codecs[indices[0]].made()
+        if any(self._codecs[index].made().format != codec.format for index in indices):
+            raise UnsupportedEnvError(
+                "get_states: expected environments whose states have the same form, got several; ask for "
+                "the rows of one form at a time"
+            )
+        rows = [self._rows[index] for index in indices]
+        states = np.zeros(len(rows), codec.format.dtype)
+        columns = Rows(
+            [state.value for state in saved],
+            [state.elapsed for state in saved],
+            [bool(row.terminated) for row in rows],
+            [bool(row.truncated) for row in rows],
+        )
+        codec.dump(columns, states)
+        return states, codec.format
+
+    def set(self, indices: Sequence[int], states: NDArray[Any]) -> list[Any]:
+        """Put rows into states, and return their observations. Their generators stay what they are.
+
+        Raises:
+            InvalidBatchError: They are no states of these environments.
+        """
+        observations = []
+        for index, state in zip(indices, states, strict=True):
+            resident = self._codecs[index]
+            codec = resident.made()
+            values, elapsed, terminated, truncated = codec.load(check_states(codec.format, state))
+            codec.set(values[0])
+            codec.set_elapsed(elapsed[0])
+            row = self._rows[index]
+            row.observation = codec.observe()
+            row.restore_flags(terminated[0], truncated[0])
+            self._has_episode[index] = True
+            observations.append(row.observation)
+        return observations
+
+    # -- snapshots ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Return a snapshot of all rows."""
+        indices = [index for index, has_episode in enumerate(self._has_episode) if has_episode]
+        saved = {index: self._save(index) for index in indices}
+        groups: dict[StateFormat, list[int]] = {}
+        for index in indices:
+            groups.setdefault(self._codecs[index].made().format, []).append(index)
+        parts = []
+        for members in groups.values():
+            states, _ = self._dump(members, [saved[index] for index in members])
+            situations = [
+                _Situation(saved[index].generator, saved[index].seed, self._rows[index].needs_reset)
+                for index in members
+            ]
+            is_fixed = not states.dtype.hasobject
+            parts.append((members, states.tobytes() if is_fixed else list(states), situations))
+        return pickle.dumps(parts, protocol=5)
+
+    def restore(self, snapshot: bytes) -> tuple[list[int], list[Any]]:
+        """Put all rows into a snapshot. Returns the rows and their observations."""
+        rows, observations = [], []
+        for members, states, situations in pickle.loads(snapshot):
+            for index in members:  # their formats are known after a reset
+                self._codecs[index].made()
+            dtype = self._codecs[members[0]].made().format.dtype
+            if isinstance(states, bytes):
+                array = np.frombuffer(bytearray(states), dtype)
+            else:
+                array = np.empty(len(states), object)
+                array[:] = states
+            observations += self.set(members, array)
+            for index, situation in zip(members, situations, strict=True):
+                self._codecs[index].set_generator(situation.generator, situation.seed)
+                self._rows[index].needs_reset = situation.needs_reset
+            rows += members
+        return rows, observations
+
+
+class SnapshotClock:
+    """Decides when to take a snapshot, so that all of them take a small part of the time.
+
+    Args:
+        fraction: The part of the time.
+    """
+
+    def __init__(self, fraction: float = 0.015) -> None:
+        self._fraction = fraction
+        self._cost = 0.0
+        self._seconds = 0.0
+
+    def take(self, make: Callable[[], bytes], seconds: float, is_forced: bool) -> bytes | None:
+        """Return a snapshot if it is time for one.
+
+        Args:
+            make: Makes the snapshot.
+            seconds: Time that the operation took.
+            is_forced: Whether a snapshot is needed in any case.
+        """
+        self._seconds += seconds
+        if not is_forced and self._seconds * self._fraction < self._cost:
+            return None
+        started = time.perf_counter()
+        snapshot = make()
+        # The latest measurement counts half, since the first snapshot takes longer.
+        latest = time.perf_counter() - started
+        self._cost = (self._cost + latest) / 2 if self._cost else latest
+        self._seconds = 0.0
+        return snapshot
