@@ -92,6 +92,15 @@ class Codec(Fields):
         it, and so on the worker that makes it.
         """
 
+    def before_own_reset(self, env: Any, seed: int | None) -> None:
+        """Prepare for a reset that the environment makes by itself, perhaps without a seed.
+
+        Called before every reset of a resident environment (`codecs.resident`), instead of `before_reset`.
+        """
+
+    def after_own_reset(self, env: Any) -> None:
+        """Read what a reset has made that the environment made by itself. See `before_own_reset`."""
+
     def identity(self, env: Any) -> list[Any]:
         """Return what must be equal in all worker processes: the values of `constants`."""
         return [getattr(env, name) for name in self.constants]

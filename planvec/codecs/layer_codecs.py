@@ -71,6 +71,11 @@ class LayerCodecs:
         for layer, wrapper_codec in zip(self._layers, self.wrapper_codecs, strict=True):
             wrapper_codec.before_reset(layer.wrapper)
 
+    @property
+    def watches_own_resets(self) -> bool:
+        """Whether `Codec.before_own_reset` and `after_own_reset` must be called."""
+        return type(self.base_codec).before_own_reset is not Codec.before_own_reset
+
     def after_reset(self) -> None:
         """Replace what does not follow from the seed."""
         for layer, wrapper_codec in zip(self._layers, self.wrapper_codecs, strict=True):

@@ -47,12 +47,14 @@ class ResidentState(NamedTuple):
         generator: The state of `np_random`; None if it was not made yet.
         seed: `np_random_seed`.
         elapsed: Steps that the outer `TimeLimit` has counted.
+        spaces: The states of the generators of spaces, from which a reset may draw; None where there is none.
     """
 
     value: Any
     generator: dict[str, Any] | None
     seed: Any
     elapsed: int
+    spaces: tuple[dict[str, Any] | None, ...]
 
 
 class _Kind(NamedTuple):
@@ -94,6 +96,7 @@ class ResidentCodec:
         self.codec: StackCodec | None = None
         if kind.drawn_spaces:
             layers.save_generators_of(kind.drawn_spaces)
+        self._spaces = [] if layers.graph is None else layers.graph.spaces()
 
     @property
     def settings(self) -> bytes:
@@ -135,23 +138,31 @@ class ResidentCodec:
         codec = self.bind(observation)
         base = self._base
         generator = None if base._np_random is None else get_generator(base)
-        return ResidentState(codec.get(observation), generator, base._np_random_seed, codec.get_elapsed())
+        spaces = tuple(
+            None if space._np_random is None else dict(space._np_random.bit_generator.state)
+            for space in self._spaces
+        )
+        value = codec.get(observation)
+        return ResidentState(value, generator, base._np_random_seed, codec.get_elapsed(), spaces)
 
     def restore(self, state: ResidentState) -> Any:
         """Put the environment into a situation, and return the observation there."""
         codec = self.made()
         codec.set(state.value)
         codec.set_elapsed(state.elapsed)
-        self.set_generator(state.generator, state.seed)
+        self.set_generators(state)
         return codec.observe()
 
-    def set_generator(self, generator: dict[str, Any] | None, seed: Any) -> None:
-        """Set `np_random` and `np_random_seed`. See `ResidentState`."""
-        if generator is None:
+    def set_generators(self, state: ResidentState) -> None:
+        """Set the generators, which the next resets continue, but nothing else."""
+        if state.generator is None:
             self._base._np_random = None
         else:
-            set_generator(self._base, generator)
-        self._base._np_random_seed = seed
+            set_generator(self._base, state.generator)
+        self._base._np_random_seed = state.seed
+        for space, generator in zip(self._spaces, state.spaces, strict=True):
+            if generator is not None:
+                space.np_random.bit_generator.state = generator
 
     def made(self) -> StackCodec:
         """Return the codec. Reset the environment if it was not reset yet."""

@@ -6,6 +6,7 @@ The modes and their infos are those of Gymnasium (https://farama.org/Vector-Auto
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -42,7 +43,18 @@ class EnvRow(ABC):
         self.needs_reset = self.is_lost = False
         self.ending: Ending | None = None
         self._step: Step = self._first_step
-        self._reset = env.reset
+        self._reset: Callable[..., tuple[Any, dict[str, Any]]] = env.reset
+
+    def watch_resets(self, before: Callable[[int | None], None], after: Callable[[], None]) -> None:
+        """Call a function before every reset, with its seed, and another one after it."""
+
+        def reset(*, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+            before(seed)
+            result: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, **arguments)
+            after()
+            return result
+
+        self._reset = reset
 
     def _first_step(self, action: Any) -> Outcome:
         outcome: Outcome = self.env.step(action)

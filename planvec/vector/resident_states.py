@@ -9,7 +9,8 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,6 @@ from planvec.rows import StateFormat, check_states
 from planvec.vector.env_row import EnvRow
 
 __all__ = ["ResidentStates"]
-
-
-class _Situation(NamedTuple):
-    """Holds what a row needs besides its state.
-
-    Attributes:
-        generator: The state of `np_random`, or None.
-        seed: `np_random_seed`.
-        needs_reset: Whether the next step resets the environment.
-    """
-
-    generator: dict[str, Any] | None
-    seed: Any
-    needs_reset: bool
 
 
 class ResidentStates:
@@ -53,6 +40,10 @@ class ResidentStates:
         self._codecs: list[ResidentCodec] = [
             codecs.make(row.env, env_fn) for row, env_fn in zip(rows, env_fns, strict=True)
         ]
+        for row, resident in zip(rows, self._codecs, strict=True):
+            if resident.layers.watches_own_resets:
+                base, codec = row.env.unwrapped, resident.layers.base_codec
+                row.watch_resets(partial(codec.before_own_reset, base), partial(codec.after_own_reset, base))
         self._has_episode = [False] * len(rows)
 
     def begin(self, indices: Sequence[int]) -> ResidentStates:
@@ -140,18 +131,15 @@ class ResidentStates:
         parts = []
         for members in groups.values():
             states, _ = self._dump(members, [saved[index] for index in members])
-            situations = [
-                _Situation(saved[index].generator, saved[index].seed, self._rows[index].needs_reset)
-                for index in members
-            ]
+            beside = [(saved[index]._replace(value=None), self._rows[index].needs_reset) for index in members]
             is_fixed = not states.dtype.hasobject
-            parts.append((members, states.tobytes() if is_fixed else list(states), situations))
+            parts.append((members, states.tobytes() if is_fixed else list(states), beside))
         return pickle.dumps(parts, protocol=5)
 
     def restore(self, snapshot: bytes) -> tuple[list[int], list[Any]]:
         """Put all rows into a snapshot. Returns the rows and their observations."""
         rows, observations = [], []
-        for members, states, situations in pickle.loads(snapshot):
+        for members, states, beside in pickle.loads(snapshot):
             for index in members:  # their formats are known after a reset
                 self._codecs[index].made()
             dtype = self._codecs[members[0]].made().format.dtype
@@ -161,9 +149,9 @@ class ResidentStates:
                 array = np.empty(len(states), object)
                 array[:] = states
             observations += self.set(members, array)
-            for index, situation in zip(members, situations, strict=True):
-                self._codecs[index].set_generator(situation.generator, situation.seed)
-                self._rows[index].needs_reset = situation.needs_reset
+            for index, (state, needs_reset) in zip(members, beside, strict=True):
+                self._codecs[index].set_generators(state)
+                self._rows[index].needs_reset = needs_reset
             rows += members
         return rows, observations
 

@@ -157,6 +157,8 @@ class WorkerRows:
         if chunk.has_actions_in_memory:
             chunk.has_actions_in_memory = False
             self._writes[slice(None) if operation.rows is None else operation.rows] = False
+        if chunk not in self._chunks:
+            return  # it has failed already, or a restart has replaced it
         error = pending.exception()
         if isinstance(error, WorkerExit):
             if error.is_cause:
@@ -199,8 +201,9 @@ class WorkerRows:
             _put_rows(source, self._observations, operation.rows)
 
     def _fail(self, chunk: Chunk, error: Exception) -> None:
-        self._chunks.pop(chunk, None)
-        chunk.fail(error)
+        if chunk in self._chunks:
+            del self._chunks[chunk]
+            chunk.fail(error)
 
     # -- the exit of the worker ---------------------------------------------------------------------
 
@@ -218,8 +221,7 @@ class WorkerRows:
             self._fail_all(WorkerStartError(f"{exit.what}; its replacements exited, too"))
             return
         _log.warning("%s; it is replaced", exit.what)
-        for chunk in [chunk for chunk in self._chunks if chunk.is_internal]:
-            del self._chunks[chunk]
+        self._drop_internal()
         if self.on_crash is OnCrash.RAISE:
             self._raise(exit)
         repeated = self._num_failures - 2
@@ -251,11 +253,19 @@ class WorkerRows:
             self._chunks[chunk] = self._chunks.pop(chunk)  # behind the internal ones
             self._send(chunk)
 
+    def _drop_internal(self) -> None:
+        for chunk in [chunk for chunk in self._chunks if chunk.is_internal]:
+            del self._chunks[chunk]
+
     def _internal_done(self, chunk: Chunk) -> None:
         """Give up the rows if they cannot be brought up to date."""
-        if chunk.error is not None and not isinstance(chunk.error, ClosedError):
+        if chunk.error is not None:
+            self._drop_internal()
             self._journal.forget()
-            self._fail_all(WorkerCrashedError(f"{self._worker.name} was replaced, and {chunk.error}"))
+            text = f"{self._worker.name} was replaced, but its environments cannot be restored: {chunk.error}"
+            error = chunk.error if isinstance(chunk.error, ClosedError) else WorkerCrashedError(text)
+            error.__cause__ = chunk.error
+            self._fail_all(error)
 
     def _raise(self, exit: WorkerExit) -> None:
         """Fail all chunks, or the next one if there is none."""

@@ -48,10 +48,11 @@ class CarRacingCodec(Box2DCodec):
             self._first_color = env.road_color
 
     def _key(self, env: Any) -> tuple[Any, ...]:
-        return env.np_random_seed, env.domain_randomize and env.road_color is not self._first_color
+        seed, generator = super()._key(env)
+        return seed, env.domain_randomize and env.road_color is not self._first_color, generator
 
-    def _reset(self, env: Any, key: tuple[Any, ...]) -> None:
-        env.reset(seed=key[0], options={"randomize": key[1]})
+    def _reset(self, env: Any, key: tuple[Any, ...], **arguments: Any) -> None:
+        super()._reset(env, key, options={"randomize": key[1]})
 
     def _store_episode(self, env: Any, key: tuple[Any, ...]) -> Episode:
         self._share_colors(env)

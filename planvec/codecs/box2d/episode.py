@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from planvec.codecs.base import Codec
 from planvec.codecs.box2d.world import SavedWorld, WorldMemory
+from planvec.codecs.generator import get_generator, set_generator
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Box2DCodec", "Episode"]
@@ -48,6 +49,7 @@ class Box2DCodec(Codec):
     def __init__(self, env: Any) -> None:
         self._episodes: OrderedDict[tuple[Any, ...], Episode] = OrderedDict()
         self._current: Episode | None = None
+        self._generator: tuple[int, ...] = ()
 
     def get(self, env: Any) -> Any:
         episode = self._current_episode(env)
@@ -75,13 +77,31 @@ class Box2DCodec(Codec):
     def _set_attributes(self, env: Any, saved: Any) -> None:
         """Restore the Python attributes that steps change."""
 
-    def _key(self, env: Any) -> tuple[Any, ...]:
-        """Return the arguments of the reset that began the current episode."""
-        return (env.np_random_seed,)
+    def before_own_reset(self, env: Any, seed: int | None) -> None:
+        np_random = env._np_random
+        self.before_reset(env)
+        env._np_random = np_random
+        self._generator = () if seed is not None or np_random is None else _as_key(get_generator(env))
 
-    def _reset(self, env: Any, key: tuple[Any, ...]) -> None:
+    def after_own_reset(self, env: Any) -> None:
+        self._current_episode(env)
+
+    def _key(self, env: Any) -> tuple[Any, ...]:
+        """Return the arguments of the reset that began the current episode.
+
+        They end with the generator that a reset without a seed has continued; () for a reset with a seed.
+        """
+        return env.np_random_seed, self._generator
+
+    def _reset(self, env: Any, key: tuple[Any, ...], **arguments: Any) -> None:
         """Reset the environment with the arguments in a key."""
-        env.reset(seed=key[0])
+        seed, generator = key[0], key[-1]
+        if not generator:
+            env.reset(seed=seed, **arguments)
+            return
+        set_generator(env, _from_key(generator))
+        env.reset(**arguments)
+        env._np_random_seed = seed
 
     def _release(self, episode: Episode) -> None:
         """Free what an episode holds and Python would not free."""
@@ -126,3 +146,16 @@ class Box2DCodec(Codec):
             setattr(env, name, value)
         self._current = episode
         return episode
+
+
+def _as_key(generator: dict[str, Any]) -> tuple[int, ...]:
+    """Return the state of a generator as numbers."""
+    state = generator["state"]
+    return state["state"], state["inc"], generator["has_uint32"], generator["uinteger"]
+
+
+def _from_key(key: tuple[int, ...]) -> dict[str, Any]:
+    """Return the state of which `_as_key` returned the numbers."""
+    state, increment, has_spare, spare = key
+    numbers = {"state": state, "inc": increment}
+    return {"bit_generator": "PCG64", "state": numbers, "has_uint32": has_spare, "uinteger": spare}

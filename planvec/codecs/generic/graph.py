@@ -120,6 +120,11 @@ class ObjectGraph:
                 spaces[path] = value
         return Beside(env, self.classes, functions, spaces, caches)
 
+    def spaces(self) -> list[gymnasium.Space[Any]]:
+        """Return all spaces, also those inside others. Resets may draw from them, which no state shows."""
+        named = self._named_at_start.values()
+        return [inner for space in named if isinstance(space, gymnasium.Space) for inner in spaces_in(space)]
+
     def save_generators_of(self, paths: Sequence[str]) -> None:
         """Save the generators of spaces from which the environment draws.
 
