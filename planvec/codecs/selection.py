@@ -13,7 +13,7 @@ from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.copied import Copied, CopiedCodec
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registered import registered_codecs
-from planvec.codecs.wrappers import BUILT_IN_CODECS, check_supported
+from planvec.codecs.wrappers import built_in_codec, check_supported
 
 __all__ = ["CodecChoice", "Layer", "Selection", "select", "wrapper_layers"]
 
@@ -66,9 +66,8 @@ def wrapper_layers(env: gymnasium.Env[Any, Any]) -> list[Layer]:
             layers.append(Layer(wrapper, registered[wrapper_class], is_built_in=False))
         else:
             check_supported(wrapper)
-            layers.append(
-                Layer(wrapper, BUILT_IN_CODECS.get(wrapper_class), wrapper_class in BUILT_IN_CODECS)
-            )
+            make = built_in_codec(wrapper_class)
+            layers.append(Layer(wrapper, make, is_built_in=make is not None))
     return layers
 
 

@@ -21,9 +21,11 @@ from planvec.vector.worker_rows import OnCrash
 __all__ = [
     "check_actions",
     "check_env_fns",
+    "check_max_concurrency",
     "check_mode",
     "check_num_workers",
     "check_on_crash",
+    "check_reset_mask",
     "check_rows",
     "check_seeds",
 ]
@@ -60,6 +62,21 @@ def check_num_workers(num_workers: Any, num_envs: int) -> int:
     return min(num_workers, num_envs)
 
 
+def check_max_concurrency(max_concurrency: Any) -> int | None:
+    """Check Gymnasium's argument `max_concurrency`.
+
+    Raises:
+        ValueError: It is neither None nor a positive integer.
+    """
+    if max_concurrency is None:
+        return None
+    if not isinstance(max_concurrency, (int, np.integer)):
+        raise ValueError(f"`max_concurrency` must be an integer or None, got {type(max_concurrency)}.")
+    if max_concurrency < 1:
+        raise ValueError(f"`max_concurrency` must be a positive or None, got {max_concurrency}.")
+    return int(max_concurrency)
+
+
 def check_mode(mode: Any) -> AutoresetMode:
     """Return an autoreset mode, given itself or its value ("NextStep").
 
@@ -82,6 +99,27 @@ def check_on_crash(on_crash: Any) -> OnCrash | None:
     except ValueError:
         names = [member.value for member in OnCrash]
         raise InvalidBatchError(f"on_crash: expected one of {names}, or None, got {on_crash!r}") from None
+
+
+def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+    """Check Gymnasium's option `reset_mask`.
+
+    Raises:
+        TypeError: It is no array of bool.
+        ValueError: Its shape is not `[N]`, or nothing in it is True.
+    """
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(
+            "`options['reset_mask']` must contain a boolean array with at least one True value, got "
+            f"reset_mask={mask}"
+        )
+    return mask
 
 
 def check_rows(rows: Any, num_envs: int, name: str = "rows") -> NDArray[np.intp]:

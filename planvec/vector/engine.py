@@ -24,16 +24,12 @@ from planvec.vector.chunk import Chunk, RowGroup
 from planvec.vector.infos import InfoForm
 from planvec.vector.layout import RowsLayout
 from planvec.vector.local_rows import LocalRows
-from planvec.vector.operations import Operation
+from planvec.vector.requests import MakeOperation
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.server import RowsServer
 from planvec.vector.worker_rows import OnCrash, WorkerRows
 
-__all__ = ["Engine", "EngineOptions", "MakeOperation"]
-
-MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
-"""Makes the operation of one worker, given its rows (None: all of them) and the positions of these in the
-arguments of the user (a slice or `[B]`)."""
+__all__ = ["Engine", "EngineOptions"]
 
 _ALL = slice(None)
 _PART_SECONDS = 1e-3
@@ -177,8 +173,8 @@ class Engine:
         inexact = next((layout.inexact for layout in self.layouts if layout.inexact), "")
         if wanted is OnCrash.RESTORE and inexact:
             raise UnsupportedEnvError(
-                f'on_crash: expected "reset" or "raise" for environments that cannot be saved, got "restore". '
-                f"{inexact}"
+                'on_crash: expected "reset" or "raise" for environments that cannot be saved, got '
+                f'"restore". {inexact}'
             )
         if wanted is None:
             return OnCrash.RESET if inexact else OnCrash.RESTORE

@@ -12,16 +12,22 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from planvec.backends import Stats
-from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.rows import as_states, copy_tree, finish_rows, take_rows
+from planvec.errors import InvalidBatchError
+from planvec.rows import finish_rows
 from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsResult, join_results, raise_errors
 from planvec.vector.chunk import Chunk
-from planvec.vector.engine import Engine, EngineOptions, MakeOperation
+from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.infos import InfoForm
-from planvec.vector.operations import Call, GetStates, Reset, SetAttribute, SetStates, Step
+from planvec.vector.operations import Call
+from planvec.vector.requests import (
+    MakeOperation,
+    reset_maker,
+    set_attribute_maker,
+    step_maker,
+)
+from planvec.vector.states_face import StatesFace
 
 __all__ = ["EnvPool", "PoolStep"]
 
@@ -46,7 +52,7 @@ class PoolStep(NamedTuple):
     rows: NDArray[np.intp]
 
 
-class EnvPool:
+class EnvPool(StatesFace):
     """Steps many environments over few worker processes, and survives the exit of a worker.
 
     Args:
@@ -104,22 +110,13 @@ class EnvPool:
         layout = self._engine.layouts[0]
         self.num_envs = len(factories)
         self.single_observation_space = layout.observation_spaces[0]
+        self._space_of_one_observation = self.single_observation_space
         self.single_action_space = layout.action_spaces[0]
         self.autoreset_mode = options.mode
         self.render_mode, self.metadata = layout.render_mode, layout.metadata
         self._all_rows = np.arange(self.num_envs)
         self._sent: list[Chunk] = []  # stepped and not received yet
         self._is_busy = np.zeros(self.num_envs, bool)
-
-    @property
-    def num_workers(self) -> int:
-        """Number of worker processes; 0 if the environments are in this process."""
-        return self._engine.num_workers
-
-    @property
-    def stats(self) -> Stats:
-        """Counts of steps and of worker exits, by reason."""
-        return self._engine.stats
 
     # -- episodes -----------------------------------------------------------------------------------
 
@@ -150,10 +147,7 @@ class EnvPool:
         if len(given) != len(numbers):
             raise InvalidBatchError(f"options: expected {len(numbers)}, one per row, got {len(given)}")
 
-        def make(local: NDArray[np.intp] | None, positions: Any) -> Reset:
-            chosen = np.arange(len(numbers))[positions]
-            return Reset(local, [seeds[i] for i in chosen], [given[i] for i in chosen])
-
+        make = reset_maker(seeds, given)
         result = self._run(make, indices, len(numbers))
         return result.observations, result.infos
 
@@ -170,7 +164,7 @@ class EnvPool:
         """
         indices = self._indices(rows)
         numbers = self._all_rows if indices is None else indices
-        result = self._run(self._step_maker(actions, len(numbers)), indices, len(numbers))
+        result = self._run(step_maker(self.single_action_space, actions, len(numbers)), indices, len(numbers))
         return PoolStep(*result, numbers)
 
     def send(self, actions: Any, *, rows: Any = None) -> None:
@@ -184,7 +178,7 @@ class EnvPool:
         self._check_free(indices)
         num_rows = self.num_envs if indices is None else len(indices)
         out = RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
-        make = self._step_maker(actions, num_rows)
+        make = step_maker(self.single_action_space, actions, num_rows)
         call = self._engine.begin(make, indices, out, in_parts=True)
         self._is_busy[call.rows] = True
         self._sent += call.chunks
@@ -252,76 +246,13 @@ class EnvPool:
         if len(values) != num_rows:
             raise InvalidBatchError(f"values: expected {num_rows}, one per row, got {len(values)}")
 
-        def make(local: NDArray[np.intp] | None, positions: Any) -> SetAttribute:
-            return SetAttribute(local, name, [values[i] for i in np.arange(num_rows)[positions]])
-
+        make = set_attribute_maker(name, values)
         self._check_free(indices)
         raise_errors(self._engine.run(make, indices).chunks)
 
     def render(self, *, rows: Any = None) -> list[Any]:
         """Return the frame of each environment. Arguments as in `call`."""
         return self.call("render", rows=rows)
-
-    # -- states -------------------------------------------------------------------------------------
-
-    def get_states(self, mask: Any = None) -> NDArray[Any]:
-        """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
-
-        Args:
-            mask: A mask `[N]` or indices `[B]`; None returns all.
-
-        Returns:
-            States `[B]`.
-
-        Raises:
-            UnsupportedEnvError: The states of an environment are not exact. The message says why.
-            InvalidBatchError: An environment was not reset yet.
-        """
-        indices = self._indices(mask)
-        self._check_free(indices)
-        call = self._engine.run(lambda local, _: GetStates(local), indices)
-        raise_errors(call.chunks)
-        replies = [chunk.reply.value for chunk in call.chunks if chunk.reply is not None]
-        formats = {state_format.origin for _, state_format in replies}
-        if len({states.dtype for states, _ in replies}) > 1 or len(formats) > 1:
-            raise UnsupportedEnvError(
-                "get_states: expected environments whose states have the same form, got several; pass a mask"
-            )
-        states = np.concatenate([states for states, _ in replies])
-        return states if call.order is None else states[call.order]
-
-    def set_states(self, states: Any, mask: Any = None) -> Any:
-        """Put environments into states, and return their observations `[B, ...]`.
-
-        What no state contains stays what it is: settings, and the generator from which the next resets draw.
-
-        Args:
-            states: `[B]`, or one state for all.
-            mask: A mask `[N]` or indices `[B]`; None sets all.
-
-        Raises:
-            InvalidBatchError: They are no states of these environments.
-            UnsupportedEnvError: The states of an environment are not exact.
-        """
-        indices = self._indices(mask)
-        num_rows = self.num_envs if indices is None else len(indices)
-        array = states if isinstance(states, np.ndarray) else as_states(np.dtype(object), states)
-        if array.ndim == 0:
-            array = np.repeat(array, num_rows)
-        if array.shape != (num_rows,):
-            raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
-        array = array.copy()
-        result = self._run(lambda local, at: SetStates(local, array[at]), indices, num_rows)
-        return result.observations
-
-    def branch(self, row: int, into: Any) -> Any:
-        """Put environments into the state of one of them, and return their observations `[B, ...]`.
-
-        Args:
-            row: Index of the environment whose state is copied.
-            into: A mask `[N]` or indices `[B]`.
-        """
-        return self.set_states(self.get_states([row])[0], into)
 
     def close(self) -> None:
         """Close the environments and the workers. Closing again does nothing."""
@@ -361,25 +292,8 @@ class EnvPool:
         return call.values()
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
-        """Check that no row is being stepped.
-
-        Raises:
-            InvalidBatchError: One is.
-        """
         if not self._sent:
             return
         busy = np.flatnonzero(self._is_busy) if rows is None else rows[self._is_busy[rows]]
         if len(busy):
             raise InvalidBatchError(f"rows: {busy.tolist()} are being stepped; call recv() first")
-
-    def _step_maker(self, actions: Any, num_rows: int) -> MakeOperation:
-        checked = checks.check_actions(self.single_action_space, actions, num_rows)
-        checked = copy_tree(checked)  # the caller may change them, and a crash may need them later
-
-        def make(local: NDArray[np.intp] | None, positions: Any) -> Step:
-            if isinstance(checked, list):
-                chosen = range(*positions.indices(num_rows)) if isinstance(positions, slice) else positions
-                return Step(local, [checked[position] for position in chosen])
-            return Step(local, take_rows(checked, positions))
-
-        return make

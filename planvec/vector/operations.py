@@ -5,7 +5,7 @@ Rows are counted from the first row of the worker. Letters: B rows of the operat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from planvec.vector.row_failure import RowFailure
 
 __all__ = [
+    "Apply",
     "Call",
     "GetStates",
     "Lose",
+    "Observe",
     "Operation",
     "Reply",
     "Reset",
@@ -60,7 +62,7 @@ class Reset(Operation):
     """
 
     seeds: Sequence[int | None]
-    options: Sequence[dict[str, Any] | None]
+    options: Sequence[Mapping[str, Any] | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +83,17 @@ class Call(Operation):
 
 
 @dataclass(slots=True, eq=False)
+class Apply(Operation):
+    """Calls a function with each environment, which it must not change.
+
+    Attributes:
+        function: The function.
+    """
+
+    function: Callable[[Any], Any]
+
+
+@dataclass(slots=True, eq=False)
 class SetAttribute(Operation):
     """Sets an attribute.
 
@@ -93,6 +106,11 @@ class SetAttribute(Operation):
     name: str
     values: Sequence[Any]
     on_outermost: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Observe(Operation):
+    """Asks for the latest observations of rows."""
 
 
 @dataclass(slots=True, eq=False)

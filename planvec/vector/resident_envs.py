@@ -8,7 +8,6 @@ Letters: N environments, B rows of an operation.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -17,18 +16,19 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import list_rows, own_copy
 from planvec.stepping import ROW, new_progress
-from planvec.vector.arrays import RowArrays, Rows, write_observations
+from planvec.vector.arrays import RowArrays, Rows
 from planvec.vector.env_row import EnvRow, row_class
 from planvec.vector.infos import InfoForm, pack_infos
 from planvec.vector.operations import (
+    Apply,
     Call,
     GetStates,
     Lose,
+    Observe,
     Operation,
     Reply,
     Reset,
@@ -37,8 +37,8 @@ from planvec.vector.operations import (
     SetStates,
     Step,
 )
+from planvec.vector.reply_rows import put_observations, put_rewards, run_rows
 from planvec.vector.resident_states import ResidentStates
-from planvec.vector.row_failure import RowFailure
 
 __all__ = ["ResidentEnvs"]
 
@@ -95,8 +95,10 @@ class ResidentEnvs:
         self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
             Step: self._step,
             Reset: self._reset,
+            Apply: self._apply,
             Call: self._call,
             SetAttribute: self._set_attribute,
+            Observe: self._observe,
             GetStates: self._get_states,
             SetStates: self._set_states,
             Restore: self._restore,
@@ -162,10 +164,10 @@ class ResidentEnvs:
             terminated.append(False)
             truncated.append(False)
 
-        self._run(step_from, fill, len(selected), reply)
+        run_rows(step_from, fill, len(selected), reply, lambda: progress[ROW])
         rows: Rows = _ALL if operation.rows is None else operation.rows
-        self._write_observations(observations, rows, reply)
-        self._write_rewards(rewards, rows, reply)
+        put_observations(self._observation_space, observations, self.arrays, rows, reply)
+        put_rewards(rewards, self.arrays, rows, reply, self._keeps_rewards)
         self.arrays.terminated[rows] = terminated
         self.arrays.truncated[rows] = truncated
         endings = {index: row.ending for index, row in enumerate(selected) if row.ending is not None}
@@ -190,8 +192,9 @@ class ResidentEnvs:
             infos.append({})
             observations.append(None)
 
-        self._run(reset_from, fill, len(selected), reply)
-        self._write_observations(observations, _ALL if operation.rows is None else operation.rows, reply)
+        run_rows(reset_from, fill, len(selected), reply, lambda: self.progress[ROW])
+        rows: Rows = _ALL if operation.rows is None else operation.rows
+        put_observations(self._observation_space, observations, self.arrays, rows, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
         states = self.states
         if states is not None:
@@ -213,10 +216,19 @@ class ResidentEnvs:
                     value = value(*operation.arguments, **operation.keywords)
                 values.append(value)
 
-        self._run(call_from, lambda index: values.append(None), len(selected), reply, values)
+        run_rows(call_from, lambda _: values.append(None), len(selected), reply, lambda: len(values))
         reply.value = values
         if may_change:
             reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
+
+    def _apply(self, operation: Apply, selected: list[EnvRow], reply: Reply) -> None:
+        values: list[Any] = []
+
+        def apply_from(start: int) -> None:
+            values.extend(operation.function(row.env) for row in islice(selected, start, None))
+
+        run_rows(apply_from, lambda _: values.append(None), len(selected), reply, lambda: len(values))
+        reply.value = values
 
     def _set_attribute(self, operation: SetAttribute, selected: list[EnvRow], reply: Reply) -> None:
         num_set: list[Any] = []
@@ -229,7 +241,11 @@ class ResidentEnvs:
                     row.env.set_wrapper_attr(operation.name, value)
                 num_set.append(None)
 
-        self._run(set_from, lambda index: num_set.append(None), len(selected), reply, num_set)
+        run_rows(set_from, lambda _: num_set.append(None), len(selected), reply, lambda: len(num_set))
+
+    def _observe(self, operation: Observe, selected: list[EnvRow], reply: Reply) -> None:
+        indices = self._indices(operation)
+        self._show(indices, [row.observation for row in selected], reply)
 
     def _get_states(self, operation: GetStates, selected: list[EnvRow], reply: Reply) -> None:
         reply.value = self._exact_states().get(self._indices(operation))
@@ -244,7 +260,7 @@ class ResidentEnvs:
     def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""
         rows = np.array(indices, np.intp)
-        self._write_observations(observations, rows, reply)
+        put_observations(self._observation_space, observations, self.arrays, rows, reply)
         self.arrays.rewards[rows] = 0.0
         self.arrays.terminated[rows] = [bool(self.rows[index].terminated) for index in indices]
         self.arrays.truncated[rows] = [bool(self.rows[index].truncated) for index in indices]
@@ -264,64 +280,8 @@ class ResidentEnvs:
             raise UnsupportedEnvError(f"states: the environments cannot be saved. {self.inexact}")
         return self.states
 
-    def _run(
-        self,
-        run_from: Callable[[int], None],
-        fill: Callable[[int], None],
-        num_rows: int,
-        reply: Reply,
-        results: list[Any] | None = None,
-    ) -> None:
-        """Run a loop over rows, and continue after each row whose environment raised.
-
-        Args:
-            run_from: Runs the loop from a row on.
-            fill: Fills in results for the row that raised.
-            num_rows: B.
-            reply: Receives the errors.
-            results: The results so far, which tell the row that raised; None takes the progress.
-        """
-        start = 0
-        while start < num_rows:
-            try:
-                run_from(start)
-                return
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
-                    raise
-                index = self.progress[ROW] if results is None else len(results)
-                reply.errors[index] = RowFailure.of(error)
-                fill(index)
-                start = index + 1
-
-    def _write_observations(self, observations: list[Any], rows: Rows, reply: Reply) -> None:
-        out = self.arrays.observations
-        if reply.errors and not isinstance(out, list):
-            valid = [index for index in range(len(observations)) if index not in reply.errors]
-            rows = np.arange(len(self.rows))[rows][valid]
-            observations = [observations[index] for index in valid]
-        else:
-            valid = []
-        wrong = write_observations(self._observation_space, observations, out, rows)
-        for index, error in wrong.items():
-            reply.errors[valid[index] if valid else index] = RowFailure.of(error)
-        if isinstance(out, list):
-            reply.observations = observations
-
-    def _write_rewards(self, rewards: list[Any], rows: Rows, reply: Reply) -> None:
-        stacked: NDArray[Any] = np.array(rewards)
-        if stacked.ndim == 1:
-            self.arrays.rewards[rows] = stacked
-        if stacked.ndim != 1 or (self._keeps_rewards and stacked.dtype != np.float64):
-            reply.rewards = stacked
-
 
 def _attribute(env: Any, name: str) -> Any:
     """Return an attribute of an environment, looked up through its wrappers."""
     lookup = getattr(env, "get_wrapper_attr", None)
     return getattr(env, name) if lookup is None else lookup(name)
-
-
-def _ignores_interrupts() -> bool:
-    """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
-    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN

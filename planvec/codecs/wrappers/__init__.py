@@ -20,6 +20,7 @@ from planvec.codecs.wrappers.frames import (
     FrameStackObservationCodec,
     MaxAndSkipObservationCodec,
 )
+from planvec.codecs.wrappers.monitor import MONITOR, MonitorCodec
 from planvec.codecs.wrappers.normalize import NormalizeObservationCodec, NormalizeRewardCodec
 from planvec.codecs.wrappers.stateless import (
     FunctionCodec,
@@ -32,7 +33,14 @@ from planvec.codecs.wrappers.stateless import (
 from planvec.codecs.wrappers.sticky_action import StickyActionCodec
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["BUILT_IN_CODECS", "TimeLimitCodec", "TransparentCodec", "applies_function", "check_supported"]
+__all__ = [
+    "BUILT_IN_CODECS",
+    "TimeLimitCodec",
+    "TransparentCodec",
+    "applies_function",
+    "built_in_codec",
+    "check_supported",
+]
 
 BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
     wrappers.OrderEnforcing: TransparentCodec,
@@ -79,12 +87,21 @@ BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
 }
 """Wrapper class -> the maker of its codec. A subclass may remember more, so the class must match exactly."""
 
+_BY_NAME: dict[tuple[str, str], WrapperCodecMaker] = {MONITOR: MonitorCodec}
+"""Module and name of a wrapper class of a library that need not be installed -> the maker of its codec."""
+
 _REFUSED: dict[type, str] = {
     wrappers.RenderCollection: 'make the environment with render_mode="rgb_array" and call render(states)',
     wrappers.RecordVideo: "leave it out and render the states of a branch with render(states)",
     wrappers.HumanRendering: 'make the environment with render_mode="rgb_array" and call render(states)',
 }
 """Wrappers that collect frames from all branches in one list -> what to do instead."""
+
+
+def built_in_codec(wrapper_class: type) -> WrapperCodecMaker | None:
+    """Return the maker of planvec's codec for a wrapper class, or None if there is none."""
+    name = wrapper_class.__module__, wrapper_class.__qualname__
+    return BUILT_IN_CODECS.get(wrapper_class) or _BY_NAME.get(name)
 
 
 def applies_function(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:

@@ -34,6 +34,7 @@ __all__ = ["run"]
 
 _PRELOADED = (
     "planvec.envs",
+    "planvec.vector.server",
     "planvec.codecs.gymnasium.classic_control",
     "planvec.codecs.gymnasium.toy_text",
     "gymnasium.envs.classic_control",

@@ -1,0 +1,304 @@
+"""Defines `AsyncVectorEnv`, Gymnasium's vector interface over few workers that survive crashes.
+
+Letters: N environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.rows import copy_rows, empty_rows, finish_rows
+from planvec.vector import checks
+from planvec.vector.arrays import RowArrays
+from planvec.vector.call import RowsCall, join_results
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.infos import InfoForm
+from planvec.vector.operations import Call, Observe
+from planvec.vector.pending import Kind, PendingCall, log_and_raise
+from planvec.vector.requests import reset_maker, set_attribute_maker, step_maker
+from planvec.vector.states_face import StatesFace
+from planvec.vector.vector_spaces import vector_spaces
+
+__all__ = ["AsyncVectorEnv"]
+
+Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
+"""Observations, rewards, terminated, truncated and infos."""
+_NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
+
+
+class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
+    """Steps N environments over worker processes, in place of `gymnasium.vector.AsyncVectorEnv`.
+
+    The first arguments are Gymnasium's; those after `*` are planvec's own. Each worker has several
+    environments. If a worker exits, its environments go on with the same bits wherever their states are
+    exact.
+
+    Args:
+        env_fns: N functions that make the environments.
+        shared_memory: Whether observations must fit into shared memory, as in Gymnasium. (planvec always puts
+            observations of fixed size there.)
+        copy: Whether each call returns new arrays of observations, instead of the same ones with new content.
+        context: How workers are started: "spawn", "forkserver", "fork" or None for planvec's own way.
+        daemon: Ignored: workers always end with this process, and may start processes of their own.
+        worker: Expects None: a custom function of a worker speaks to one environment per process.
+        observation_mode: "same" or "different" spaces, or a tuple `(batched space, single space)`.
+        autoreset_mode: When environments are reset after the end of an episode.
+        max_concurrency: Largest number of environments that run at the same time, at most one per worker.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        timeout: Seconds that one call may take in a worker before it is killed; None: no limit.
+        max_restarts: How often a call is retried after a worker exited on it.
+        on_crash: What happens when a worker exits: "restore", "reset" or "raise", as for `EnvPool`.
+        max_worker_rss: Bytes of resident memory above which a worker is replaced; None: no limit.
+
+    Raises:
+        ValueError: An argument is wrong.
+        RuntimeError: The spaces of the environments differ.
+        WorkerStartError: An environment could not be made. No worker is left.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: Any = None,
+        observation_mode: str | gymnasium.Space[Any] | tuple[Any, Any] = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
+        *,
+        num_workers: int | None = None,
+        timeout: float | None = None,
+        max_restarts: int = 3,
+        on_crash: str | None = None,
+        max_worker_rss: int | None = None,
+    ) -> None:
+        if worker is not None:
+            raise InvalidBatchError(
+                f"worker: expected None, got {worker!r}; a worker of planvec has several environments, so "
+                "wrap the environments instead"
+            )
+        self.env_fns = checks.check_env_fns(env_fns)
+        self.num_envs = len(self.env_fns)
+        self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
+        self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
+        self.autoreset_mode = checks.check_mode(autoreset_mode)
+        count = checks.check_num_workers(num_workers, self.num_envs)
+        limit = checks.check_max_concurrency(max_concurrency)
+        self._engine = Engine(
+            self.env_fns,
+            EngineOptions(
+                num_workers=count if limit is None else min(count, limit),
+                mode=self.autoreset_mode,
+                start_method=context,
+                timeout=timeout,
+                max_restarts=max_restarts,
+                on_crash=checks.check_on_crash(on_crash),
+                max_worker_rss=max_worker_rss,
+            ),
+        )
+        self._pending = PendingCall(self._engine)
+        try:
+            self._set_spaces()
+        except BaseException:
+            self._engine.close()
+            raise
+
+    def _set_spaces(self) -> None:
+        layouts = self._engine.layouts
+        self.metadata = {**layouts[0].metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = layouts[0].render_mode
+        spaces = vector_spaces(self.observation_mode, layouts, self.shared_memory)
+        self.observation_space, self.single_observation_space = spaces[:2]
+        self.action_space, self.single_action_space = spaces[2:]
+        self._space_of_one_observation = self.single_observation_space
+        self.observations = empty_rows(self.single_observation_space, self.num_envs, np.zeros)
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seeds of the generators of the environments."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """Copies of the generators of the environments."""
+        return self.get_attr("np_random")
+
+    # -- reset --------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes. Arguments as in Gymnasium; `options["reset_mask"]` selects environments."""
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Begin to reset environments. `reset_wait` returns the results."""
+        self._check_open()
+        seeds = checks.check_seeds(seed, self.num_envs)
+        self._pending.check_free("reset_async")
+        mask = None
+        if options is not None and "reset_mask" in options:
+            mask = checks.check_reset_mask(options["reset_mask"], self.num_envs)
+            options = {key: value for key, value in options.items() if key != "reset_mask"}
+        rows = None if mask is None else np.flatnonzero(mask)
+        picked = seeds if rows is None else [seeds[row] for row in rows]
+        make = reset_maker(picked, [options] * len(picked))
+        calls = [self._engine.begin(make, rows, self._new_arrays(len(picked)))]
+        if mask is not None and not mask.all():  # the other environments keep their observations
+            others = np.flatnonzero(~mask)
+            out = self._new_arrays(len(others))
+            calls.append(self._engine.begin(lambda local, _: Observe(local), others, out))
+        self._pending.begin(Kind.RESET, calls, self._finish_reset)
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Wait for `reset_async`, and return the observations and the infos.
+
+        Raises:
+            multiprocessing.TimeoutError: They were not ready within `timeout` seconds.
+        """
+        self._check_open()
+        result: tuple[Any, dict[str, Any]] = self._pending.wait(Kind.RESET, timeout)
+        return result
+
+    def _finish_reset(self, calls: list[RowsCall]) -> tuple[Any, dict[str, Any]]:
+        log_and_raise(calls)
+        chunks = [chunk for call in calls for chunk in call.chunks]
+        rows = np.concatenate([chunk.rows for chunk in chunks])
+        order = None if len(calls) == 1 else np.argsort(rows)
+        out = RowArrays.joined([call.out for call in calls if call.out is not None])
+        result = join_results(chunks, out, InfoForm.VECTOR, order)
+        return self._shown(result.observations), result.infos
+
+    # -- step ---------------------------------------------------------------------------------------
+
+    def step(self, actions: Any) -> Step:
+        """Step all environments. Returns as Gymnasium."""
+        self._check_open()
+        self._pending.check_free("step_async")
+        make = step_maker(self.single_action_space, actions, self.num_envs)
+        return self._finish_step([self._engine.run(make, None, self._new_arrays(self.num_envs))])
+
+    def step_async(self, actions: Any) -> None:
+        """Begin to step all environments. `step_wait` returns the results."""
+        self._check_open()
+        self._pending.check_free("step_async")
+        make = step_maker(self.single_action_space, actions, self.num_envs)
+        call = self._engine.begin(make, None, self._new_arrays(self.num_envs))
+        self._pending.begin(Kind.STEP, [call], self._finish_step)
+
+    def step_wait(self, timeout: float | None = None) -> Step:
+        """Wait for `step_async`, and return its results.
+
+        Raises:
+            multiprocessing.TimeoutError: They were not ready within `timeout` seconds.
+        """
+        self._check_open()
+        result: Step = self._pending.wait(Kind.STEP, timeout)
+        return result
+
+    def _finish_step(self, calls: list[RowsCall]) -> Step:
+        log_and_raise(calls)
+        result = calls[0].result(InfoForm.VECTOR)
+        rewards = result.rewards.astype(np.float64, copy=False)
+        observations = self._shown(result.observations)
+        return observations, rewards, result.terminated, result.truncated, result.infos
+
+    # -- environments -------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each environment, or read an attribute."""
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Begin to call a method of each environment. `call_wait` returns the results."""
+        self._check_open()
+        if name in _NOT_CALLED:
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+        self._pending.check_free("call_async")
+        call = self._engine.begin(lambda local, _: Call(local, name, args, kwargs))
+        self._pending.begin(Kind.CALL, [call], self._finish_call)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for `call_async`, and return one value per environment.
+
+        Raises:
+            multiprocessing.TimeoutError: They were not ready within `timeout` seconds.
+        """
+        self._check_open()
+        result: tuple[Any, ...] = self._pending.wait(Kind.CALL, timeout)
+        return result
+
+    def _finish_call(self, calls: list[RowsCall]) -> tuple[Any, ...]:
+        log_and_raise(calls)
+        return tuple(calls[0].values())
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return the frame of each environment."""
+        return self.call("render")
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return an attribute of each environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute: a list or tuple has one value per environment, anything else is set in all."""
+        self._check_open()
+        values = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(values)}` values for {self.num_envs} environments."
+            )
+        self._pending.check_free("set_attr")
+        log_and_raise([self._engine.run(set_attribute_maker(name, values))])
+
+    # -- the end ------------------------------------------------------------------------------------
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the environments and the workers.
+
+        Args:
+            timeout: Seconds to wait for a call that is pending; None waits without a limit.
+            terminate: Whether not to wait for it.
+        """
+        self._pending.finish(0 if terminate else timeout)
+        self._engine.close()
+
+    def __del__(self) -> None:
+        if not self.closed and "_engine" in vars(self):
+            self._engine.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(
+                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
+            )
+
+    def _new_arrays(self, num_rows: int) -> RowArrays:
+        return RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
+
+    def _shown(self, observations: Any) -> Any:
+        """Return observations in the form for users."""
+        finished = finish_rows(self.single_observation_space, observations)
+        if self.copy or isinstance(observations, list):
+            return finished
+        copy_rows(finished, self.observations)
+        return self.observations
+
+    def _check_free(self, rows: NDArray[np.intp] | None) -> None:
+        self._check_open()
+        self._pending.check_free("get_states")

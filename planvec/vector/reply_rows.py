@@ -1,0 +1,96 @@
+"""Runs loops over rows in which an environment may raise, and writes their results.
+
+Letters: N environments, B rows of an operation.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.vector.arrays import RowArrays, Rows, write_observations
+from planvec.vector.operations import Reply
+from planvec.vector.row_failure import RowFailure
+
+__all__ = ["put_observations", "put_rewards", "run_rows"]
+
+
+def run_rows(
+    run_from: Callable[[int], None],
+    fill: Callable[[int], None],
+    num_rows: int,
+    reply: Reply,
+    next_row: Callable[[], int],
+) -> None:
+    """Run a loop over rows, and continue after each row whose environment raised.
+
+    Args:
+        run_from: Runs the loop from a row on.
+        fill: Fills in results for the row that raised.
+        num_rows: B.
+        reply: Receives the errors.
+        next_row: Returns the row that raised.
+    """
+    start = 0
+    while start < num_rows:
+        try:
+            run_from(start)
+            return
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
+                raise
+            index = next_row()
+            reply.errors[index] = RowFailure.of(error)
+            fill(index)
+            start = index + 1
+
+
+def _ignores_interrupts() -> bool:
+    """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def put_observations(
+    space: gymnasium.Space[Any], observations: list[Any], arrays: RowArrays, rows: Rows, reply: Reply
+) -> None:
+    """Write observations, but those of rows that failed. Wrong ones become errors of their rows.
+
+    Args:
+        space: The space of one observation.
+        observations: B observations.
+        arrays: The arrays of all environments.
+        rows: The rows of the operation.
+        reply: Receives the errors, and observations of variable size.
+    """
+    out, valid = arrays.observations, list[int]()
+    if reply.errors and not isinstance(out, list):
+        valid = [index for index in range(len(observations)) if index not in reply.errors]
+        rows = np.arange(len(arrays.rewards))[rows][valid]
+        observations = [observations[index] for index in valid]
+    wrong = write_observations(space, observations, out, rows)
+    for index, error in wrong.items():
+        reply.errors[valid[index] if valid else index] = RowFailure.of(error)
+    if isinstance(out, list):
+        reply.observations = observations
+
+
+def put_rewards(rewards: list[Any], arrays: RowArrays, rows: Rows, reply: Reply, keeps_dtype: bool) -> None:
+    """Write rewards.
+
+    Args:
+        rewards: B rewards.
+        arrays: The arrays of all environments.
+        rows: The rows of the operation.
+        reply: Receives rewards that are vectors, or that must keep a dtype other than float64.
+        keeps_dtype: Whether they must.
+    """
+    stacked: NDArray[Any] = np.array(rewards)
+    if stacked.ndim == 1:
+        arrays.rewards[rows] = stacked
+    if stacked.ndim != 1 or (keeps_dtype and stacked.dtype != np.float64):
+        reply.rewards = stacked

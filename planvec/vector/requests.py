@@ -1,0 +1,67 @@
+"""Makes the operations of the workers from the arguments of the user.
+
+Letters: B rows of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.rows import copy_tree, take_rows
+from planvec.vector.checks import check_actions
+from planvec.vector.operations import Operation, Reset, SetAttribute, SetStates, Step
+
+__all__ = ["MakeOperation", "reset_maker", "set_attribute_maker", "set_states_maker", "step_maker"]
+
+MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
+"""Makes the operation of one worker, given its rows (None: all of them) and the positions of these in the
+arguments of the user (a slice or an index array)."""
+
+
+def _picked(values: Sequence[Any], positions: Any) -> list[Any]:
+    if isinstance(positions, slice):
+        return list(values[positions])
+    return [values[position] for position in positions]
+
+
+def step_maker(space: Space[Any], actions: Any, num_rows: int) -> MakeOperation:
+    """Return a maker of steps.
+
+    Args:
+        space: The space of one action.
+        actions: `[B, *action shape]`.
+        num_rows: B.
+
+    Raises:
+        TypeError: The actions have no length.
+        ValueError: Their number is not B.
+    """
+    # Copied: the caller may change them, and a crash may need them again.
+    checked = copy_tree(check_actions(space, actions, num_rows))
+
+    def make(local: NDArray[np.intp] | None, positions: Any) -> Step:
+        if isinstance(checked, list):
+            return Step(local, _picked(checked, positions))
+        return Step(local, take_rows(checked, positions))
+
+    return make
+
+
+def reset_maker(seeds: Sequence[int | None], options: Sequence[Mapping[str, Any] | None]) -> MakeOperation:
+    """Return a maker of resets, given B seeds and B options."""
+    return lambda local, at: Reset(local, _picked(seeds, at), _picked(options, at))
+
+
+def set_attribute_maker(name: str, values: Sequence[Any], *, on_outermost: bool = False) -> MakeOperation:
+    """Return a maker that sets an attribute to B values. See `SetAttribute`."""
+    return lambda local, at: SetAttribute(local, name, _picked(values, at), on_outermost)
+
+
+def set_states_maker(states: NDArray[Any]) -> MakeOperation:
+    """Return a maker that puts rows into states `[B]`."""
+    return lambda local, at: SetStates(local, states[at])

@@ -1,0 +1,222 @@
+"""Defines `SubprocVecEnv`, the vector interface of stable-baselines3 over few workers that survive crashes.
+
+Letters: N environments.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from planvec.errors import ClosedError
+from planvec.vector import checks
+from planvec.vector.arrays import RowArrays
+from planvec.vector.call import RowsCall, raise_errors
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.infos import InfoForm
+from planvec.vector.operations import Apply, Call
+from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
+from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
+from planvec.vector.states_face import StatesFace
+
+__all__ = ["SubprocVecEnv"]
+
+Indices = int | Iterable[int] | None
+
+
+class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
+    """Steps N environments over worker processes, in place of stable-baselines3's `SubprocVecEnv`.
+
+    Each worker has several environments. If a worker exits, its environments go on with the same bits
+    wherever their states are exact.
+
+    Args:
+        env_fns: N functions that make the environments.
+        start_method: How workers are started: "spawn", "forkserver", "fork" or None for planvec's own way.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        timeout: Seconds that one call may take in a worker before it is killed; None: no limit.
+        max_restarts: How often a call is retried after a worker exited on it.
+        on_crash: What happens when a worker exits: "restore", "reset" or "raise", as for `EnvPool`.
+        max_worker_rss: Bytes of resident memory above which a worker is replaced; None: no limit.
+
+    Attributes:
+        waiting: Whether `step_async` was called and `step_wait` was not.
+        closed: Whether `close` was called.
+
+    Raises:
+        ValueError: An argument is wrong.
+        WorkerStartError: An environment could not be made. No worker is left.
+    """
+
+    def __init__(
+        self,
+        env_fns: list[Callable[[], gymnasium.Env[Any, Any]]],
+        start_method: str | None = None,
+        *,
+        num_workers: int | None = None,
+        timeout: float | None = None,
+        max_restarts: int = 3,
+        on_crash: str | None = None,
+        max_worker_rss: int | None = None,
+    ) -> None:
+        factories = [partial(make_patched, env_fn) for env_fn in checks.check_env_fns(env_fns)]
+        if start_method != "template":
+            multiprocessing.get_context(start_method)  # raises an error for an unknown one
+        self.closed = False
+        self._call: RowsCall | None = None
+        self._engine = Engine(
+            factories,
+            EngineOptions(
+                num_workers=checks.check_num_workers(num_workers, len(factories)),
+                mode=AutoresetMode.SAME_STEP,
+                info_form=InfoForm.ROWS,
+                keeps_rewards=True,
+                start_method=start_method,
+                timeout=timeout,
+                max_restarts=max_restarts,
+                on_crash=checks.check_on_crash(on_crash),
+                max_worker_rss=max_worker_rss,
+            ),
+        )
+        layout = self._engine.layouts[0]
+        self._space_of_one_observation = layout.observation_spaces[0]
+        try:
+            super().__init__(len(factories), layout.observation_spaces[0], layout.action_spaces[0])
+        except BaseException:
+            self._engine.close()
+            raise
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `step_async` was called and `step_wait` was not."""
+        return self._call is not None
+
+    # -- episodes -----------------------------------------------------------------------------------
+
+    def reset(self) -> Any:
+        """Begin an episode in every environment, and return the observations. A pending step is cancelled."""
+        if self._call is not None:
+            self._call.abandon()
+            self._call = None
+        make = reset_maker(self._seeds, [options or None for options in self._options])
+        call = self._engine.run(make, None, self._new_arrays())
+        raise_errors(call.chunks)
+        result = call.result(InfoForm.ROWS)
+        self.reset_infos = [info for info, _ in result.infos]
+        self._reset_seeds()
+        self._reset_options()
+        return result.observations
+
+    def step_async(self, actions: Any) -> None:
+        """Begin to step all environments. `step_wait` returns the results."""
+        if self._call is not None:
+            raise AlreadyPendingCallError(
+                "step_async: expected no pending step, got one; call step_wait() first", "step"
+            )
+        make = step_maker(self.action_space, actions, self.num_envs)
+        self._call = self._engine.begin(make, None, self._new_arrays())
+
+    def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:
+        """Wait for `step_async`, and return observations, rewards, the ends of episodes, and infos."""
+        call, self._call = self._call, None
+        if call is None:
+            raise NoAsyncCallError("step_wait: expected a pending step, got none; call step_async()", "step")
+        try:
+            self._engine.wait(call.is_done)
+        finally:
+            if not call.is_done():
+                call.abandon()
+        raise_errors(call.chunks)
+        observations, rewards, terminated, truncated, row_infos = call.result(InfoForm.ROWS)
+        infos = []
+        is_truncated = (truncated & ~terminated).tolist()
+        for row, (given, ending) in enumerate(row_infos):
+            info = dict(given)
+            info["TimeLimit.truncated"] = is_truncated[row]
+            if ending is not None:
+                info["terminal_observation"], self.reset_infos[row] = ending
+            infos.append(info)
+        return observations, rewards, terminated | truncated, tuple(infos)
+
+    def _new_arrays(self) -> RowArrays:
+        return RowArrays.allocate(self.observation_space, None, self.num_envs, np.empty)
+
+    # -- environments -------------------------------------------------------------------------------
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Return an attribute of environments."""
+        return self._values(lambda local, _: Call(local, attr_name, only_reads=True), indices)
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Return whether all environments have an attribute."""
+        return all(self._values(lambda local, _: Apply(local, partial(has_attribute, attr_name)), None))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of the outermost wrapper of environments."""
+        rows = self._rows(indices)
+        make = set_attribute_maker(attr_name, [value] * len(rows), on_outermost=True)
+        raise_errors(self._engine.run(make, rows).chunks)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of environments, and return the results."""
+        return self._values(lambda local, _: Call(local, method_name, method_args, method_kwargs), indices)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
+    ) -> list[bool]:
+        """Return for each environment whether it is wrapped by a class."""
+        return self._values(lambda local, _: Apply(local, partial(is_wrapped, wrapper_class)), indices)
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        """Return the frame of each environment; None where the render mode is not "rgb_array"."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array` to obtain "
+                "images.",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return self._values(lambda local, _: Call(local, "render"), None)
+
+    def close(self) -> None:
+        """Close the environments and the workers. Closing again does nothing."""
+        self.closed, self._call = True, None
+        self._engine.close()
+
+    # -- helpers ------------------------------------------------------------------------------------
+
+    def _check_free(self, rows: NDArray[np.intp] | None) -> None:
+        if self.closed:
+            raise ClosedError("the vector environment was closed")
+        if self._call is not None:
+            raise AlreadyPendingCallError("expected no pending step, got one; call step_wait() first", "step")
+
+    def _rows(self, indices: Indices) -> NDArray[np.intp]:
+        if indices is None:
+            return np.arange(self.num_envs)
+        return np.arange(self.num_envs)[
+            [indices] if isinstance(indices, (int, np.integer)) else list(indices)
+        ]
+
+    def _values(self, make: MakeOperation, indices: Indices) -> list[Any]:
+        """Return one value per index, in the order of the indices."""
+        rows = self._rows(indices)
+        distinct, inverse = np.unique(rows, return_inverse=True)
+        if not len(distinct):
+            return []
+        call = self._engine.run(make, distinct)
+        raise_errors(call.chunks)
+        values = call.values()
+        return [values[index] for index in inverse]

@@ -1,0 +1,113 @@
+"""Defines what all faces of vector environments have beyond the originals: exact states, and counts.
+
+Letters: N environments, B rows of a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.backends import Stats
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.rows import as_states, finish_rows
+from planvec.vector import checks
+from planvec.vector.arrays import RowArrays
+from planvec.vector.call import raise_errors
+from planvec.vector.engine import Engine
+from planvec.vector.infos import InfoForm
+from planvec.vector.operations import GetStates
+from planvec.vector.requests import set_states_maker
+
+__all__ = ["StatesFace"]
+
+
+class StatesFace:
+    """Base class of the faces.
+
+    Attributes:
+        num_envs: N.
+    """
+
+    num_envs: int
+    _engine: Engine
+    _space_of_one_observation: Space[Any]
+
+    @property
+    def num_workers(self) -> int:
+        """Number of worker processes; 0 if the environments are in this process."""
+        return self._engine.num_workers
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of worker exits, by reason."""
+        return self._engine.stats
+
+    def _check_free(self, rows: NDArray[np.intp] | None) -> None:
+        """Check that no operation on these rows (None: all) is pending, and raise an error otherwise."""
+        raise NotImplementedError
+
+    def get_states(self, mask: Any = None) -> NDArray[Any]:
+        """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
+
+        Args:
+            mask: A mask `[N]` or indices `[B]`; None returns all.
+
+        Returns:
+            States `[B]`.
+
+        Raises:
+            UnsupportedEnvError: The states of an environment are not exact. The message says why.
+            InvalidBatchError: An environment was not reset yet.
+        """
+        indices = None if mask is None else checks.check_rows(mask, self.num_envs, "mask")
+        self._check_free(indices)
+        call = self._engine.run(lambda local, _: GetStates(local), indices)
+        raise_errors(call.chunks)
+        replies = [chunk.reply.value for chunk in call.chunks if chunk.reply is not None]
+        formats = {state_format.origin for _, state_format in replies}
+        if len({states.dtype for states, _ in replies}) > 1 or len(formats) > 1:
+            raise UnsupportedEnvError(
+                "get_states: expected environments whose states have the same form, got several; pass a mask"
+            )
+        states = np.concatenate([states for states, _ in replies])
+        return states if call.order is None else states[call.order]
+
+    def set_states(self, states: Any, mask: Any = None) -> Any:
+        """Put environments into states, and return their observations `[B, ...]`.
+
+        What no state contains stays what it is: settings, and the generator from which the next resets draw.
+
+        Args:
+            states: `[B]`, or one state for all.
+            mask: A mask `[N]` or indices `[B]`; None sets all.
+
+        Raises:
+            InvalidBatchError: They are no states of these environments.
+            UnsupportedEnvError: The states of an environment are not exact.
+        """
+        indices = None if mask is None else checks.check_rows(mask, self.num_envs, "mask")
+        num_rows = self.num_envs if indices is None else len(indices)
+        array = states if isinstance(states, np.ndarray) else as_states(np.dtype(object), states)
+        if array.ndim == 0:
+            array = np.repeat(array, num_rows)
+        if array.shape != (num_rows,):
+            raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
+        array = array.copy()
+        self._check_free(indices)
+        out = RowArrays.allocate(self._space_of_one_observation, None, num_rows, np.empty)
+        call = self._engine.run(set_states_maker(array), indices, out)
+        raise_errors(call.chunks)
+        return finish_rows(self._space_of_one_observation, call.result(InfoForm.ROWS).observations)
+
+    def branch(self, row: int, into: Any) -> Any:
+        """Put environments into the state of one of them, and return their observations `[B, ...]`.
+
+        Args:
+            row: Index of the environment whose state is copied.
+            into: A mask `[N]` or indices `[B]`.
+        """
+        return self.set_states(self.get_states([row])[0], into)
