@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from planvec.backends.audit import DEFAULT_AUDIT
     from planvec.backends.base import Backend, Future, Worker, WorkerExit
     from planvec.backends.in_process import InProcess
+    from planvec.backends.limits import check_limits
     from planvec.backends.processes import (
         Allocator,
         ExternalProcess,
@@ -43,6 +44,7 @@ __all__ = [
     "Stats",
     "Worker",
     "WorkerExit",
+    "check_limits",
     "load_from_parent",
     "num_cores",
     "over_processes",
@@ -61,6 +63,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
                 "planvec.backends.processes",
             ),
             "Backend": "planvec.backends.base",
+            "check_limits": "planvec.backends.limits",
             "ExitReason": "planvec.backends.stats",
             "ExternalProcess": "planvec.backends.processes",
             "Future": "planvec.backends.base",

@@ -6,7 +6,15 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, InProcess, Stats, over_processes
+from planvec.backends import (
+    DEFAULT_AUDIT,
+    Backend,
+    ExternalProcess,
+    InProcess,
+    Stats,
+    check_limits,
+    over_processes,
+)
 from planvec.envs.batch_calls import Mode
 from planvec.envs.env_calls import EnvCalls
 from planvec.envs.plan_env import PlanEnv
@@ -87,7 +95,8 @@ class BatchEnv(EnvCalls[Mode]):
         max_worker_rss: int | None = None,
         audit: float = DEFAULT_AUDIT,
     ) -> None:
-        _check_limits(blocking, timeout, max_restarts, max_worker_rss, audit)
+        _check_options(blocking, audit)
+        check_limits(timeout, max_restarts, max_worker_rss)
         self._limits: dict[str, Any] = {
             "blocking": blocking,
             "timeout": timeout,
@@ -182,16 +191,9 @@ class BatchEnv(EnvCalls[Mode]):
         return f"<BatchEnv of {name}, {workers}>"
 
 
-def _check_limits(blocking: Any, timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: Any) -> None:
+def _check_options(blocking: Any, audit: Any) -> None:
     if not isinstance(blocking, bool):
         raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
-    if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:
-        raise InvalidBatchError(f"max_restarts: expected an integer of at least 0, got {max_restarts!r}")
-    is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
-    if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
-        raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")
     is_number = isinstance(audit, (int, float)) and not isinstance(audit, bool)
     if not (is_number and 0 <= audit <= 1):
         raise InvalidBatchError(f"audit: expected a fraction from 0 to 1, got {audit!r}")

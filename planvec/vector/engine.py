@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from planvec.backends import ServedProcesses, Stats
+from planvec.backends import ServedProcesses, Stats, check_limits
 from planvec.codecs import registered_codecs
 from planvec.envs import RegisteredIds
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
@@ -105,10 +105,12 @@ class Engine:
         layouts: Describes the environments of each worker.
 
     Raises:
+        InvalidBatchError: A limit is wrong.
         WorkerStartError: An environment could not be made in a worker. No worker is left.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
+        check_limits(options.timeout, options.max_restarts, options.max_worker_rss)
         self.num_envs = len(env_fns)
         self.stats = Stats()
         self._options = options

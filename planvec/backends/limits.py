@@ -1,0 +1,29 @@
+"""Checks the limits of workers that users pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planvec.errors import InvalidBatchError
+
+__all__ = ["check_limits"]
+
+
+def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
+    """Check the limits of workers.
+
+    Args:
+        timeout: Seconds above 0, or None.
+        max_restarts: An integer of at least 0.
+        max_worker_rss: Bytes above 0, or None.
+
+    Raises:
+        InvalidBatchError: One of them is something else.
+    """
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
+    if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:
+        raise InvalidBatchError(f"max_restarts: expected an integer of at least 0, got {max_restarts!r}")
+    is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
+    if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
+        raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")

@@ -1,0 +1,493 @@
+"""planvec's own vector interface, against Gymnasium's `SyncVectorEnv` and with faults."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_same
+from environments import Warehouse
+from faulty import ARMED, Faulty, TwoArguments, fault
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from methods import METHODS
+from vectors import cartpole, kill_worker, processes_of, random_actions, walk
+
+import planvec
+from planvec.errors import (
+    ClosedError,
+    EnvError,
+    InvalidBatchError,
+    RemoteTraceback,
+    UnsupportedEnvError,
+    WorkerCrashedError,
+    WorkerTimeoutError,
+)
+from planvec.vector import EnvPool
+
+
+def lake() -> Any:
+    return gymnasium.make("FrozenLake-v1")
+
+
+def pendulum() -> Any:
+    return gymnasium.make("Pendulum-v1", max_episode_steps=30)
+
+
+def lander() -> Any:
+    return gymnasium.make("LunarLander-v3", max_episode_steps=60)
+
+
+def door_key() -> Any:
+    import minigrid  # noqa: F401
+
+    return gymnasium.make("MiniGrid-DoorKey-5x5-v0", max_steps=25)
+
+
+def pacman() -> Any:
+    return gymnasium.make("ALE/MsPacman-v5", max_num_frames_per_episode=120)
+
+
+def cheetah() -> Any:
+    return gymnasium.make("HalfCheetah-v5", max_episode_steps=25)
+
+
+WALKS = [cartpole, lake, pendulum, Warehouse, lander]
+SLOW_WALKS = [pytest.param(make, marks=pytest.mark.slow) for make in (door_key, pacman, cheetah)]
+
+
+# -- steps ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("make", [cartpole, pendulum, Warehouse])
+def test_steps_are_those_of_gymnasium(make: Any, mode: AutoresetMode, num_workers: int) -> None:
+    peer = SyncVectorEnv([make] * 3, autoreset_mode=mode)
+    with EnvPool([make] * 3, num_workers=num_workers, autoreset_mode=mode) as pool:
+        assert_same(pool.reset(seed=5), peer.reset(seed=5))
+        num_ends = 0
+        for action in random_actions(make().action_space, 3, 200):
+            got, expected = pool.step(action), peer.step(action)
+            assert_same(tuple(got[:5]), expected)
+            num_ends += int((got.terminated | got.truncated).sum())
+        assert num_ends > 1
+        np.testing.assert_array_equal(got.rows, [0, 1, 2])
+
+
+def test_environments_may_differ() -> None:
+    heavy = [lambda g=g: gymnasium.make("Pendulum-v1", g=g) for g in (1.0, 5.0, 10.0)]
+    peer = SyncVectorEnv(heavy)
+    with EnvPool(heavy, num_workers=2) as pool:
+        assert_same(pool.reset(seed=0), peer.reset(seed=0))
+        for action in random_actions(peer.single_action_space, 3, 10):
+            assert_same(tuple(pool.step(action)[:5]), peer.step(action))
+        assert pool.get_attr("g") == [1.0, 5.0, 10.0]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rows_can_be_stepped_and_reset_in_any_order(num_workers: int) -> None:
+    envs = [cartpole() for _ in range(5)]
+    with EnvPool([cartpole] * 5, num_workers=num_workers, autoreset_mode="Disabled") as pool:
+        for row, env in enumerate(envs):
+            env.reset(seed=row)
+        pool.reset(seed=0)
+        for rows in ([4, 0, 2], [1], [3, 2, 1, 0, 4]):
+            got = pool.step(np.ones(len(rows), int), rows=rows)
+            expected = [envs[row].step(1) for row in rows]
+            np.testing.assert_array_equal(got.observations, [outcome[0] for outcome in expected])
+            np.testing.assert_array_equal(got.rows, rows)
+        mask = np.array([False, True, False, True, False])
+        observations, _ = pool.reset(seed=10, rows=mask)
+        np.testing.assert_array_equal(observations, [envs[row].reset(seed=10 + row)[0] for row in (1, 3)])
+
+
+class Slow(gymnasium.Env):
+    """Waits for a file before it answers action 1."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, gate: Any) -> None:
+        self.gate = gate
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        while action and not self.gate.exists():
+            time.sleep(0.001)
+        return np.full(1, action, np.float32), 0.0, False, False, {}
+
+
+def test_recv_returns_the_rows_that_are_ready(tmp_path: Any) -> None:
+    gate = tmp_path / "gate"
+    with EnvPool([lambda: Slow(gate)] * 4, num_workers=2, on_crash="raise") as pool:
+        pool.reset(seed=0)
+        pool.send([0, 0, 0, 1])
+        first = pool.recv(2)
+        assert set(first.rows.tolist()) <= {0, 1, 2}
+        with pytest.raises(WorkerTimeoutError):
+            pool.recv(timeout=0.01)
+        with pytest.raises(InvalidBatchError, match=r"\[.*3\] are being stepped; call recv\(\) first"):
+            pool.step([0, 0, 0, 0])
+        gate.touch()
+        rest = pool.recv()
+        assert sorted([*first.rows, *rest.rows]) == [0, 1, 2, 3]
+        with pytest.raises(InvalidBatchError, match="min_ready: expected 1 to 0"):
+            pool.recv()
+
+
+def test_rewards_may_be_vectors() -> None:
+    class TwoGoals(gymnasium.wrappers.TransformReward):
+        def step(self, action: Any) -> Any:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            return observation, np.array([reward, -1.0]), terminated, truncated, info
+
+    make = lambda: TwoGoals(cartpole(), lambda reward: reward)  # noqa: E731
+    with EnvPool([make] * 3, num_workers=2, on_crash="reset") as pool:
+        pool.reset(seed=0)
+        np.testing.assert_array_equal(pool.step([0, 1, 0]).rewards, [[1.0, -1.0]] * 3)
+
+
+# -- states -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_states_are_those_of_a_batch_env(num_workers: int) -> None:
+    with (
+        EnvPool([cartpole] * 3, num_workers=num_workers) as pool,
+        planvec.make("CartPole-v1", num_workers=0) as env,
+    ):
+        pool.reset(seed=0)
+        for _ in range(4):
+            pool.step([0, 1, 1])
+        out = env.step_batch([1, 1, 0], pool.get_states())
+        got = pool.step([1, 1, 0])
+        np.testing.assert_array_equal(got.observations, out.observations)
+        np.testing.assert_array_equal(pool.get_states(), out.new_states)
+        plan = planvec.MCTS(num_simulations=16).plan(env, pool.get_states()[1], seed=0)
+        assert plan.action in (0, 1)
+
+
+def test_a_branch_continues_from_the_same_state() -> None:
+    with EnvPool([Warehouse] * 4, num_workers=2) as pool:
+        pool.reset(seed=0)
+        actions = random_actions(pool.single_action_space, 4, 12)
+        for action in actions[:6]:
+            pool.step(action)
+        pool.branch(1, into=[0, 3])
+        for action in actions[6:]:
+            step = pool.step(np.array([action[1]] * 4))
+            assert step.rewards[0] == step.rewards[1] == step.rewards[3]
+        with planvec.make(Warehouse, num_workers=0) as env:
+            notes = env.observe(pool.get_states())["note"]
+        assert notes[0] == notes[1] == notes[3]
+
+
+def test_states_go_back_and_forth() -> None:
+    with EnvPool([lander] * 2, num_workers=2) as pool:
+        pool.reset(seed=1)
+        actions = random_actions(pool.single_action_space, 2, 200)
+        for action in actions[:90]:  # beyond the ends of episodes: resets without a seed
+            pool.step(action)
+        states = pool.get_states()
+        first = [tuple(pool.step(action)[:5]) for action in actions[90:110]]
+        pool.set_states(states)
+        again = [tuple(pool.step(action)[:5]) for action in actions[90:110]]
+        assert_same(again, first)
+
+
+def test_states_need_a_reset() -> None:
+    with (
+        EnvPool([cartpole] * 2, num_workers=0) as pool,
+        pytest.raises(InvalidBatchError, match=r"call reset\(\)"),
+    ):
+        pool.get_states()
+
+
+class Entropic(gymnasium.Env):
+    """Draws from a generator that no seed reaches when it is reset."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        generator = self.np_random if seed is not None else np.random.default_rng()
+        return generator.random(1), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1), 0.0, True, False, {}
+
+
+def test_an_environment_whose_resets_are_no_function_of_its_state_is_not_restored() -> None:
+    with pytest.raises(UnsupportedEnvError, match="a reset without a seed"):
+        EnvPool([Entropic] * 2, num_workers=2, on_crash="restore")
+    with EnvPool([Entropic] * 2, num_workers=2) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(UnsupportedEnvError, match="a reset without a seed"):
+            pool.get_states()
+        kill_worker(pool)
+        step = pool.step([0, 0])
+        assert step.truncated.tolist() == [True, False]
+
+
+# -- crashes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [*WALKS, *SLOW_WALKS])
+def test_killed_workers_leave_no_trace(make: Any) -> None:
+    actions = random_actions(make().action_space, 3, 120)
+    expected = walk(make, actions, num_workers=0)
+    assert_same(walk(make, actions, kills=[1, 30, 31, 77], num_workers=2), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_workers_leave_no_trace_with_any_start_method(method: str) -> None:
+    actions = random_actions(cartpole().action_space, 3, 60)
+    expected = walk(cartpole, actions, num_workers=0)
+    assert_same(walk(cartpole, actions, kills=[20, 40], num_workers=2, start_method=method), expected)
+
+
+def test_an_unseeded_walk_survives_a_kill() -> None:
+    with EnvPool([cartpole] * 2, num_workers=1) as pool:
+        pool.reset()
+        for _ in range(5):
+            pool.step([0, 1])
+        states = pool.get_states()
+        kill_worker(pool)
+        np.testing.assert_array_equal(pool.get_states(), states)
+
+
+@pytest.mark.parametrize("name", ["segfault", "os_exit", "crash_in_reply", "torn"])
+def test_a_step_that_crashes_once_is_repeated(name: str, tmp_path: Any) -> None:
+    with EnvPool([Faulty] * 4, num_workers=2) as pool:
+        pool.reset(seed=0, options=[{"once": str(tmp_path / str(row)), "x": 1} for row in range(4)])
+        pool.step([0, 0, 0, 0])
+        step = pool.step([fault(name), 0, 0, 0])
+        np.testing.assert_array_equal(step.observations[:, 0], [2, 2, 2, 2])
+        assert pool.stats.crashes == 1
+
+
+def test_a_step_that_hangs_once_is_repeated(tmp_path: Any) -> None:
+    with EnvPool([Faulty] * 2, num_workers=1, timeout=1.0) as pool:
+        pool.reset(seed=0, options={"once": str(tmp_path / "once")})
+        step = pool.step([fault("hang_in_c"), 0])
+        np.testing.assert_array_equal(step.observations[:, 0], [1, 1])
+        assert pool.stats.timeouts == 1
+
+
+def test_a_step_that_always_crashes_raises_and_leaves_the_state_before_it() -> None:
+    with EnvPool([Faulty] * 4, num_workers=2, max_restarts=1) as pool:
+        pool.reset(seed=0, options=ARMED)
+        pool.step([0, 0, 0, 0])
+        with pytest.raises(WorkerCrashedError, match=f"row 1, action {fault('segfault')}: .*SIGSEGV"):
+            pool.step([0, fault("segfault"), 0, 0])
+        step = pool.step([0, 0, 0, 0])
+        np.testing.assert_array_equal(step.observations[:, 0], [2, 2, 3, 3])
+
+
+def test_lost_episodes_are_truncated_if_the_user_wants_that() -> None:
+    with EnvPool([cartpole] * 4, num_workers=2, on_crash="reset") as pool:
+        pool.reset(seed=0)
+        before = pool.step([0, 1, 0, 1])
+        kill_worker(pool)
+        step = pool.step([0, 1, 0, 1])
+        np.testing.assert_array_equal(step.truncated, [True, True, False, False])
+        np.testing.assert_array_equal(step.terminated, [False] * 4)
+        np.testing.assert_array_equal(step.observations[:2], before.observations[:2])
+        np.testing.assert_array_equal(step.infos["worker_exited"], [True, True, False, False])
+        after = pool.step([0, 1, 0, 1])
+        assert not after.truncated.any()
+        assert (abs(after.observations[:2]) < 0.05).all()  # a new episode
+
+
+def test_lost_episodes_end_in_the_same_step_in_that_mode() -> None:
+    with EnvPool([cartpole] * 2, num_workers=1, on_crash="reset", autoreset_mode="SameStep") as pool:
+        pool.reset(seed=0)
+        before = pool.step([0, 1])
+        kill_worker(pool)
+        step = pool.step([0, 1])
+        assert step.truncated.all()
+        assert_same(list(step.infos["final_obs"]), list(before.observations))
+        assert not pool.step([0, 1]).truncated.any()
+
+
+def test_a_crash_raises_if_the_user_wants_that() -> None:
+    with EnvPool([cartpole] * 2, num_workers=1, on_crash="raise") as pool:
+        pool.reset(seed=0)
+        kill_worker(pool)
+        with pytest.raises(WorkerCrashedError, match="SIGKILL"):
+            pool.step([0, 1])
+        pool.reset(seed=0)
+        pool.step([0, 1])
+
+
+def test_attributes_that_were_set_survive_a_kill() -> None:
+    with EnvPool([cartpole] * 2, num_workers=1) as pool, EnvPool([cartpole] * 2, num_workers=0) as peer:
+        for each in (pool, peer):
+            each.reset(seed=0)
+            each.step([0, 1])
+            each.set_attr("gravity", [1.0, 20.0])
+        for number in range(40):
+            if number % 13 == 5:
+                kill_worker(pool)
+            assert_same(tuple(pool.step([0, 1])[:5]), tuple(peer.step([0, 1])[:5]))
+        assert pool.get_attr("gravity") == [1.0, 20.0]
+
+
+class Tunable(gymnasium.Wrapper):
+    """Has a method that changes what no state of CartPole contains."""
+
+    def set_difficulty(self, gravity: float) -> None:
+        self.unwrapped.gravity = gravity
+
+
+def test_methods_that_change_settings_are_called_again_after_a_kill() -> None:
+    make = lambda: Tunable(cartpole())  # noqa: E731
+    with EnvPool([make] * 2, num_workers=1) as pool, EnvPool([make] * 2, num_workers=0) as peer:
+        for each in (pool, peer):
+            each.reset(seed=0)
+            each.call("set_difficulty", 30.0)
+        for number in range(30):
+            if number in (3, 20):
+                kill_worker(pool)
+            assert_same(tuple(pool.step([0, 1])[:5]), tuple(peer.step([0, 1])[:5]))
+
+
+def test_a_worker_that_needs_too_much_memory_is_replaced() -> None:
+    with EnvPool([Faulty] * 2, num_workers=1, max_worker_rss=400 << 20) as pool:
+        pool.reset(seed=0, options=ARMED)
+        for count in range(1, 30):
+            step = pool.step([fault("leak"), 0])
+            np.testing.assert_array_equal(step.observations[:, 0], [count, count])
+            time.sleep(0.02)
+        assert pool.stats.outgrown >= 1
+
+
+# -- errors -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "expected", "text"),
+    [
+        ("exception", ValueError, "the rocket exploded"),
+        ("two_arguments", TwoArguments, "of two arguments"),
+        ("sys_exit", EnvError, "SystemExit: 3"),
+        ("broadcast", EnvError, r"observation: expected shape \(3,\).*got \(1,\)"),
+        ("wrong_shape", EnvError, r"observation: expected shape \(3,\).*got \(2, 2\)"),
+    ],
+)
+def test_errors_of_environments_are_raised_as_what_they_are(
+    name: str, expected: type[Exception], text: str, num_workers: int
+) -> None:
+    with EnvPool([Faulty] * 4, num_workers=num_workers) as pool:
+        pool.reset(seed=0, options=ARMED)
+        with pytest.raises(expected, match=text) as caught:
+            pool.step([0, 0, 0, fault(name)])
+        assert "raised by environment 3" in "".join(caught.value.__notes__)
+        assert isinstance(caught.value.__cause__, RemoteTraceback)
+        step = pool.step([0, 0, 0, 0])  # the others were stepped, and all go on
+        np.testing.assert_array_equal(step.observations[:, 0], [2, 2, 2, 2])
+        assert not pool.stats.restarts
+
+
+def test_an_info_that_cannot_be_sent_is_an_error_of_its_row() -> None:
+    with EnvPool([Faulty] * 4, num_workers=2) as pool:
+        pool.reset(seed=0, options=ARMED)
+        with pytest.raises(EnvError, match="handle") as caught:
+            pool.step([0, 0, fault("unpicklable_info"), 0])
+        assert "raised by environment 2" in "".join(caught.value.__notes__)
+
+
+def test_float64_observations_are_converted_as_gymnasium_does() -> None:
+    with EnvPool([Faulty] * 2, num_workers=1) as pool:
+        pool.reset(seed=0, options=ARMED)
+        step = pool.step([fault("wrong_dtype"), 0])
+        assert step.observations.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda pool: pool.step([0]), ValueError, "actions: expected 3, one per environment, got 1"),
+        (lambda pool: pool.step(0), TypeError, "actions: expected one action per environment, got int"),
+        (lambda pool: pool.step([0], rows=[5]), InvalidBatchError, "rows: expected indices from 0 to 2"),
+        (lambda pool: pool.step([0, 0], rows=[1, 1]), InvalidBatchError, "rows: expected each index once"),
+        (
+            lambda pool: pool.step([0], rows=[True]),
+            InvalidBatchError,
+            r"rows: expected a mask of shape \(3,\)",
+        ),
+        (lambda pool: pool.reset(seed=[1]), ValueError, "num_envs=3 but got length=1"),
+        (lambda pool: pool.reset(options=[{}]), InvalidBatchError, "options: expected 3, one per row, got 1"),
+        (lambda pool: pool.set_attr("x", [1]), InvalidBatchError, "values: expected 3, one per row, got 1"),
+        (lambda pool: pool.set_states(np.zeros(2)), InvalidBatchError, r"states: expected shape \(3,\)"),
+        (lambda pool: pool.get_attr("nothing"), AttributeError, "nothing"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, error: type[Exception], text: str) -> None:
+    with EnvPool([cartpole] * 3, num_workers=1) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(error, match=text):
+            call(pool)
+        pool.step([0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_workers": -1}, "num_workers: expected an integer of at least 0, got -1"),
+        ({"on_crash": "pray"}, "on_crash: expected one of .*, got 'pray'"),
+        ({"timeout": 0}, "timeout: expected seconds above 0"),
+        ({"max_restarts": -1}, "max_restarts: expected an integer of at least 0"),
+        ({"max_worker_rss": 0}, "max_worker_rss: expected bytes above 0"),
+    ],
+)
+def test_wrong_options_are_named(options: Any, text: str) -> None:
+    with pytest.raises(InvalidBatchError, match=text):
+        EnvPool([cartpole], **options)
+
+
+def test_factories_are_checked() -> None:
+    with pytest.raises(InvalidBatchError, match="env_fns: expected at least one function, got none"):
+        EnvPool([])
+    with pytest.raises(InvalidBatchError, match="env_fns: expected functions that make environments"):
+        EnvPool([cartpole()])
+
+
+def test_a_factory_that_raises_is_reported_and_nothing_is_left() -> None:
+    def explode() -> Any:
+        raise RuntimeError("no fuel")
+
+    with pytest.raises(planvec.WorkerStartError, match="RuntimeError: no fuel"):
+        EnvPool([cartpole, explode], num_workers=2)
+
+
+def test_a_closed_pool_says_so() -> None:
+    pool = EnvPool([cartpole] * 2, num_workers=1)
+    processes = processes_of(pool)
+    pool.close()
+    pool.close()
+    with pytest.raises(ClosedError):
+        pool.reset()
+    assert all(not process._worker._child.is_alive() for process in processes)
+
+
+def test_ctrl_c_in_a_step_is_survived(tmp_path: Any) -> None:
+    gate = tmp_path / "gate"
+    with EnvPool([lambda: Slow(gate)] * 2, num_workers=1, on_crash="raise") as pool:
+        pool.reset(seed=0)
+        signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            pool.step([1, 1])
+        gate.touch()
+        step = pool.step([0, 0])  # not the results of the interrupted step
+        np.testing.assert_array_equal(step.observations[:, 0], [0, 0])
