@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ import pytest
 
 from planvec.backends.processes.os import procfs
 from planvec.codecs import timing
+
+# `.ci/run` runs them in an environment of their own, since PyTorch is large.
+collect_ignore = [] if importlib.util.find_spec("stable_baselines3") else ["test_sb3.py"]
 
 
 def _workers() -> dict[int, str]:

@@ -48,6 +48,8 @@ def door_key() -> Any:
 
 
 def pacman() -> Any:
+    import ale_py  # noqa: F401
+
     return gymnasium.make("ALE/MsPacman-v5", max_num_frames_per_episode=120)
 
 

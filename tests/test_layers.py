@@ -26,6 +26,7 @@ LEVELS = {
     "backends": 4,
     "envs": 5,
     "planners": 6,
+    "vector": 6,
     "checking": 7,
     "cli": 8,
     "__main__": 9,
