@@ -96,7 +96,7 @@ class ResidentCodec:
         self.codec: StackCodec | None = None
         if kind.drawn_spaces:
             layers.save_generators_of(kind.drawn_spaces)
-        self._spaces = [] if layers.graph is None else layers.graph.spaces()
+        self._spaces = [] if layers.graph is None else layers.graph.spaces.all()
 
     @property
     def settings(self) -> bytes:

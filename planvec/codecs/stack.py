@@ -55,11 +55,7 @@ class StackCodec(StateCodec):
     """
 
     def __init__(
-        self,
-        env: Env,
-        layers: LayerCodecs,
-        observation: Any,
-        like: StackCodec | None = None,
+        self, env: Env, layers: LayerCodecs, observation: Any, like: StackCodec | None = None
     ) -> None:
         self.layers = layers
         codec, wrapper_codecs = layers.base_codec, layers.wrapper_codecs
@@ -71,11 +67,10 @@ class StackCodec(StateCodec):
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
         stepped = _outermost(env, len(self._wrappers))
         super().__init__(stepped.step, codec.step_without_info if stepped is self._base else None)
-        self._draws = any(layer.draws for layer in (codec, *wrapper_codecs))
-        self.stochastic = any(
-            layer.draws if layer.stochastic is None else layer.stochastic
-            for layer in (codec, *wrapper_codecs)
-        )
+        all_codecs = (codec, *wrapper_codecs)
+        self._draws = any(layer.draws for layer in all_codecs)
+        stochastic = [layer.draws if layer.stochastic is None else layer.stochastic for layer in all_codecs]
+        self.stochastic = any(stochastic)
         self._saved_observation: Any = None
 
         self._parts: list[StatePart] = [codec]

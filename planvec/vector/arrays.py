@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planvec.errors import EnvError
 from planvec.rows import empty_rows, is_fixed, leaves, take_rows
 
-__all__ = ["RowArrays", "Rows", "write_observations"]
+__all__ = ["RowArrays", "Rows", "action_of", "fits_arrays", "put_rows", "write_observations"]
 
 Rows = slice | NDArray[np.intp]
 """Selects rows of arrays."""
@@ -187,3 +187,36 @@ def _write_leaf(
                 "the space declares, or declare the space of what you return"
             )
     return errors
+
+
+def fits_arrays(actions: Any, target: Any) -> bool:
+    """Return whether actions have the structure, the dtypes and the shapes of the arrays in memory."""
+    if isinstance(target, dict):
+        return isinstance(actions, dict) and all(fits_arrays(actions[key], target[key]) for key in target)
+    if isinstance(target, tuple):
+        return isinstance(actions, tuple) and all(map(fits_arrays, actions, target))
+    return (
+        isinstance(actions, np.ndarray)
+        and actions.dtype == target.dtype
+        and actions.shape[1:] == target.shape[1:]
+    )
+
+
+def put_rows(source: Any, target: Any, rows: Any) -> None:
+    """Copy a tree of arrays into some rows of another one."""
+    if isinstance(target, dict):
+        for key in target:
+            put_rows(source[key], target[key], rows)
+    elif isinstance(target, tuple):
+        for part, child in zip(source, target, strict=True):
+            put_rows(part, child, rows)
+    else:
+        target[rows] = source
+
+
+def action_of(actions: Any, row: int) -> Any:
+    """Return the action of one row, for messages."""
+    if isinstance(actions, (dict, tuple)):
+        return None
+    action = actions[row]
+    return action.item() if isinstance(action, np.generic) else action

@@ -164,11 +164,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         self._pending.begin(Kind.RESET, calls, self._finish_reset)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Wait for `reset_async`, and return the observations and the infos.
-
-        Raises:
-            multiprocessing.TimeoutError: They were not ready within `timeout` seconds.
-        """
+        """Wait for `reset_async`, at most `timeout` seconds, and return the observations and the infos."""
         self._check_open()
         result: tuple[Any, dict[str, Any]] = self._pending.wait(Kind.RESET, timeout)
         return result
@@ -233,11 +229,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         self._pending.begin(Kind.CALL, [call], self._finish_call)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for `call_async`, and return one value per environment.
-
-        Raises:
-            multiprocessing.TimeoutError: They were not ready within `timeout` seconds.
-        """
+        """Wait for `call_async`, at most `timeout` seconds, and return one value per environment."""
         self._check_open()
         result: tuple[Any, ...] = self._pending.wait(Kind.CALL, timeout)
         return result

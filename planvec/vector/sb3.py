@@ -16,7 +16,6 @@ import numpy as np
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
 
 from planvec.errors import ClosedError
 from planvec.vector import checks
@@ -28,6 +27,13 @@ from planvec.vector.operations import Apply, Call
 from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
 from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as error:
+    raise ImportError(
+        "planvec.vector.SubprocVecEnv needs stable-baselines3: pip install stable-baselines3"
+    ) from error
 
 __all__ = ["SubprocVecEnv"]
 

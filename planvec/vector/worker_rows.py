@@ -24,7 +24,7 @@ from planvec.errors import (
     WorkerTimeoutError,
 )
 from planvec.rows import copy_rows, copy_tree, take_rows
-from planvec.vector.arrays import RowArrays
+from planvec.vector.arrays import RowArrays, action_of, fits_arrays, put_rows
 from planvec.vector.chunk import Chunk
 from planvec.vector.journal import Journal
 from planvec.vector.layout import RowsLayout
@@ -142,12 +142,12 @@ class WorkerRows:
             return write_operation(operation, has_actions_in_memory=False)
         rows = slice(None) if operation.rows is None else operation.rows
         target = self.arrays.actions
-        if target is None or self._writes[rows].any() or not _fits(operation.actions, target):
+        if target is None or self._writes[rows].any() or not fits_arrays(operation.actions, target):
             return write_operation(operation, has_actions_in_memory=False)
         if operation.rows is None:
             copy_rows(operation.actions, target)
         else:
-            _put_rows(operation.actions, target, operation.rows)
+            put_rows(operation.actions, target, operation.rows)
         self._writes[rows] = chunk.has_actions_in_memory = True
         return write_operation(operation, has_actions_in_memory=True)
 
@@ -198,7 +198,7 @@ class WorkerRows:
         if operation.rows is None:
             copy_rows(source, self._observations)
         else:
-            _put_rows(source, self._observations, operation.rows)
+            put_rows(source, self._observations, operation.rows)
 
     def _fail(self, chunk: Chunk, error: Exception) -> None:
         if chunk in self._chunks:
@@ -286,39 +286,7 @@ class WorkerRows:
             row = int(chunk.rows[exit.row])
             operation = chunk.operation
             if isinstance(operation, Step):
-                action = _action(operation.actions, exit.row)
+                action = action_of(operation.actions, exit.row)
         if chunk is not None and chunk.num_exits > 1:
             what += f"; {round(chunk.num_exits)} workers failed on it, one after another"
         return make(what, row=row, action=action)
-
-
-def _fits(actions: Any, target: Any) -> bool:
-    """Return whether actions have the structure, the dtypes and the shapes of the arrays in memory."""
-    if isinstance(target, dict):
-        return isinstance(actions, dict) and all(_fits(actions[key], target[key]) for key in target)
-    if isinstance(target, tuple):
-        return isinstance(actions, tuple) and all(map(_fits, actions, target))
-    return (
-        isinstance(actions, np.ndarray)
-        and actions.dtype == target.dtype
-        and actions.shape[1:] == target.shape[1:]
-    )
-
-
-def _put_rows(source: Any, target: Any, rows: Any) -> None:
-    if isinstance(target, dict):
-        for key in target:
-            _put_rows(source[key], target[key], rows)
-    elif isinstance(target, tuple):
-        for part, child in zip(source, target, strict=True):
-            _put_rows(part, child, rows)
-    else:
-        target[rows] = source
-
-
-def _action(actions: Any, row: int) -> Any:
-    """Return the action of one row, for messages."""
-    if isinstance(actions, (dict, tuple)):
-        return None
-    action = actions[row]
-    return action.item() if isinstance(action, np.generic) else action

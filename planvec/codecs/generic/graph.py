@@ -13,9 +13,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import ADVICE, Attributes, spaces_in
+from planvec.codecs.generic.attributes import ADVICE, Attributes
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.library_memory import LibraryMemory, is_in_library
+from planvec.codecs.generic.named_spaces import NamedSpaces
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
     Entry,
@@ -43,6 +44,7 @@ class ObjectGraph:
 
     Attributes:
         initial: What the objects held before the first reset.
+        spaces: The spaces that are referred to by name.
         classes: The classes that define the objects and what they hold, without those of Python, NumPy,
             Gymnasium and planvec.
 
@@ -70,12 +72,7 @@ class ObjectGraph:
         self._generator: Any = None
         self._objects, self._names = dict[str, Any](), dict[int, str]()
         self._named_at_start = {**self._find_named(), **self._references}
-        self._sampled: list[gymnasium.Space[Any]] = []  # spaces whose generators are saved
-        self._first_generators = {
-            path: [copy.deepcopy(inner._np_random) for inner in spaces_in(space)]
-            for path, space in self._named_at_start.items()
-            if isinstance(space, gymnasium.Space)
-        }
+        self.spaces = NamedSpaces(self._named_at_start)
         owners = [type(member.target).__name__ for member in self._members]
         self._writer = GraphWriter(owners, self._memory)
         self._named()
@@ -120,11 +117,6 @@ class ObjectGraph:
                 spaces[path] = value
         return Beside(env, self.classes, functions, spaces, caches)
 
-    def spaces(self) -> list[gymnasium.Space[Any]]:
-        """Return all spaces, also those inside others. Resets may draw from them, which no state shows."""
-        named = self._named_at_start.values()
-        return [inner for space in named if isinstance(space, gymnasium.Space) for inner in spaces_in(space)]
-
     def save_generators_of(self, paths: Sequence[str]) -> None:
         """Save the generators of spaces from which the environment draws.
 
@@ -134,11 +126,7 @@ class ObjectGraph:
         if not paths:
             return
         self.restore_initial()
-        for path in paths:
-            spaces = spaces_in(self._named_at_start[path])
-            for space, generator in zip(spaces, self._first_generators[path], strict=True):
-                space._np_random = copy.deepcopy(generator)
-            self._sampled += spaces
+        self.spaces.save(paths)
         self.initial = self.save()
 
     def digests(self) -> dict[str, bytes]:
@@ -153,13 +141,10 @@ class ObjectGraph:
             for name, value in member.changing().items()
         }
         roots |= {
-            f"generator {number} of a space": generator for number, generator in enumerate(self._generators())
+            f"generator {number} of a space": generator
+            for number, generator in enumerate(self.spaces.generators())
         }
         return digests_of(roots, self._names)
-
-    def _generators(self) -> list[Any]:
-        """Return the generators of the spaces from which the environment draws."""
-        return [space._np_random for space in self._sampled]
 
     def _entries(self) -> list[Entry]:
         """Return all objects that are saved."""
@@ -241,8 +226,8 @@ class ObjectGraph:
     def _changing(self) -> list[dict[str, Any]]:
         """Return the attributes that are saved, of each object."""
         changing = [member.changing() for member in self._members]
-        if self._sampled:
-            changing.append({"generators": self._generators()})
+        if self.spaces.saved:
+            changing.append({"generators": self.spaces.generators()})
         return changing
 
     def settle(self) -> None:
@@ -297,9 +282,8 @@ class ObjectGraph:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
             changing = self._writer.loads(saved, self._named(), self._order_of_sets)
-            if self._sampled:
-                for space, generator in zip(self._sampled, changing.pop()["generators"], strict=True):
-                    space._np_random = generator
+            if self.spaces.saved:
+                self.spaces.restore(changing.pop()["generators"])
             for member, attributes in zip(self._members, changing, strict=True):
                 member.update(attributes)
 
