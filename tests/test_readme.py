@@ -1,4 +1,4 @@
-"""The README is tested as printed."""
+"""The README, and the pages of the documentation, are tested as printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+PAGES = [README, README.parent / "docs" / "vector.md"]
+BLOCKS = [
+    block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
 FILES = {match[1]: block for block in BLOCKS if (match := re.match(r"# (\w+\.py)\n", block))}
 COMMANDS = re.findall(r"^\$ (planvec .*)$", README.read_text(), re.MULTILINE)
 
