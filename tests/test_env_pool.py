@@ -249,6 +249,31 @@ def test_killed_workers_leave_no_trace(make: Any) -> None:
     assert_same(walk(make, actions, kills=[1, 30, 31, 77], num_workers=2), expected)
 
 
+def test_a_worker_that_is_killed_again_and_again_leaves_no_trace() -> None:
+    actions = random_actions(cartpole().action_space, 2, 40)
+    expected = walk(cartpole, actions, num_workers=0)
+    assert_same(walk(cartpole, actions, kills=[4, 5, 6, 20, 21], num_workers=1), expected)
+
+
+def test_a_worker_that_is_killed_while_it_is_brought_up_to_date_leaves_no_trace() -> None:
+    with EnvPool([Warehouse] * 2, num_workers=1) as pool, EnvPool([Warehouse] * 2, num_workers=0) as peer:
+        for each in (pool, peer):
+            each.reset(seed=0)
+        actions = random_actions(pool.single_action_space, 2, 60)
+        for action in actions[:30]:
+            assert_same(tuple(pool.step(action)[:5]), tuple(peer.step(action)[:5]))
+        pid = processes_of(pool)[0].pid
+        kill_worker(pool)
+        pool.send(actions[30])
+        while processes_of(pool)[0].pid == pid or not processes_of(pool)[0].is_ready:
+            pool._engine.poll()
+        kill_worker(pool)  # ready, but not up to date
+        assert_same(tuple(pool.recv()[:5]), tuple(peer.step(actions[30])[:5]))
+        for action in actions[31:]:
+            assert_same(tuple(pool.step(action)[:5]), tuple(peer.step(action)[:5]))
+        assert pool.stats.crashes == 2
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_workers_leave_no_trace_with_any_start_method(method: str) -> None:
     actions = random_actions(cartpole().action_space, 3, 60)

@@ -171,7 +171,8 @@ class WorkerRows:
             return
         self._num_failures = 0
         reply = read_reply(pending.result().value)
-        self._journal.record(operation, reply)
+        if not chunk.is_internal:  # what is repeated was recorded before
+            self._journal.record(operation, reply)
         if reply.inexact and self.on_crash is OnCrash.RESTORE:
             _log.warning(
                 "%s: its environments cannot be saved any more, so that a crash would end their episodes: %s",
