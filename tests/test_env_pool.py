@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -26,6 +30,7 @@ from planvec.errors import (
     WorkerCrashedError,
     WorkerTimeoutError,
 )
+from planvec.rows import leaves
 from planvec.vector import EnvPool
 
 
@@ -202,6 +207,72 @@ def test_states_go_back_and_forth() -> None:
         pool.set_states(states)
         again = [tuple(pool.step(action)[:5]) for action in actions[90:110]]
         assert_same(again, first)
+
+
+@pytest.mark.parametrize("make", [cartpole, Warehouse, lander])
+def test_a_file_restores_all_environments_with_any_number_of_workers(make: Any, tmp_path: Path) -> None:
+    actions = random_actions(make().action_space, 3, 120)
+    with EnvPool([make] * 3, num_workers=2) as pool:
+        pool.reset(seed=4)
+        for action in actions[:70]:
+            pool.step(action)
+        pool.save(tmp_path / "pool.npz")
+        expected = [tuple(pool.step(action)[:5]) for action in actions[70:]]
+    assert os.listdir(tmp_path) == ["pool.npz"]
+    for num_workers in (0, 1, 3):
+        with EnvPool([make] * 3, num_workers=num_workers) as pool:
+            observations = pool.load(tmp_path / "pool.npz")
+            assert len(next(leaves(observations))) == 3
+            if num_workers:
+                kill_worker(pool)
+            assert_same([tuple(pool.step(action)[:5]) for action in actions[70:]], expected)
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("echo pwned",)
+
+
+def test_a_file_runs_no_code(tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+    with EnvPool([Warehouse] * 2, num_workers=0) as pool:
+        pool.reset(seed=0)
+        pool.save(path)
+        with np.load(path) as archive:
+            header, states = json.loads(str(archive["header"])), archive["states_0"].tobytes()
+        evil = pickle.dumps(((b"", Evil()), 0, False, False), protocol=5)
+        size = header["parts"][0]["generator_sizes"][0]
+        data = evil + states[:size] if size else evil
+        header["parts"][0]["sizes"][0] = len(data)
+        rest = states[len(states) // 2 :]
+        header["parts"][0]["sizes"][1] = len(rest)
+        blob = np.frombuffer(data + rest, np.uint8)
+        np.savez(path, header=np.array(json.dumps(header)), states_0=blob)
+        with pytest.raises(InvalidBatchError, match=r"one that names \w+\.system"):
+            pool.load(path)
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+    with EnvPool([pendulum] * 2, num_workers=1) as pool:
+        pool.reset(seed=0)
+        pool.save(path)
+        states = pool.get_states()
+        lighter = lambda: gymnasium.make("Pendulum-v1", g=1.0, max_episode_steps=30)  # noqa: E731
+        for env_fns, text in (
+            ([lighter] * 2, "with the same constants"),
+            ([pendulum], "path: expected 1 environments, got 2"),
+        ):
+            with EnvPool(env_fns, num_workers=0) as other, pytest.raises(InvalidBatchError, match=text):
+                other.load(path)
+        path.write_bytes(path.read_bytes()[:-30])
+        with pytest.raises(InvalidBatchError, match="which is damaged or of another kind"):
+            pool.load(path)
+        with pytest.raises(FileNotFoundError):
+            pool.load(tmp_path / "nothing")
+        np.testing.assert_array_equal(pool.get_states(), states)
 
 
 def test_states_need_a_reset() -> None:

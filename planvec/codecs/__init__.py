@@ -21,6 +21,7 @@ from planvec.codecs.registered import (
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
 from planvec.codecs.resident import ResidentCodec, ResidentCodecs, ResidentState
 from planvec.codecs.timing import time_codec
+from planvec.codecs.unpickling import from_file
 
 __all__ = [
     "FAMILIES",
@@ -41,6 +42,7 @@ __all__ = [
     "codec_for",
     "describe_difference",
     "difference",
+    "from_file",
     "markdown_table",
     "measured",
     "register_codec",

@@ -27,6 +27,7 @@ from planvec.codecs.registry import CodecChoice, codec_for
 from planvec.codecs.repeats import OUTCOME, Comparison
 from planvec.codecs.selection import Selection, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
+from planvec.codecs.unpickling import packages_of
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
 __all__ = ["ResidentCodec", "ResidentCodecs", "ResidentState"]
@@ -97,6 +98,13 @@ class ResidentCodec:
         if kind.drawn_spaces:
             layers.save_generators_of(kind.drawn_spaces)
         self._spaces = [] if layers.graph is None else layers.graph.spaces.all()
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages that define the environment. See `unpickling.from_file`."""
+        graph = self.layers.graph
+        layers = [type(layer) for layer in (self._base, *wrappers_of(self._env))]
+        return packages_of([*layers, *(() if graph is None else graph.classes)])
 
     @property
     def settings(self) -> bytes:

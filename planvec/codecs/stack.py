@@ -28,6 +28,7 @@ from planvec.codecs.compare import origin_of, same
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
+from planvec.codecs.unpickling import unpickle
 from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import SavedState, StateFormat
@@ -229,7 +230,7 @@ class StackCodec(StateCodec):
     # that samples chance compares the states without that end.
 
     def _load_saved(self, states: NDArray[Any]) -> Rows:
-        saved = [pickle.loads(bytes(state)) for state in states]
+        saved = [unpickle(bytes(state)) for state in states]
         columns = [list(column) for column in zip(*saved, strict=True)]
         if not columns:
             return Rows([], [], [], [])

@@ -23,7 +23,8 @@ __all__ = [
     "Operation",
     "Reply",
     "Reset",
-    "Restore",
+    "RestoreAll",
+    "SaveAll",
     "SetAttribute",
     "SetStates",
     "Step",
@@ -130,14 +131,21 @@ class SetStates(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class Restore(Operation):
-    """Puts all rows into the situation of a snapshot, in a replacement of their worker.
+class SaveAll(Operation):
+    """Asks for a list of `SavedRows`, which holds all rows."""
+
+
+@dataclass(slots=True, eq=False)
+class RestoreAll(Operation):
+    """Puts all rows into what `SaveAll` returned.
 
     Attributes:
-        snapshot: What `Reply.snapshot` held.
+        parts: The list of `SavedRows`, or `Reply.snapshot`, which is the same pickled.
+        is_from_file: Whether somebody else may have made them.
     """
 
-    snapshot: bytes
+    parts: Any
+    is_from_file: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +169,7 @@ class Reply:
         observations: B observations, if their size varies; else None.
         rewards: `[B, ...]`, if they are not float64 numbers; else None.
         value: The results of calls, or states.
-        snapshot: The situation of all rows after the operation, if it was saved; else None.
+        snapshot: What `SaveAll` would return after the operation, pickled; None if it was not saved.
         inexact: Why the states of the environments cannot be saved any more; "" if they can.
         changes_settings: Whether a call has changed what no state contains.
         seconds: Time that the operation took in the worker.

@@ -8,6 +8,7 @@ Letters: N environments, B rows of an operation.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -32,7 +33,8 @@ from planvec.vector.operations import (
     Operation,
     Reply,
     Reset,
-    Restore,
+    RestoreAll,
+    SaveAll,
     SetAttribute,
     SetStates,
     Step,
@@ -101,7 +103,8 @@ class ResidentEnvs:
             Observe: self._observe,
             GetStates: self._get_states,
             SetStates: self._set_states,
-            Restore: self._restore,
+            SaveAll: self._save_all,
+            RestoreAll: self._restore_all,
             Lose: self._lose,
         }
 
@@ -254,8 +257,15 @@ class ResidentEnvs:
         indices = self._indices(operation)
         self._show(indices, self._exact_states().set(indices, operation.states), reply)
 
-    def _restore(self, operation: Restore, selected: list[EnvRow], reply: Reply) -> None:
-        self._show(*self._exact_states().restore(operation.snapshot), reply)
+    def _save_all(self, operation: SaveAll, selected: list[EnvRow], reply: Reply) -> None:
+        reply.value = self._exact_states().save()
+
+    def _restore_all(self, operation: RestoreAll, selected: list[EnvRow], reply: Reply) -> None:
+        states, parts = self._exact_states(), operation.parts
+        if isinstance(parts, bytes):
+            parts = pickle.loads(parts)
+        restore = states.restore_from_file if operation.is_from_file else states.restore
+        self._show(*restore(parts), reply)
 
     def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""

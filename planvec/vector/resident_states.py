@@ -1,26 +1,54 @@
 """Saves and restores the environments of one worker, with what they need besides their states.
 
-A snapshot is what `Restore` takes in a replacement of the worker: the states of all rows, and what no state
-holds: the generators, which the next resets continue, and the flags of the autoreset.
+A replacement of the worker needs the states of all rows, and what no state holds: the generators, which the
+next resets continue, and the flags of the autoreset.
 """
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import ResidentCodec, ResidentCodecs, ResidentState, Rows
+from planvec.codecs import ResidentCodec, ResidentCodecs, ResidentState, Rows, from_file
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import StateFormat, check_states
 from planvec.vector.env_row import EnvRow
 
-__all__ = ["ResidentStates"]
+__all__ = ["ResidentStates", "SavedRows", "SnapshotClock"]
+
+
+class SavedRows(NamedTuple):
+    """Holds what some rows need in a replacement of the worker, if their states have the same form.
+
+    Attributes:
+        rows: The rows.
+        origin: The environment and codec that the states belong to.
+        fingerprints: `StateCodec.fingerprint` of each row.
+        states: `[B]`.
+        beside: What states do not hold: a `ResidentState` without a value, and whether the next step resets.
+    """
+
+    rows: list[int]
+    origin: str
+    fingerprints: list[bytes]
+    states: NDArray[Any]
+    beside: list[tuple[ResidentState, bool]]
+
+    def taken(self, rows: NDArray[np.intp]) -> SavedRows:
+        """Return the part for consecutive rows, which count from the first of them."""
+        kept = [index for index, row in enumerate(self.rows) if rows[0] <= row <= rows[-1]]
+        return SavedRows(
+            [self.rows[index] - int(rows[0]) for index in kept],
+            self.origin,
+            [self.fingerprints[index] for index in kept],
+            self.states[kept],
+            [self.beside[index] for index in kept],
+        )
 
 
 class ResidentStates:
@@ -44,6 +72,8 @@ class ResidentStates:
             if resident.layers.watches_own_resets:
                 base, codec = row.env.unwrapped, resident.layers.base_codec
                 row.watch_resets(partial(codec.before_own_reset, base), partial(codec.after_own_reset, base))
+        self._forms: list[StateFormat] = []
+        self._form_numbers: dict[int, int] = {}
         self._has_episode = [False] * len(rows)
 
     def begin(self, indices: Sequence[int]) -> ResidentStates:
@@ -83,7 +113,7 @@ class ResidentStates:
         self, indices: Sequence[int], saved: Sequence[ResidentState]
     ) -> tuple[NDArray[Any], StateFormat]:
         codec = self._codecs[indices[0]].made()
-        if any(self._codecs[index].made().format != codec.format for index in indices):
+        if len({self._form_of(index) for index in indices}) > 1:
             raise UnsupportedEnvError(
                 "get_states: expected environments whose states have the same form, got several; ask for "
                 "the rows of one form at a time"
@@ -119,41 +149,67 @@ class ResidentStates:
             observations.append(row.observation)
         return observations
 
-    # -- snapshots ----------------------------------------------------------------------------------
+    # -- all rows -----------------------------------------------------------------------------------
 
-    def snapshot(self) -> bytes:
-        """Return a snapshot of all rows."""
+    def save(self) -> list[SavedRows]:
+        """Return everything that all rows need in a replacement of the worker."""
         indices = [index for index, has_episode in enumerate(self._has_episode) if has_episode]
         saved = {index: self._save(index) for index in indices}
-        groups: dict[StateFormat, list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for index in indices:
-            groups.setdefault(self._codecs[index].made().format, []).append(index)
-        parts = []
-        for members in groups.values():
-            states, _ = self._dump(members, [saved[index] for index in members])
-            beside = [(saved[index]._replace(value=None), self._rows[index].needs_reset) for index in members]
-            is_fixed = not states.dtype.hasobject
-            parts.append((members, states.tobytes() if is_fixed else list(states), beside))
-        return pickle.dumps(parts, protocol=5)
+            groups.setdefault(self._form_of(index), []).append(index)
+        return [
+            SavedRows(
+                members,
+                self._codecs[members[0]].made().format.origin,
+                [self._codecs[index].made().fingerprint for index in members],
+                self._dump(members, [saved[index] for index in members])[0],
+                [(saved[index]._replace(value=None), self._rows[index].needs_reset) for index in members],
+            )
+            for members in groups.values()
+        ]
 
-    def restore(self, snapshot: bytes) -> tuple[list[int], list[Any]]:
-        """Put all rows into a snapshot. Returns the rows and their observations."""
+    def _form_of(self, index: int) -> int:
+        """Return the number of the format of the states of a row. Comparing formats takes long."""
+        number = self._form_numbers.get(index)
+        if number is None:
+            state_format = self._codecs[index].made().format
+            if state_format not in self._forms:
+                self._forms.append(state_format)
+            number = self._form_numbers[index] = self._forms.index(state_format)
+        return number
+
+    def restore(self, parts: Sequence[SavedRows]) -> tuple[list[int], list[Any]]:
+        """Put rows into what `save` returned. Returns the rows and their observations.
+
+        Raises:
+            InvalidBatchError: It belongs to other environments.
+        """
         rows, observations = [], []
-        for members, states, beside in pickle.loads(snapshot):
-            for index in members:  # their formats are known after a reset
-                self._codecs[index].made()
-            dtype = self._codecs[members[0]].made().format.dtype
-            if isinstance(states, bytes):
-                array = np.frombuffer(bytearray(states), dtype)
-            else:
-                array = np.empty(len(states), object)
-                array[:] = states
-            observations += self.set(members, array)
-            for index, (state, needs_reset) in zip(members, beside, strict=True):
+        for part in parts:
+            for index, fingerprint in zip(part.rows, part.fingerprints, strict=True):
+                codec = self._codecs[index].made()
+                if (codec.format.origin, codec.fingerprint) != (part.origin, fingerprint):
+                    raise InvalidBatchError(
+                        f"environment {index}: expected a state of {codec.format.origin} with the same "
+                        f"constants, got one of {part.origin}; make the environments as they were made then"
+                    )
+            observations += self.set(part.rows, part.states)
+            for index, (state, needs_reset) in zip(part.rows, part.beside, strict=True):
                 self._codecs[index].set_generators(state)
                 self._rows[index].needs_reset = needs_reset
-            rows += members
+            rows += part.rows
         return rows, observations
+
+    def restore_from_file(self, parts: Sequence[SavedRows]) -> tuple[list[int], list[Any]]:
+        """Do the same with parts from a file, which may have been made by others.
+
+        Raises:
+            InvalidBatchError: They belong to other environments, or hold something else than states.
+        """
+        packages = {package for resident in self._codecs for package in resident.packages}
+        with from_file(packages):
+            return self.restore(parts)
 
 
 class SnapshotClock:

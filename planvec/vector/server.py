@@ -6,6 +6,7 @@ The reply to a step of cheap environments is often empty: everything lies in the
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -14,12 +15,15 @@ from planvec.backends import Server, load_from_parent
 from planvec.errors import EnvError
 from planvec.rows import clear_row, take_rows, unpicklable_rows
 from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Operation, Reply, Reset, SetStates, Step
+from planvec.vector.operations import Operation, Reply, Reset, RestoreAll, SetStates, Step
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.resident_states import ResidentStates, SnapshotClock
 from planvec.vector.row_failure import RowFailure
 
 __all__ = ["RowsServer", "read_reply", "write_operation"]
+
+_MOVING = (Step, Reset, SetStates, RestoreAll)
+"""Operations after which a snapshot may be taken."""
 
 
 class RowsServer(Server):
@@ -43,7 +47,7 @@ class RowsServer(Server):
             rows = operation.rows
             operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
         reply = resident.perform(operation)
-        if resident.states is not None and isinstance(operation, (Step, Reset, SetStates)):
+        if resident.states is not None and isinstance(operation, _MOVING):
             self._take_snapshot(resident.states, operation, reply)
         layout.seconds[0], reply.seconds = reply.seconds, 0.0
         return b"" if _is_empty(reply) else _write_reply(reply)
@@ -53,7 +57,7 @@ class RowsServer(Server):
         # A reset without a seed may draw one from the time of day: it cannot be repeated.
         is_forced = not isinstance(operation, Step)
         try:
-            reply.snapshot = self._clock.take(states.snapshot, reply.seconds, is_forced)
+            reply.snapshot = self._clock.take(partial(_pickle_all, states), reply.seconds, is_forced)
         except Exception as error:  # it may run code of the environment
             self._resident.states = None
             self._resident.inexact = reply.inexact = f"{type(error).__name__}: {error}"
@@ -61,6 +65,10 @@ class RowsServer(Server):
     def close(self) -> None:
         """Close the environments."""
         self._resident.close()
+
+
+def _pickle_all(states: ResidentStates) -> bytes:
+    return pickle.dumps(states.save(), protocol=5)
 
 
 def write_operation(operation: Operation, has_actions_in_memory: bool) -> bytes:

@@ -5,6 +5,7 @@ Letters: N environments, B rows of a call.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import raise_errors
 from planvec.vector.engine import Engine
+from planvec.vector.files import read_rows, write_rows
 from planvec.vector.infos import InfoForm
-from planvec.vector.operations import GetStates
+from planvec.vector.operations import GetStates, RestoreAll, SaveAll
 from planvec.vector.requests import set_states_maker
 
 __all__ = ["StatesFace"]
@@ -111,3 +113,54 @@ class StatesFace:
             into: A mask `[N]` or indices `[B]`.
         """
         return self.set_states(self.get_states([row])[0], into)
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Save all environments to a file, which `load` of the same environments reads on any day.
+
+        The file holds the states, the generators from which the next resets draw, and which environments the
+        next step resets. It holds no attributes that the user has set.
+
+        Args:
+            path: The file. An existing one is replaced.
+
+        Raises:
+            UnsupportedEnvError: The states of an environment are not exact.
+        """
+        self._check_free(None)
+        call = self._engine.run(lambda local, _: SaveAll(local))
+        raise_errors(call.chunks)
+        parts = [
+            part._replace(rows=[row + int(chunk.rows[0]) for row in part.rows])
+            for chunk in call.chunks
+            if chunk.reply is not None
+            for part in chunk.reply.value
+        ]
+        write_rows(path, parts, self.num_envs)
+
+    def load(self, path: str | Path) -> Any:
+        """Put all environments into what `save` has saved, and return their observations `[N, ...]`.
+
+        The number of workers may differ. No code from the file is run.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InvalidBatchError: The file is damaged, or was saved by other environments.
+            OSError: The file cannot be read.
+            UnsupportedEnvError: The states of an environment are not exact.
+        """
+        self._check_free(None)
+        parts = read_rows(path, self.num_envs)
+
+        def make(local: NDArray[np.intp] | None, at: Any) -> RestoreAll:
+            rows = np.arange(self.num_envs)[at]
+            own = [taken for part in parts if len((taken := part.taken(rows)).rows)]
+            return RestoreAll(local, own, is_from_file=True)
+
+        out = RowArrays.allocate(self._space_of_one_observation, None, self.num_envs, np.empty)
+        call = self._engine.run(make, None, out)
+        raise_errors(call.chunks)
+        return finish_rows(self._space_of_one_observation, call.result(InfoForm.ROWS).observations)

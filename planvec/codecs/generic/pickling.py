@@ -27,6 +27,7 @@ from planvec.codecs.generic.inexact import check_copyable
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
 from planvec.codecs.generic.words import Words
 from planvec.codecs.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
+from planvec.codecs.unpickling import check_name
 
 __all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
 
@@ -235,6 +236,10 @@ class _Unpickler(pickle.Unpickler):
             choose_order(order_of_sets)
         self.later: dict[int, Any] = {}
         self._frozen: dict[int, frozenset[Any]] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        check_name(module, name)
+        return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
         if isinstance(pid, str):

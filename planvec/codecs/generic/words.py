@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from planvec.codecs.generic.attributes import attributes_of
+from planvec.codecs.unpickling import unpickle
 
 __all__ = ["NO_WORDS", "Words", "words_of"]
 
@@ -68,7 +69,7 @@ class Words:
 
     def loads(self, data: bytes) -> Any:
         """Return what such a pickler wrote."""
-        return pickle.loads(self._header + data, buffers=self._objects)
+        return unpickle(self._header + data, buffers=self._objects)
 
 
 NO_WORDS = Words({})

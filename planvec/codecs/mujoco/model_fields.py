@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.differences import Differences, is_equal_memory
+from planvec.codecs.unpickling import unpickle
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["ModelFields"]
@@ -89,7 +90,7 @@ class ModelFields:
             block[:] = first
         options = self._first_options
         if changes:
-            options, blocks = pickle.loads(changes)
+            options, blocks = unpickle(changes)
             for number, change in blocks:
                 content = self._differences[number].restore(change)
                 self._blocks[number][:] = np.frombuffer(content, np.uint8)

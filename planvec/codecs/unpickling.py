@@ -1,0 +1,111 @@
+"""Unpickles states. Those from a file may only refer to what states of the environment consist of.
+
+A pickle can call anything that it names. A state that a worker has sent is trusted, one from a file is not.
+So `from_file` limits the names: plain data, NumPy's arrays and generators, planvec's own helpers, and the
+classes of the packages that define the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import pickle
+import types
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from planvec.errors import InvalidBatchError
+
+__all__ = ["check_name", "from_file", "packages_of", "unpickle"]
+
+_PLAIN = {
+    "builtins": ("bytearray", "complex", "frozenset", "object", "range", "set", "slice"),
+    "collections": ("Counter", "OrderedDict", "defaultdict", "deque"),
+    "copyreg": ("_reconstructor",),
+    "numpy": ("dtype", "ndarray"),
+    "numpy._core.multiarray": ("_reconstruct", "scalar"),
+    "numpy._core.numeric": ("_frombuffer",),
+    "numpy.core.multiarray": ("_reconstruct", "scalar"),
+    "numpy.core.numeric": ("_frombuffer",),
+    "numpy.random": ("Generator", "MT19937", "PCG64", "RandomState", "SeedSequence"),
+    "numpy.random._generator": ("Generator",),
+    "numpy.random._mt19937": ("MT19937",),
+    "numpy.random._pcg64": ("PCG64",),
+    "numpy.random._pickle": ("__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor"),
+    "numpy.random.bit_generator": ("SeedSequence",),
+    "numpy.random.mtrand": ("RandomState",),
+}
+"""Module -> names that make plain data, arrays or generators, and run no other code."""
+_OWN = "planvec.codecs.generic."
+"""Beginning of the modules of planvec's helpers."""
+
+_allowed: list[frozenset[str]] = []
+
+
+@contextlib.contextmanager
+def from_file(packages: Collection[str]) -> Iterator[None]:
+    """Limit what is unpickled meanwhile.
+
+    Args:
+        packages: The packages whose classes may be named.
+    """
+    _allowed.append(frozenset(packages))
+    try:
+        yield
+    finally:
+        _allowed.pop()
+
+
+def packages_of(classes: Iterable[type]) -> set[str]:
+    """Return the packages, or modules at the top, in which classes are defined."""
+    return {cls.__module__.partition(".")[0] for cls in classes} - {"builtins", "numpy", "planvec"}
+
+
+def check_name(module: str, name: str) -> None:
+    """Check that a pickle may name something.
+
+    Raises:
+        InvalidBatchError: It may not, since it comes from a file.
+    """
+    if not _allowed or name in _PLAIN.get(module, ()):
+        return
+    is_own = module.startswith(_OWN)
+    if is_own or module.partition(".")[0] in _allowed[-1]:
+        value = _defined_in(importlib.import_module(module), name)
+        if isinstance(value, type) or (is_own and callable(value)):
+            return
+    raise InvalidBatchError(
+        f"states: expected a file with states of this environment alone, got one that names {module}.{name}"
+    )
+
+
+def _defined_in(module: types.ModuleType, name: str) -> Any:
+    """Return what a module itself defines under a dotted name, or None: it may have imported anything."""
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+        if getattr(value, "__module__", None) != module.__name__:
+            return None
+    return value
+
+
+class _Checked(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        check_name(module, name)
+        return super().find_class(module, name)
+
+
+def unpickle(data: bytes, buffers: Iterable[Any] = ()) -> Any:
+    """Return what a pickle holds.
+
+    Args:
+        data: The pickle.
+        buffers: Out-of-band buffers.
+
+    Raises:
+        InvalidBatchError: It comes from a file, and names something else than states do.
+    """
+    if not _allowed:
+        return pickle.loads(data, buffers=buffers)
+    return _Checked(io.BytesIO(data), buffers=buffers).load()

@@ -1,0 +1,131 @@
+"""Writes and reads the files of vector environments: arrays and JSON, no pickles of objects.
+
+The bytes of a state of variable size are a pickle that the codec of the environment has written. They are
+read with `planvec.codecs.from_file`, which lets them refer to nothing but what such states consist of.
+
+    header              JSON: the version, the number of environments, and per part what is no array
+    states_0, ...       records `[B]`, or the bytes of all states of a part, one after another
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.codecs import ResidentState
+from planvec.errors import InvalidBatchError
+from planvec.rows import SavedState
+from planvec.vector.resident_states import SavedRows
+
+__all__ = ["read_rows", "write_rows"]
+
+_VERSION = 1
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
+    *(IndexError, NotImplementedError, MemoryError, OverflowError, AttributeError),
+)
+"""What NumPy, the zip file and the code below raise on files of another form."""
+
+
+def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> None:
+    """Write the rows of a vector environment. An existing file is replaced when the new one is complete.
+
+    Args:
+        path: The file.
+        parts: What `ResidentStates.save` returned, with rows counted from the first environment.
+        num_envs: The number of environments.
+    """
+    header: dict[str, Any] = {"version": _VERSION, "num_envs": num_envs, "parts": []}
+    arrays: dict[str, NDArray[Any]] = {}
+    for index, part in enumerate(parts):
+        described: dict[str, Any] = {
+            "rows": [int(row) for row in part.rows],
+            "origin": part.origin,
+            "fingerprints": [fingerprint.hex() for fingerprint in part.fingerprints],
+            "beside": [[state._asdict(), needs_reset] for state, needs_reset in part.beside],
+        }
+        states = part.states
+        if states.dtype.hasobject:
+            blobs = [bytes(state) for state in states]
+            described["sizes"] = [len(blob) for blob in blobs]
+            described["generator_sizes"] = [state.nbytes - len(state.without_generator) for state in states]
+            states = np.frombuffer(b"".join(blobs), np.uint8)
+        header["parts"].append(described)
+        arrays[f"states_{index}"] = states
+    text = np.array(json.dumps(header, default=_as_number))
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _as_number(value: Any) -> Any:
+    """Return a NumPy scalar as Python's number, for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written")
+
+
+def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
+    """Read what `write_rows` wrote.
+
+    Args:
+        path: The file.
+        num_envs: The number of environments that it must hold.
+
+    Raises:
+        InvalidBatchError: The file is damaged, or holds something else.
+        OSError: The file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            header = json.loads(str(archive["header"]))
+            if header["version"] != _VERSION:
+                raise ValueError(f"version {header['version']} instead of {_VERSION}")
+            parts = [
+                _read_part(described, archive[f"states_{index}"])
+                for index, described in enumerate(header["parts"])
+            ]
+    except _DAMAGED as error:
+        raise InvalidBatchError(
+            f"path: expected a file that save() wrote, got {path}, which is damaged or of another kind "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    if header["num_envs"] != num_envs:
+        raise InvalidBatchError(f"path: expected {num_envs} environments, got {header['num_envs']} in {path}")
+    return parts
+
+
+def _read_part(described: dict[str, Any], states: NDArray[Any]) -> SavedRows:
+    rows, origin = described["rows"], described["origin"]
+    if "sizes" in described:
+        data, objects, start = states.tobytes(), np.empty(len(rows), object), 0
+        sizes = zip(described["sizes"], described["generator_sizes"], strict=True)
+        for index, (size, generator_size) in enumerate(sizes):
+            objects[index] = SavedState(data[start : start + size], origin, generator_size)
+            start += size
+        states = objects
+    if states.shape != (len(rows),):
+        raise ValueError(f"expected {len(rows)} states, got shape {states.shape}")
+    beside = [
+        (ResidentState(**{**state, "spaces": tuple(state["spaces"])}), bool(needs_reset))
+        for state, needs_reset in described["beside"]
+    ]
+    fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
+    return SavedRows(rows, origin, fingerprints, states, beside)
