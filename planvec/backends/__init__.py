@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         num_cores,
         over_processes,
     )
+    from planvec.backends.restarts import pause_before_restart
     from planvec.backends.sharded import Sharded
     from planvec.backends.stats import ExitReason, Stats
 
@@ -48,6 +49,7 @@ __all__ = [
     "load_from_parent",
     "num_cores",
     "over_processes",
+    "pause_before_restart",
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
@@ -64,6 +66,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
             ),
             "Backend": "planvec.backends.base",
             "check_limits": "planvec.backends.limits",
+            "pause_before_restart": "planvec.backends.restarts",
             "ExitReason": "planvec.backends.stats",
             "ExternalProcess": "planvec.backends.processes",
             "Future": "planvec.backends.base",

@@ -17,6 +17,9 @@ from planvec.rows import Answer, EnvDescription, Promise, Request
 
 __all__ = ["Backend", "Future", "Worker", "WorkerExit"]
 
+_KILLS_PER_EXIT = 10
+"""Number of workers killed from outside that count as much as one exit of another kind."""
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -106,6 +109,11 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
             was_killed=self.was_killed,
             error=self.error,
         )
+
+    @property
+    def weight(self) -> float:
+        """How much the exit counts against the limits of restarts: kills from outside say little."""
+        return 1 / _KILLS_PER_EXIT if self.was_killed else 1.0
 
     @property
     def was_late(self) -> bool:

@@ -17,6 +17,8 @@ from planvec.errors import UnsupportedEnvError
 
 __all__ = [
     "GENERATOR",
+    "generator_from_bytes",
+    "generator_to_bytes",
     "get_generator",
     "pack_generators",
     "reseed_generator",
@@ -66,6 +68,18 @@ def reseed_generator(env: gymnasium.Env[Any, Any], seed: int) -> None:
     """Seed `env.np_random` exactly as `gymnasium.Env.reset(seed=seed)` does."""
     generator, _ = seeding.np_random(seed)
     _generator_of(env).state = generator.bit_generator.state
+
+
+def generator_to_bytes(state: dict[str, Any]) -> bytes:
+    """Return a state that `get_generator` returned as bytes."""
+    record = np.zeros(1, GENERATOR)
+    pack_generators([state], record)
+    return record.tobytes()
+
+
+def generator_from_bytes(data: bytes) -> dict[str, Any]:
+    """Return the state of which `generator_to_bytes` returned the bytes."""
+    return unpack_generators(np.frombuffer(data, GENERATOR))[0]
 
 
 def pack_generators(states: Sequence[dict[str, Any]], records: NDArray[Any]) -> None:

@@ -20,12 +20,11 @@ import gymnasium
 from planvec.codecs.base import Outcome
 from planvec.codecs.compare import digest
 from planvec.codecs.generator import get_generator, set_generator
-from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registry import CodecChoice, codec_for
 from planvec.codecs.repeats import OUTCOME, Comparison
-from planvec.codecs.selection import Selection, select, wrapper_layers
+from planvec.codecs.selection import select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.codecs.unpickling import packages_of
 from planvec.errors import PlanvecError, UnsupportedEnvError
@@ -58,45 +57,27 @@ class ResidentState(NamedTuple):
     spaces: tuple[dict[str, Any] | None, ...]
 
 
-class _Kind(NamedTuple):
-    """Holds what a proof has found out about a kind of environments.
-
-    Attributes:
-        selection: The selection of the codec that is exact.
-        codec: The codec of the environment of the proof; None if none was needed.
-        graph: Its graph; None if it has none.
-        drawn_spaces: The spaces from which the environment draws.
-        inexact: Why states are not exact; "" if they are.
-    """
-
-    selection: Selection
-    codec: StackCodec | None = None
-    graph: ObjectGraph | None = None
-    drawn_spaces: tuple[str, ...] = ()
-    inexact: str = ""
-
-
 class ResidentCodec:
     """Saves and restores one environment.
 
     Args:
         env: The environment.
         layers: The codecs of its layers.
-        kind: What the proof has found out.
+        like: The codec of the environment on which this kind was verified; None if it needs no verification.
 
     Attributes:
         layers: The codecs of its layers.
         codec: The codec; None before the first reset.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], layers: LayerCodecs, kind: _Kind) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], layers: LayerCodecs, like: StackCodec | None) -> None:
         self._env: Any = env
         self._base: Any = env.unwrapped
         self.layers = layers
-        self._kind = kind
+        self._like = like
         self.codec: StackCodec | None = None
-        if kind.drawn_spaces:
-            layers.save_generators_of(kind.drawn_spaces)
+        if like is not None and like.layers.drawn_spaces:
+            layers.save_generators_of(like.layers.drawn_spaces)
         self._spaces = [] if layers.graph is None else layers.graph.spaces.all()
 
     @property
@@ -121,18 +102,18 @@ class ResidentCodec:
             UnsupportedEnvError: This environment differs from others of its kind.
         """
         if self.codec is None:
-            kind, graph = self._kind, self.layers.graph
-            if graph is not None and kind.graph is not None:
+            like, graph = self._like, self.layers.graph
+            if graph is not None and like is not None and like.layers.graph is not None:
                 try:
-                    graph.settle_as(kind.graph)
+                    graph.settle_as(like.layers.graph)
                 except KeyError as error:
                     raise UnsupportedEnvError(
                         f"{self._env}: it lacks {error} of others of its kind"
                     ) from None
-            codec = StackCodec(self._env, self.layers, observation, kind.codec)
+            codec = StackCodec(self._env, self.layers, observation, like)
             if graph is not None:
                 codec.fingerprint += digest(graph.referred())
-                if kind.codec is not None and codec.fingerprint != kind.codec.fingerprint:
+                if like is not None and codec.fingerprint != like.fingerprint:
                     raise UnsupportedEnvError(f"{self._env}: it differs from the others")
             self.codec = codec
         return self.codec
@@ -189,7 +170,7 @@ class ResidentCodecs:
 
     def __init__(self, choice: CodecChoice = None) -> None:
         self._choice = choice
-        self._kinds: dict[Any, _Kind] = {}
+        self._verified: dict[Any, StackCodec | str] = {}  # kind -> a codec, or why states are not exact
 
     def make(self, env: gymnasium.Env[Any, Any], make_env: Callable[[], Any]) -> ResidentCodec:
         """Return the codec of an environment that was not reset yet.
@@ -211,40 +192,39 @@ class ResidentCodecs:
             )
         layers = LayerCodecs(env, wrappers, selection, self._choice)
         if layers.is_verified:
-            return ResidentCodec(env, layers, _Kind(selection))
+            return ResidentCodec(env, layers, None)
         key = (
             *(type(layer) for layer in (env.unwrapped, *wrappers_of(env))),
             layers.constants,
             b"" if layers.graph is None else layers.graph.initial,
         )
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = _prove(selection, self._choice, make_env)
-        if kind.inexact:
-            raise UnsupportedEnvError(kind.inexact)
-        if kind.selection is not selection:
-            layers = LayerCodecs(env, wrappers, kind.selection, self._choice)
-        return ResidentCodec(env, layers, kind)
+        like = self._verified.get(key)
+        if like is None:
+            like = self._verified[key] = _verified_codec(self._choice, make_env)
+        if isinstance(like, str):
+            raise UnsupportedEnvError(like)
+        if like.layers.selection.make is not selection.make:
+            layers = LayerCodecs(env, wrappers, like.layers.selection, self._choice)
+        return ResidentCodec(env, layers, like)
 
 
-def _prove(selection: Selection, choice: CodecChoice, make_env: Callable[[], Any]) -> _Kind:
-    """Verify a kind of environments with one of them."""
+def _verified_codec(choice: CodecChoice, make_env: Callable[[], Any]) -> StackCodec | str:
+    """Verify a kind of environments with one of them. Returns its codec, or why states are not exact."""
     env = make_env()
     try:
         codec = codec_for(env, choice)
         if not isinstance(codec, StackCodec):
-            raise UnsupportedEnvError(f"{env}: its states are replayed from a seed")
-        layers = codec.layers
-        resident = ResidentCodec(env, layers, _Kind(selection))
+            return f"{env}: its states are replayed from a seed"
+        resident = ResidentCodec(env, codec.layers, None)
         resident.codec = codec
         _verify(env, resident)
     except PlanvecError as error:
-        return _Kind(selection, inexact=str(error))
+        return str(error)
     except Exception as error:
-        return _Kind(selection, inexact=f"{env}: {type(error).__name__}: {error}")
+        return f"{env}: {type(error).__name__}: {error}"
     finally:
         env.close()
-    return _Kind(layers.selection, codec, layers.graph, tuple(layers.drawn_spaces))
+    return codec
 
 
 class _Point(NamedTuple):

@@ -10,6 +10,7 @@ from planvec.rows.arguments import check_seed
 from planvec.rows.attributes import resolve
 from planvec.rows.checks import check_rollout, check_step
 from planvec.rows.description import EnvDescription
+from planvec.rows.files import DAMAGED
 from planvec.rows.info_bytes import decode_columns, encode_columns
 from planvec.rows.infos import (
     Column,
@@ -61,6 +62,7 @@ from planvec.rows.states import StateFormat, as_states, check_state, check_state
 from planvec.rows.stepper import BatchStepper
 
 __all__ = [
+    "DAMAGED",
     "GENERATOR_FIELD",
     "ActionStreams",
     "AllDone",

@@ -39,6 +39,7 @@ __all__ = [
     "take_rows",
 ]
 
+_ALL = slice(None)
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _LARGE = 4096
 """Bytes of an element above which elements are copied one by one, to save a second copy of all of them."""
@@ -164,16 +165,16 @@ def take_row(space: Space[Any], tree: Any, row: int) -> Any:
     return tree[row]
 
 
-def copy_rows(source: Any, target: Any) -> None:
-    """Copy one batch into another of the same size."""
+def copy_rows(source: Any, target: Any, rows: Any = _ALL) -> None:
+    """Copy a batch into rows (a slice or an index array) of another one."""
     if isinstance(target, dict):
         for key, child in target.items():
-            copy_rows(source[key], child)
+            copy_rows(source[key], child, rows)
     elif isinstance(target, tuple):
         for part, child in zip(source, target, strict=True):
-            copy_rows(part, child)
+            copy_rows(part, child, rows)
     else:
-        target[:] = source
+        target[rows] = source
 
 
 def list_rows(space: Space[Any], tree: Any, as_ints: bool = False) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.stepping.env_errors import as_env_error, text_of
+from planvec.stepping.env_errors import as_env_error, ignores_interrupts, text_of
 from planvec.stepping.env_stepper import EnvStepper, HasStepper
 from planvec.stepping.progress import ROW, STEP, TICKET, new_progress
 from planvec.stepping.row_loop import RowLoop
@@ -15,6 +15,7 @@ __all__ = [
     "HasStepper",
     "RowLoop",
     "as_env_error",
+    "ignores_interrupts",
     "new_progress",
     "text_of",
 ]

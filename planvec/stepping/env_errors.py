@@ -9,7 +9,7 @@ import numpy as np
 
 from planvec.errors import EnvError, UnsupportedEnvError
 
-__all__ = ["as_env_error", "text_of", "without_numpy"]
+__all__ = ["as_env_error", "ignores_interrupts", "text_of", "without_numpy"]
 
 
 def as_env_error(
@@ -26,7 +26,7 @@ def as_env_error(
     Returns:
         An `EnvError`, or the exception itself if it is an `UnsupportedEnvError` or a Ctrl-C of the user.
     """
-    if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
+    if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
         return error
     if isinstance(error, UnsupportedEnvError):
         return error
@@ -49,6 +49,6 @@ def text_of(error: BaseException) -> str:
         return f"(its text cannot be read: {type(another).__name__})"
 
 
-def _ignores_interrupts() -> bool:
+def ignores_interrupts() -> bool:
     """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planvec.errors import EnvError
 from planvec.rows import empty_rows, is_fixed, leaves, take_rows
 
-__all__ = ["RowArrays", "Rows", "action_of", "fits_arrays", "put_rows", "write_observations"]
+__all__ = ["RowArrays", "Rows", "action_of", "fits_arrays", "write_observations"]
 
 Rows = slice | NDArray[np.intp]
 """Selects rows of arrays."""
@@ -200,18 +200,6 @@ def fits_arrays(actions: Any, target: Any) -> bool:
         and actions.dtype == target.dtype
         and actions.shape[1:] == target.shape[1:]
     )
-
-
-def put_rows(source: Any, target: Any, rows: Any) -> None:
-    """Copy a tree of arrays into some rows of another one."""
-    if isinstance(target, dict):
-        for key in target:
-            put_rows(source[key], target[key], rows)
-    elif isinstance(target, tuple):
-        for part, child in zip(source, target, strict=True):
-            put_rows(part, child, rows)
-    else:
-        target[rows] = source
 
 
 def action_of(actions: Any, row: int) -> Any:

@@ -115,10 +115,9 @@ def raise_errors(chunks: Sequence[Chunk]) -> None:
     if not any(map(_HAS_ERRORS, chunks)):
         return
     errors = errors_of(chunks)
-    for row, error in sorted(errors.items()):
-        others = [other for other in sorted(errors) if other != row]
-        error.add_note(f"raised by environment {row}" + (f"; so did {others}" if others else ""))
-        raise error
+    row, *others = sorted(errors)
+    errors[row].add_note(f"raised by environment {row}" + (f"; so did {others}" if others else ""))
+    raise errors[row]
 
 
 def join_results(

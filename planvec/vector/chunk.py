@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.rows import copy_rows
-from planvec.vector.arrays import RowArrays, Rows
+from planvec.vector.arrays import RowArrays
 from planvec.vector.operations import Operation, Reply
 
 __all__ = ["Chunk", "RowGroup"]
-
-_ALL = slice(None)
 
 
 class Chunk:
@@ -85,7 +83,7 @@ class Chunk:
         """Copy the results out of the arrays of the worker."""
         out = self.out
         if out is not None and not self.is_abandoned:
-            _copy_results(arrays, self.operation.rows, reply, out)
+            _copy_results(arrays, self.operation, out)
         self.reply = reply
         if self.on_done is not None:
             self.on_done(self)
@@ -97,12 +95,8 @@ class Chunk:
             self.on_done(self)
 
 
-def _copy_results(arrays: RowArrays, rows: NDArray[np.intp] | None, reply: Reply, out: RowArrays) -> None:
-    if rows is None:
-        source = arrays
-    else:
-        selected: Rows = rows
-        source = arrays.results(selected)
+def _copy_results(arrays: RowArrays, operation: Operation, out: RowArrays) -> None:
+    source = arrays if operation.rows is None else arrays.results(operation.rows)
     if not isinstance(out.observations, list):  # those come with the reply
         copy_rows(source.observations, out.observations)
     out.rewards[:] = source.rewards
@@ -116,16 +110,12 @@ class RowGroup(Protocol):
     Attributes:
         first_row: Index of the first row.
         num_rows: Number of rows.
-        arrays: The actions and latest results of the rows.
         seconds_per_step: Time that a step of one row takes in the worker, the latest measurement; 0 at first.
     """
 
     first_row: int
     num_rows: int
     seconds_per_step: float
-
-    @property
-    def arrays(self) -> RowArrays: ...
 
     def submit(self, chunk: Chunk) -> None:
         """Begin an operation. `chunk.on_done` is called when it is done, perhaps at once."""

@@ -119,9 +119,8 @@ class Engine:
         self._is_closed = False
         self._groups: Sequence[RowGroup]
         if not options.num_workers:
-            self._resident = make_resident(env_fns, options, as_bytes=False)
-            self._groups = [LocalRows(self._resident)]
-            resident = self._resident
+            resident = self._resident = make_resident(env_fns, options, as_bytes=False)
+            self._groups = [LocalRows(resident)]
             self.layouts = [RowsLayout.of([row.env for row in resident.rows], resident.inexact)]
         else:
             self._groups = self._open_workers(env_fns)
@@ -136,9 +135,7 @@ class Engine:
         options = self._options
         bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
         factories = [_Factory(env_fns[start:stop], options) for start, stop in itertools.pairwise(bounds)]
-        processes = self._processes = ServedProcesses(
-            factories, start_method=options.start_method, timeout=None
-        )
+        processes = self._processes = ServedProcesses(factories, start_method=options.start_method)
         try:
             groups = [
                 WorkerRows(worker, start, stop - start, options.max_restarts, self.stats)
@@ -153,9 +150,7 @@ class Engine:
             for worker in workers:
                 if worker.exit is not None:
                     raise worker.exit.error or WorkerStartError(worker.exit.what)
-                worker.watchdog.timeout = options.timeout
-            if options.max_worker_rss is not None:
-                processes.limit_memory(options.max_worker_rss)
+            processes.limit(options.timeout, options.max_worker_rss)
             self.layouts = [group.layout for group in groups]
             on_crash = self._policy()
             for group in groups:

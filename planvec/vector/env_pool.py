@@ -177,7 +177,7 @@ class EnvPool(StatesFace):
         indices = self._indices(rows)
         self._check_free(indices)
         num_rows = self.num_envs if indices is None else len(indices)
-        out = RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
+        out = self._new_arrays(num_rows)
         make = step_maker(self.single_action_space, actions, num_rows)
         call = self._engine.begin(make, indices, out, in_parts=True)
         self._is_busy[call.rows] = True
@@ -269,7 +269,7 @@ class EnvPool(StatesFace):
     def _run(self, make: MakeOperation, rows: NDArray[np.intp] | None, num_rows: int) -> RowsResult:
         """Perform operations with results, and return them."""
         self._check_free(rows)
-        out = RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
+        out = self._new_arrays(num_rows)
         call = self._engine.run(make, rows, out)
         raise_errors(call.chunks)
         return self._finished(call.result(InfoForm.VECTOR))

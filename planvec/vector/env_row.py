@@ -30,7 +30,8 @@ class EnvRow(ABC):
 
     Attributes:
         observation: The current observation; None before the first reset.
-        is_over: Whether the last step has ended the episode.
+        terminated: Whether the last step has terminated the episode, and no reset followed.
+        truncated: Whether the last step has truncated the episode, and no reset followed.
         needs_reset: Whether the next step resets the environment instead.
         is_lost: Whether the episode was lost with its worker: the next step reports a truncation.
         ending: The end of an episode in the last step; None if it did not end, or if the mode has no such.

@@ -13,8 +13,6 @@ import contextlib
 import json
 import os
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,17 +22,12 @@ from numpy.typing import NDArray
 
 from planvec.codecs import ResidentState
 from planvec.errors import InvalidBatchError
-from planvec.rows import SavedState
+from planvec.rows import DAMAGED, SavedState
 from planvec.vector.resident_states import SavedRows
 
 __all__ = ["read_rows", "write_rows"]
 
 _VERSION = 1
-_DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
-    *(IndexError, NotImplementedError, MemoryError, OverflowError, AttributeError),
-)
-"""What NumPy, the zip file and the code below raise on files of another form."""
 
 
 def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> None:
@@ -102,7 +95,7 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
                 _read_part(described, archive[f"states_{index}"])
                 for index, described in enumerate(header["parts"])
             ]
-    except _DAMAGED as error:
+    except (*DAMAGED, AttributeError) as error:
         raise InvalidBatchError(
             f"path: expected a file that save() wrote, got {path}, which is damaged or of another kind "
             f"({type(error).__name__}: {error})"

@@ -280,9 +280,6 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
             )
 
-    def _new_arrays(self, num_rows: int) -> RowArrays:
-        return RowArrays.allocate(self.single_observation_space, None, num_rows, np.empty)
-
     def _shown(self, observations: Any) -> Any:
         """Return observations in the form for users."""
         finished = finish_rows(self.single_observation_space, observations)

@@ -13,11 +13,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planvec.vector.operations import Call, Operation, Reply, Reset, RestoreAll, SetAttribute, SetStates, Step
+from planvec.vector.operations import (
+    Call,
+    Load,
+    Operation,
+    Reply,
+    Reset,
+    Restore,
+    SetAttribute,
+    SetStates,
+    Step,
+)
 
 __all__ = ["Journal"]
 
-_CHANGING = (Step, Reset, Call, SetAttribute, SetStates, RestoreAll)
+_CHANGING = (Step, Reset, Call, SetAttribute, SetStates, Load)
 
 
 class _Entry(NamedTuple):
@@ -64,7 +74,7 @@ class Journal:
 
     def operations(self) -> list[Operation]:
         """Return the operations that bring new environments up to date."""
-        restore: list[Operation] = [] if self._snapshot is None else [RestoreAll(None, self._snapshot)]
+        restore: list[Operation] = [] if self._snapshot is None else [Restore(None, self._snapshot)]
         return [*self._settings.values(), *restore, *(entry.operation for entry in self._since)]
 
     def forget(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planvec.vector.arrays import RowArrays
 from planvec.vector.chunk import Chunk
 from planvec.vector.operations import Step
 from planvec.vector.resident_envs import ResidentEnvs
@@ -23,11 +22,6 @@ class LocalRows:
     def __init__(self, resident: ResidentEnvs) -> None:
         self._resident = resident
         self.num_rows = len(resident.rows)
-
-    @property
-    def arrays(self) -> RowArrays:
-        """The latest results of the rows."""
-        return self._resident.arrays
 
     def submit(self, chunk: Chunk) -> None:
         """Perform an operation; see `RowGroup`."""

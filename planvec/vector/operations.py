@@ -18,17 +18,20 @@ __all__ = [
     "Apply",
     "Call",
     "GetStates",
+    "Load",
     "Lose",
     "Observe",
     "Operation",
     "Reply",
     "Reset",
-    "RestoreAll",
-    "SaveAll",
+    "Restore",
+    "Save",
     "SetAttribute",
     "SetStates",
     "Step",
 ]
+
+_ALL = slice(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +43,11 @@ class Operation:
     """
 
     rows: NDArray[np.intp] | None
+
+    @property
+    def selection(self) -> slice | NDArray[np.intp]:
+        """The rows as an index into arrays of all rows."""
+        return _ALL if self.rows is None else self.rows
 
 
 @dataclass(slots=True, eq=False)
@@ -131,21 +139,30 @@ class SetStates(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class SaveAll(Operation):
+class Save(Operation):
     """Asks for a list of `SavedRows`, which holds all rows."""
 
 
 @dataclass(slots=True, eq=False)
-class RestoreAll(Operation):
-    """Puts all rows into what `SaveAll` returned.
+class Load(Operation):
+    """Puts all rows into what `Save` returned and a file has kept, which somebody else may have made.
 
     Attributes:
-        parts: The list of `SavedRows`, or `Reply.snapshot`, which is the same pickled.
-        is_from_file: Whether somebody else may have made them.
+        parts: The list of `SavedRows`.
     """
 
     parts: Any
-    is_from_file: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Restore(Operation):
+    """Puts all rows into a snapshot, in a replacement of their worker.
+
+    Attributes:
+        snapshot: What `Reply.snapshot` held.
+    """
+
+    snapshot: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +186,7 @@ class Reply:
         observations: B observations, if their size varies; else None.
         rewards: `[B, ...]`, if they are not float64 numbers; else None.
         value: The results of calls, or states.
-        snapshot: What `SaveAll` would return after the operation, pickled; None if it was not saved.
+        snapshot: What `Save` would return after the operation, pickled; None if it was not saved.
         inexact: Why the states of the environments cannot be saved any more; "" if they can.
         changes_settings: Whether a call has changed what no state contains.
         seconds: Time that the operation took in the worker.

@@ -5,19 +5,22 @@ Letters: N environments, B rows of an operation.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.stepping import ignores_interrupts
 from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.operations import Reply
 from planvec.vector.row_failure import RowFailure
 
-__all__ = ["put_observations", "put_rewards", "run_rows"]
+__all__ = ["for_each", "put_observations", "put_rewards", "run_rows"]
+
+T = TypeVar("T")
 
 
 def run_rows(
@@ -42,7 +45,7 @@ def run_rows(
             run_from(start)
             return
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not _ignores_interrupts():
+            if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
                 raise
             index = next_row()
             reply.errors[index] = RowFailure.of(error)
@@ -50,9 +53,16 @@ def run_rows(
             start = index + 1
 
 
-def _ignores_interrupts() -> bool:
-    """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
-    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+def for_each(function: Callable[[T], Any], items: Sequence[T], reply: Reply) -> list[Any]:
+    """Call a function with one item per row, and return its results; None where it raises."""
+    results: list[Any] = []
+
+    def call_from(start: int) -> None:
+        for item in islice(items, start, None):
+            results.append(function(item))
+
+    run_rows(call_from, lambda _: results.append(None), len(items), reply, lambda: len(results))
+    return results
 
 
 def put_observations(

@@ -21,30 +21,29 @@ from gymnasium.vector import AutoresetMode
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import list_rows, own_copy
 from planvec.stepping import ROW, new_progress
-from planvec.vector.arrays import RowArrays, Rows
+from planvec.vector.arrays import RowArrays
 from planvec.vector.env_row import EnvRow, row_class
 from planvec.vector.infos import InfoForm, pack_infos
 from planvec.vector.operations import (
     Apply,
     Call,
     GetStates,
+    Load,
     Lose,
     Observe,
     Operation,
     Reply,
     Reset,
-    RestoreAll,
-    SaveAll,
+    Restore,
+    Save,
     SetAttribute,
     SetStates,
     Step,
 )
-from planvec.vector.reply_rows import put_observations, put_rewards, run_rows
+from planvec.vector.reply_rows import for_each, put_observations, put_rewards, run_rows
 from planvec.vector.resident_states import ResidentStates
 
 __all__ = ["ResidentEnvs"]
-
-_ALL = slice(None)
 
 
 class ResidentEnvs:
@@ -84,13 +83,13 @@ class ResidentEnvs:
             for env_fn in env_fns:
                 self.rows.append(make_row(env_fn()))
             if saves_states:
-                self._save_states(lambda: ResidentStates(self.rows, env_fns))
+                self._prepare_states(env_fns)
         except BaseException:
             self.close()
             raise
         self._observation_space = self.rows[0].env.observation_space
         self._action_space = self.rows[0].env.action_space
-        self._info_form = info_form
+        self._info_form, self._resets_in_step = info_form, mode is AutoresetMode.SAME_STEP
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
         self.arrays = RowArrays.allocate(self._observation_space, None, len(self.rows))
         self.progress = new_progress()
@@ -103,17 +102,25 @@ class ResidentEnvs:
             Observe: self._observe,
             GetStates: self._get_states,
             SetStates: self._set_states,
-            SaveAll: self._save_all,
-            RestoreAll: self._restore_all,
+            Save: self._save,
+            Load: self._load,
+            Restore: self._restore,
             Lose: self._lose,
         }
 
-    def _save_states(self, prepare: Callable[[], ResidentStates]) -> None:
-        """Save states from now on, if they are exact."""
+    def _prepare_states(self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
         try:
-            self.states, self.inexact = prepare(), ""
+            self.states, self.inexact = ResidentStates(self.rows, env_fns), ""
         except UnsupportedEnvError as error:
-            self.states, self.inexact = None, str(error)
+            self.give_up_states(str(error))
+
+    def give_up_states(self, inexact: str) -> None:
+        """Save no states any more.
+
+        Args:
+            inexact: Why they are not exact.
+        """
+        self.states, self.inexact = None, inexact
 
     def perform(self, operation: Operation) -> Reply:
         """Perform an operation. Its results are in the reply, and in the rows of `arrays`."""
@@ -168,14 +175,16 @@ class ResidentEnvs:
             truncated.append(False)
 
         run_rows(step_from, fill, len(selected), reply, lambda: progress[ROW])
-        rows: Rows = _ALL if operation.rows is None else operation.rows
+        rows = operation.selection
         put_observations(self._observation_space, observations, self.arrays, rows, reply)
         put_rewards(rewards, self.arrays, rows, reply, self._keeps_rewards)
         self.arrays.terminated[rows] = terminated
         self.arrays.truncated[rows] = truncated
-        endings = {index: row.ending for index, row in enumerate(selected) if row.ending is not None}
-        for index in endings:
-            selected[index].ending = None
+        endings = {}
+        if self._resets_in_step:
+            endings = {index: row.ending for index, row in enumerate(selected) if row.ending is not None}
+            for index in endings:
+                selected[index].ending = None
         reply.infos = pack_infos(infos, endings, self._info_form, self._as_bytes)
 
     def _reset(self, operation: Reset, selected: list[EnvRow], reply: Reply) -> None:
@@ -196,55 +205,43 @@ class ResidentEnvs:
             observations.append(None)
 
         run_rows(reset_from, fill, len(selected), reply, lambda: self.progress[ROW])
-        rows: Rows = _ALL if operation.rows is None else operation.rows
+        rows = operation.selection
         put_observations(self._observation_space, observations, self.arrays, rows, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
-        states = self.states
-        if states is not None:
-            done = [
-                row for position, row in enumerate(self._indices(operation)) if position not in reply.errors
-            ]
-            self._save_states(lambda: states.begin(done))
-            reply.inexact = self.inexact
+        if self.states is not None:
+            positions = enumerate(self._indices(operation))
+            try:
+                self.states.begin([row for position, row in positions if position not in reply.errors])
+            except UnsupportedEnvError as error:
+                self.give_up_states(str(error))
+                reply.inexact = self.inexact
 
     def _call(self, operation: Call, selected: list[EnvRow], reply: Reply) -> None:
-        values: list[Any] = []
         may_change = self.states is not None and not operation.only_reads and operation.name != "render"
         before = self._exact_states().settings(self._indices(operation)) if may_change else []
 
-        def call_from(start: int) -> None:
-            for row in islice(selected, start, None):
-                value = _attribute(row.env, operation.name)
-                if callable(value) and not operation.only_reads:
-                    value = value(*operation.arguments, **operation.keywords)
-                values.append(value)
+        def call(row: EnvRow) -> Any:
+            value = _attribute(row.env, operation.name)
+            if callable(value) and not operation.only_reads:
+                value = value(*operation.arguments, **operation.keywords)
+            return value
 
-        run_rows(call_from, lambda _: values.append(None), len(selected), reply, lambda: len(values))
-        reply.value = values
+        reply.value = for_each(call, selected, reply)
         if may_change:
             reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
 
     def _apply(self, operation: Apply, selected: list[EnvRow], reply: Reply) -> None:
-        values: list[Any] = []
-
-        def apply_from(start: int) -> None:
-            values.extend(operation.function(row.env) for row in islice(selected, start, None))
-
-        run_rows(apply_from, lambda _: values.append(None), len(selected), reply, lambda: len(values))
-        reply.value = values
+        reply.value = for_each(lambda row: operation.function(row.env), selected, reply)
 
     def _set_attribute(self, operation: SetAttribute, selected: list[EnvRow], reply: Reply) -> None:
-        num_set: list[Any] = []
+        def set_attribute(pair: tuple[EnvRow, Any]) -> None:
+            row, value = pair
+            if operation.on_outermost or not hasattr(row.env, "set_wrapper_attr"):
+                setattr(row.env, operation.name, value)
+            else:
+                row.env.set_wrapper_attr(operation.name, value)
 
-        def set_from(start: int) -> None:
-            for row, value in islice(zip(selected, operation.values, strict=True), start, None):
-                if operation.on_outermost or not hasattr(row.env, "set_wrapper_attr"):
-                    setattr(row.env, operation.name, value)
-                else:
-                    row.env.set_wrapper_attr(operation.name, value)
-                num_set.append(None)
-
-        run_rows(set_from, lambda _: num_set.append(None), len(selected), reply, lambda: len(num_set))
+        for_each(set_attribute, list(zip(selected, operation.values, strict=True)), reply)
 
     def _observe(self, operation: Observe, selected: list[EnvRow], reply: Reply) -> None:
         indices = self._indices(operation)
@@ -257,15 +254,14 @@ class ResidentEnvs:
         indices = self._indices(operation)
         self._show(indices, self._exact_states().set(indices, operation.states), reply)
 
-    def _save_all(self, operation: SaveAll, selected: list[EnvRow], reply: Reply) -> None:
+    def _save(self, operation: Save, selected: list[EnvRow], reply: Reply) -> None:
         reply.value = self._exact_states().save()
 
-    def _restore_all(self, operation: RestoreAll, selected: list[EnvRow], reply: Reply) -> None:
-        states, parts = self._exact_states(), operation.parts
-        if isinstance(parts, bytes):
-            parts = pickle.loads(parts)
-        restore = states.restore_from_file if operation.is_from_file else states.restore
-        self._show(*restore(parts), reply)
+    def _load(self, operation: Load, selected: list[EnvRow], reply: Reply) -> None:
+        self._show(*self._exact_states().restore_from_file(operation.parts), reply)
+
+    def _restore(self, operation: Restore, selected: list[EnvRow], reply: Reply) -> None:
+        self._show(*self._exact_states().restore(pickle.loads(operation.snapshot)), reply)
 
     def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""

@@ -76,7 +76,7 @@ class ResidentStates:
         self._form_numbers: dict[int, int] = {}
         self._has_episode = [False] * len(rows)
 
-    def begin(self, indices: Sequence[int]) -> ResidentStates:
+    def begin(self, indices: Sequence[int]) -> None:
         """Note that rows were reset: from now on they have states.
 
         Raises:
@@ -86,7 +86,6 @@ class ResidentStates:
             if not self._has_episode[index]:
                 self._codecs[index].bind(self._rows[index].observation)
                 self._has_episode[index] = True
-        return self
 
     def settings(self, indices: Sequence[int]) -> list[bytes]:
         """Return a digest of what no state contains, of each row."""

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from planvec.errors import ClosedError
 from planvec.vector import checks
-from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsCall, raise_errors
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.infos import InfoForm
@@ -115,7 +114,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             self._call.abandon()
             self._call = None
         make = reset_maker(self._seeds, [options or None for options in self._options])
-        call = self._engine.run(make, None, self._new_arrays())
+        call = self._engine.run(make, None, self._new_arrays(self.num_envs))
         raise_errors(call.chunks)
         result = call.result(InfoForm.ROWS)
         self.reset_infos = [info for info, _ in result.infos]
@@ -130,7 +129,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                 "step_async: expected no pending step, got one; call step_wait() first", "step"
             )
         make = step_maker(self.action_space, actions, self.num_envs)
-        self._call = self._engine.begin(make, None, self._new_arrays())
+        self._call = self._engine.begin(make, None, self._new_arrays(self.num_envs))
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:
         """Wait for `step_async`, and return observations, rewards, the ends of episodes, and infos."""
@@ -153,9 +152,6 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                 info["terminal_observation"], self.reset_infos[row] = ending
             infos.append(info)
         return observations, rewards, terminated | truncated, tuple(infos)
-
-    def _new_arrays(self) -> RowArrays:
-        return RowArrays.allocate(self.observation_space, None, self.num_envs, np.empty)
 
     # -- environments -------------------------------------------------------------------------------
 

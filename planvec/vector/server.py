@@ -15,14 +15,14 @@ from planvec.backends import Server, load_from_parent
 from planvec.errors import EnvError
 from planvec.rows import clear_row, take_rows, unpicklable_rows
 from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Operation, Reply, Reset, RestoreAll, SetStates, Step
+from planvec.vector.operations import Load, Operation, Reply, Reset, SetStates, Step
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.resident_states import ResidentStates, SnapshotClock
 from planvec.vector.row_failure import RowFailure
 
 __all__ = ["RowsServer", "read_reply", "write_operation"]
 
-_MOVING = (Step, Reset, SetStates, RestoreAll)
+_MOVING = (Step, Reset, SetStates, Load)
 """Operations after which a snapshot may be taken."""
 
 
@@ -59,8 +59,8 @@ class RowsServer(Server):
         try:
             reply.snapshot = self._clock.take(partial(_pickle_all, states), reply.seconds, is_forced)
         except Exception as error:  # it may run code of the environment
-            self._resident.states = None
-            self._resident.inexact = reply.inexact = f"{type(error).__name__}: {error}"
+            reply.inexact = f"{type(error).__name__}: {error}"
+            self._resident.give_up_states(reply.inexact)
 
     def close(self) -> None:
         """Close the environments."""

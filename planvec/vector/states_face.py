@@ -5,6 +5,7 @@ Letters: N environments, B rows of a call.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from planvec.vector.call import raise_errors
 from planvec.vector.engine import Engine
 from planvec.vector.files import read_rows, write_rows
 from planvec.vector.infos import InfoForm
-from planvec.vector.operations import GetStates, RestoreAll, SaveAll
+from planvec.vector.operations import GetStates, Load, Save
 from planvec.vector.requests import set_states_maker
 
 __all__ = ["StatesFace"]
 
 
-class StatesFace:
+class StatesFace(ABC):
     """Base class of the faces.
 
     Attributes:
@@ -48,9 +49,13 @@ class StatesFace:
         """Counts of worker exits, by reason."""
         return self._engine.stats
 
+    @abstractmethod
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         """Check that no operation on these rows (None: all) is pending, and raise an error otherwise."""
-        raise NotImplementedError
+
+    def _new_arrays(self, num_rows: int) -> RowArrays:
+        """Return arrays for the results of rows."""
+        return RowArrays.allocate(self._space_of_one_observation, None, num_rows, np.empty)
 
     def get_states(self, mask: Any = None) -> NDArray[Any]:
         """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
@@ -100,7 +105,7 @@ class StatesFace:
             raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
         array = array.copy()
         self._check_free(indices)
-        out = RowArrays.allocate(self._space_of_one_observation, None, num_rows, np.empty)
+        out = self._new_arrays(num_rows)
         call = self._engine.run(set_states_maker(array), indices, out)
         raise_errors(call.chunks)
         return finish_rows(self._space_of_one_observation, call.result(InfoForm.ROWS).observations)
@@ -129,7 +134,7 @@ class StatesFace:
             UnsupportedEnvError: The states of an environment are not exact.
         """
         self._check_free(None)
-        call = self._engine.run(lambda local, _: SaveAll(local))
+        call = self._engine.run(lambda local, _: Save(local))
         raise_errors(call.chunks)
         parts = [
             part._replace(rows=[row + int(chunk.rows[0]) for row in part.rows])
@@ -155,12 +160,12 @@ class StatesFace:
         self._check_free(None)
         parts = read_rows(path, self.num_envs)
 
-        def make(local: NDArray[np.intp] | None, at: Any) -> RestoreAll:
+        def make(local: NDArray[np.intp] | None, at: Any) -> Load:
             rows = np.arange(self.num_envs)[at]
             own = [taken for part in parts if len((taken := part.taken(rows)).rows)]
-            return RestoreAll(local, own, is_from_file=True)
+            return Load(local, own)
 
-        out = RowArrays.allocate(self._space_of_one_observation, None, self.num_envs, np.empty)
+        out = self._new_arrays(self.num_envs)
         call = self._engine.run(make, None, out)
         raise_errors(call.chunks)
         return finish_rows(self._space_of_one_observation, call.result(InfoForm.ROWS).observations)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,6 +13,10 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_s
 from planvec.vector.layout import RowsLayout
 
 __all__ = ["VectorSpaces", "vector_spaces"]
+
+
+_NO_MEMORY: Any = SimpleNamespace(Array=lambda code, size: None)
+"""In place of multiprocessing: Gymnasium checks a space, and allocates nothing."""
 
 
 class VectorSpaces(NamedTuple):
@@ -52,7 +57,7 @@ def vector_spaces(mode: Any, layouts: Sequence[RowsLayout], shared_memory: bool)
         )
     if shared_memory:
         try:
-            create_shared_memory(single, n=1)
+            create_shared_memory(single, n=1, ctx=_NO_MEMORY)
         except gymnasium.error.CustomSpaceError as error:
             raise ValueError(
                 "Using `AsyncVector(..., shared_memory=True)` caused an error, you can disable this "

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.backends import ProcessWorker, ServedRequest, Stats, WorkerExit
+from planvec.backends import ProcessWorker, ServedRequest, Stats, WorkerExit, pause_before_restart
 from planvec.errors import (
     ClosedError,
     PlanvecError,
@@ -24,7 +24,7 @@ from planvec.errors import (
     WorkerTimeoutError,
 )
 from planvec.rows import copy_rows, copy_tree, take_rows
-from planvec.vector.arrays import RowArrays, action_of, fits_arrays, put_rows
+from planvec.vector.arrays import RowArrays, action_of, fits_arrays
 from planvec.vector.chunk import Chunk
 from planvec.vector.journal import Journal
 from planvec.vector.layout import RowsLayout
@@ -34,10 +34,6 @@ from planvec.vector.server import read_reply, write_operation
 __all__ = ["OnCrash", "WorkerRows"]
 
 _log = logging.getLogger("planvec")
-_KILLS_PER_EXIT = 10
-"""Number of kills from outside that count as much as one exit of another kind."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""Seconds before the restart of a worker that exits again and again."""
 
 
 class OnCrash(Enum):
@@ -95,7 +91,6 @@ class WorkerRows:
         self._journal = Journal(has_snapshots=True)
         self._chunks: dict[Chunk, None] = {}  # submitted and not done, in order
         self._writes = np.zeros(num_rows, bool)  # rows whose actions in memory the worker may still read
-        self._is_lost = np.zeros(num_rows, bool)  # rows whose episodes were lost, and not begun again
         self._has_episode = np.zeros(num_rows, bool)
         self._observations: Any = None  # the latest ones, if lost episodes report them
         self._num_failures = 0.0  # exits since an operation was last done
@@ -140,14 +135,10 @@ class WorkerRows:
         operation = chunk.operation
         if not isinstance(operation, Step):
             return write_operation(operation, has_actions_in_memory=False)
-        rows = slice(None) if operation.rows is None else operation.rows
-        target = self.arrays.actions
+        rows, target = operation.selection, self.arrays.actions
         if target is None or self._writes[rows].any() or not fits_arrays(operation.actions, target):
             return write_operation(operation, has_actions_in_memory=False)
-        if operation.rows is None:
-            copy_rows(operation.actions, target)
-        else:
-            put_rows(operation.actions, target, operation.rows)
+        copy_rows(operation.actions, target, rows)
         self._writes[rows] = chunk.has_actions_in_memory = True
         return write_operation(operation, has_actions_in_memory=True)
 
@@ -156,13 +147,13 @@ class WorkerRows:
         operation = chunk.operation
         if chunk.has_actions_in_memory:
             chunk.has_actions_in_memory = False
-            self._writes[slice(None) if operation.rows is None else operation.rows] = False
+            self._writes[operation.selection] = False
         if chunk not in self._chunks:
             return  # it has failed already, or a restart has replaced it
         error = pending.exception()
         if isinstance(error, WorkerExit):
             if error.is_cause:
-                chunk.num_exits += 1 / _KILLS_PER_EXIT if error.was_killed else 1
+                chunk.num_exits += error.weight
                 if chunk.num_exits > self._max_restarts or self.on_crash is OnCrash.RAISE:
                     self._fail(chunk, self._crash(chunk, error))
             return  # `_bring_up_to_date` sends it again, or has done so already
@@ -186,20 +177,13 @@ class WorkerRows:
         chunk.finish(reply, self.arrays)
 
     def _after_step(self, operation: Operation, chunk: Chunk) -> None:
-        rows = slice(None) if operation.rows is None else operation.rows
+        rows = operation.selection
         if isinstance(operation, Step):
             self.seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
         else:
             self._has_episode[rows] = True
-        if self.on_crash is not OnCrash.RESET:
-            return
-        if isinstance(self._observations, list):
-            return
-        source = take_rows(self.arrays.observations, rows)
-        if operation.rows is None:
-            copy_rows(source, self._observations)
-        else:
-            put_rows(source, self._observations, operation.rows)
+        if self.on_crash is OnCrash.RESET and not isinstance(self._observations, list):
+            copy_rows(take_rows(self.arrays.observations, rows), self._observations, rows)
 
     def _fail(self, chunk: Chunk, error: Exception) -> None:
         if chunk in self._chunks:
@@ -217,7 +201,7 @@ class WorkerRows:
             self._fail_all(exit.error)
             return
         self._stats.exits[exit.reason] += 1
-        self._num_failures += 1 / _KILLS_PER_EXIT if exit.was_killed else 1
+        self._num_failures += exit.weight
         if self._num_failures > max(1, self._max_restarts):
             self._fail_all(WorkerStartError(f"{exit.what}; its replacements exited, too"))
             return
@@ -225,8 +209,7 @@ class WorkerRows:
         self._drop_internal()
         if self.on_crash is OnCrash.RAISE:
             self._raise(exit)
-        repeated = self._num_failures - 2
-        self._worker.restart(0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE))
+        self._worker.restart(pause_before_restart(self._num_failures))
         if self._worker.exit is None:
             self._bring_up_to_date()
 

@@ -10,7 +10,7 @@ from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.sharded import Sharded
 from planvec.errors import InvalidBatchError
 
-__all__ = ["check_rss", "over_processes"]
+__all__ = ["limit", "over_processes"]
 
 
 def over_processes(
@@ -40,22 +40,31 @@ def over_processes(
     workers = [process._worker for process in processes]
     backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts, audit=audit)
     try:
-        if max_worker_rss is not None:
-            check_rss(workers, max_worker_rss)
+        limit(workers, timeout, max_worker_rss)
     except BaseException:
         backend.close()
         raise
-    for worker in workers:
-        worker.watchdog.timeout, worker.watchdog.max_rss = timeout, max_worker_rss
     return backend
 
 
-def check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
-    """Check the argument `max_worker_rss` when all workers are ready.
+def limit(workers: Sequence[ProcessWorker], timeout: float | None, max_worker_rss: int | None) -> None:
+    """Limit the time and the memory of workers that are ready.
+
+    Args:
+        workers: The workers.
+        timeout: Seconds that one request may take; None for no limit.
+        max_worker_rss: Bytes of memory that a worker may use between two requests; None for no limit.
 
     Raises:
         InvalidBatchError: A worker uses more memory already, or the system does not show how much it uses.
     """
+    if max_worker_rss is not None:
+        _check_rss(workers, max_worker_rss)
+    for worker in workers:
+        worker.watchdog.timeout, worker.watchdog.max_rss = timeout, max_worker_rss
+
+
+def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
     used = max(worker.memory_used() for worker in workers)
     if not used:
         raise InvalidBatchError(

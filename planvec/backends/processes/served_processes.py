@@ -8,7 +8,7 @@ from typing import Any
 
 from planvec.backends.processes.external_process import ExternalProcess
 from planvec.backends.processes.group import ProcessGroup
-from planvec.backends.processes.pool import check_rss
+from planvec.backends.processes.pool import limit
 from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.waiting import Waiter
 
@@ -21,7 +21,6 @@ class ServedProcesses:
     Args:
         factories: Makes the `Server` of each process.
         start_method: One of the start methods; None takes the default.
-        timeout: Seconds that one request may take before its process is killed; None for no limit.
         name: Prefix of the names of the processes.
 
     Attributes:
@@ -38,7 +37,6 @@ class ServedProcesses:
         factories: Sequence[Callable[[], Any]],
         *,
         start_method: str | None,
-        timeout: float | None,
         name: str = "planvec-worker",
     ) -> None:
         self.lock = threading.RLock()
@@ -52,23 +50,12 @@ class ServedProcesses:
                 process.close()
             raise
         self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
-        for worker in self.workers:
-            worker.watchdog.timeout = timeout
         self._group = ProcessGroup(self.workers)
         self._waiter = Waiter(self._group)
 
-    def limit_memory(self, max_worker_rss: int) -> None:
-        """Replace processes that use more memory between two requests. They must be ready.
-
-        Args:
-            max_worker_rss: Bytes of memory.
-
-        Raises:
-            InvalidBatchError: A process uses more already, or the system does not show how much it uses.
-        """
-        check_rss(self.workers, max_worker_rss)
-        for worker in self.workers:
-            worker.watchdog.max_rss = max_worker_rss
+    def limit(self, timeout: float | None, max_worker_rss: int | None) -> None:
+        """Limit the time and the memory of the processes, which must be ready. See `pool.limit`."""
+        limit(self.workers, timeout, max_worker_rss)
 
     def poll(self) -> None:
         """Handle all messages that have arrived, without waiting."""

@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 
 from planvec.backends.base import WorkerExit
+from planvec.backends.restarts import pause_before_restart
 from planvec.backends.sharded.call import Chunk
 from planvec.backends.sharded.queue import Queue, WorkerRecord
 from planvec.backends.stats import Stats
@@ -26,11 +27,6 @@ from planvec.rows import Answer, Outputs, SetBaseStateRequest
 __all__ = ["Recovery", "worker_error"]
 
 _log = logging.getLogger("planvec")
-_KILLS_PER_EXIT = 10
-"""Number of workers killed from outside that count as much as one exit of another kind."""
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
-"""Seconds before the restart of a worker that exited at least twice without finishing a chunk."""
 
 
 class Recovery:
@@ -109,7 +105,7 @@ class Recovery:
         text, record.exit_text = record.exit_text or exit.what, ""
         # Kills from outside say little about an environment that was open, so they count less; but calls must
         # end. Before all workers have started, the system may kill them because memory is short.
-        share = 1 / _KILLS_PER_EXIT if exit.was_killed and self.action_space is not None else 1
+        share = 1.0 if self.action_space is None else exit.weight
         if exit.was_starting:
             self.num_failed_starts += share
         elif not exit.is_cause:
@@ -119,9 +115,7 @@ class Recovery:
             return
         _log.warning("%s; it is replaced", text)
         record.num_failures += not exit.was_killed
-        repeated = record.num_failures - 2
-        pause = 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
-        record.worker.restart(pause)
+        record.worker.restart(pause_before_restart(record.num_failures))
         self._on_restart(record)
 
     def _give_up_all(self, record: WorkerRecord, text: str) -> None:

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 
 from planvec.codecs.base import Codec
 from planvec.codecs.box2d.world import SavedWorld, WorldMemory
-from planvec.codecs.generator import get_generator, set_generator
+from planvec.codecs.generator import (
+    generator_from_bytes,
+    generator_to_bytes,
+    get_generator,
+    set_generator,
+)
 from planvec.errors import UnsupportedEnvError
 
 __all__ = ["Box2DCodec", "Episode"]
@@ -49,7 +54,7 @@ class Box2DCodec(Codec):
     def __init__(self, env: Any) -> None:
         self._episodes: OrderedDict[tuple[Any, ...], Episode] = OrderedDict()
         self._current: Episode | None = None
-        self._generator: tuple[int, ...] = ()
+        self._generator = b""
 
     def get(self, env: Any) -> Any:
         episode = self._current_episode(env)
@@ -81,7 +86,8 @@ class Box2DCodec(Codec):
         np_random = env._np_random
         self.before_reset(env)
         env._np_random = np_random
-        self._generator = () if seed is not None or np_random is None else _as_key(get_generator(env))
+        is_continued = seed is None and np_random is not None
+        self._generator = generator_to_bytes(get_generator(env)) if is_continued else b""
 
     def after_own_reset(self, env: Any) -> None:
         self._current_episode(env)
@@ -89,7 +95,7 @@ class Box2DCodec(Codec):
     def _key(self, env: Any) -> tuple[Any, ...]:
         """Return the arguments of the reset that began the current episode.
 
-        They end with the generator that a reset without a seed has continued; () for a reset with a seed.
+        They end with the generator that a reset without a seed has continued; b"" for a reset with a seed.
         """
         return env.np_random_seed, self._generator
 
@@ -99,7 +105,7 @@ class Box2DCodec(Codec):
         if not generator:
             env.reset(seed=seed, **arguments)
             return
-        set_generator(env, _from_key(generator))
+        set_generator(env, generator_from_bytes(generator))
         env.reset(**arguments)
         env._np_random_seed = seed
 
@@ -146,16 +152,3 @@ class Box2DCodec(Codec):
             setattr(env, name, value)
         self._current = episode
         return episode
-
-
-def _as_key(generator: dict[str, Any]) -> tuple[int, ...]:
-    """Return the state of a generator as numbers."""
-    state = generator["state"]
-    return state["state"], state["inc"], generator["has_uint32"], generator["uinteger"]
-
-
-def _from_key(key: tuple[int, ...]) -> dict[str, Any]:
-    """Return the state of which `_as_key` returned the numbers."""
-    state, increment, has_spare, spare = key
-    numbers = {"state": state, "inc": increment}
-    return {"bit_generator": "PCG64", "state": numbers, "has_uint32": has_spare, "uinteger": spare}

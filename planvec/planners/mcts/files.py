@@ -8,8 +8,6 @@ Letters: N nodes, A actions per node, M outcomes, D depths.
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +27,9 @@ from planvec.planners.mcts.arrays import (
     TreeKind,
     empty_arrays,
 )
+from planvec.rows import DAMAGED
 
 __all__ = ["read_tree"]
-
-_DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
-    *(IndexError, NotImplementedError, MemoryError, OverflowError),
-)
-"""What NumPy, the zip file and the checks below raise on files of another form."""
 
 
 def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
@@ -59,7 +52,7 @@ def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArra
             kind = _read_kind(str(archive["kind"]))
         _check_arrays(arrays, kind)
         _check_contents(arrays, states, actions, kind)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise InvalidBatchError(
             f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
             f"({type(error).__name__}: {error})"

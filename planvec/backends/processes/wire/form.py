@@ -1,4 +1,4 @@
-"""Defines `Form`, the way to write one kind of request in the parent and to read it in the worker."""
+"""Defines `Form`, the way to write one kind of request in the parent, and to read it in the worker."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from planvec.backends.processes.wire.answers import read_answer, read_value
 from planvec.backends.processes.wire.slab import Slot
 from planvec.rows import Answer, Outputs, Request
 
-__all__ = ["Form"]
+__all__ = ["Form", "ReadableForm"]
 
 R = TypeVar("R", bound=Request[Any])
 
 
 class Form(ABC, Generic[R]):
-    """Writes and reads requests of one kind.
+    """Writes requests of one kind.
 
     Attributes:
         verb: Name of the form in messages: at most 16 ASCII characters.
@@ -42,6 +42,22 @@ class Form(ABC, Generic[R]):
             The pickled data that does not lie in the slot; empty if there is none.
         """
 
+    def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
+        """Return the answer of the worker. Its arrays are views of the slot: copy them at once.
+
+        Args:
+            slot: The first rows of the slot; None if the form has no slot.
+            payload: The payload of the answer.
+        """
+        return read_value(payload) if slot is None else read_answer(slot, payload)
+
+
+class ReadableForm(Form[R]):
+    """Writes and reads requests that a `StepServer` performs.
+
+    The worker reads other requests by itself.
+    """
+
     @abstractmethod
     def read(
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
@@ -56,12 +72,3 @@ class Form(ABC, Generic[R]):
         Returns:
             The request, and the arrays for the outputs of its rows; None if the form has no slot.
         """
-
-    def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
-        """Return the answer of the worker. Its arrays are views of the slot: copy them at once.
-
-        Args:
-            slot: The first rows of the slot; None if the form has no slot.
-            payload: The payload of the answer.
-        """
-        return read_value(payload) if slot is None else read_answer(slot, payload)

@@ -14,7 +14,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from planvec.backends.processes.wire.form import Form
+from planvec.backends.processes.wire.form import Form, ReadableForm
 from planvec.backends.processes.wire.hosted import HostedRequest
 from planvec.backends.processes.wire.served import ServedRequest
 from planvec.backends.processes.wire.slab import Slot
@@ -38,7 +38,7 @@ _HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4
 """The bits of `Slot.flags`."""
 
 
-class _StepForm(Form[StepBatch]):
+class _StepForm(ReadableForm[StepBatch]):
     verb = b"step"
 
     def write(self, request: StepBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
@@ -75,7 +75,7 @@ class _StepForm(Form[StepBatch]):
         return request, _outputs(slot, request.return_state, has_observations=True)
 
 
-class _RolloutForm(Form[RolloutBatch]):
+class _RolloutForm(ReadableForm[RolloutBatch]):
     verb = b"rollout"
 
     def write(self, request: RolloutBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
@@ -118,7 +118,7 @@ class _RolloutForm(Form[RolloutBatch]):
         return request, _outputs(slot, return_state=True, has_observations=False)
 
 
-class _FlagForm(Form[FlagBatch]):
+class _FlagForm(ReadableForm[FlagBatch]):
     verb = b"flag"
 
     def write(self, request: FlagBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
@@ -138,7 +138,7 @@ class _FlagForm(Form[FlagBatch]):
         return request, _outputs(slot, return_state, has_observations)
 
 
-class _ObserveForm(Form[ObserveBatch]):
+class _ObserveForm(ReadableForm[ObserveBatch]):
     verb = b"observe"
 
     def write(self, request: ObserveBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
@@ -156,7 +156,7 @@ class _ObserveForm(Form[ObserveBatch]):
         return ObserveBatch(states), Outputs(observations=_observations(slot))
 
 
-class _PickledForm(Form[Request[Any]]):
+class _PickledForm(ReadableForm[Request[Any]]):
     """Pickles requests whose answers are not arrays of fixed size, so that a slot has no use."""
 
     verb = b"request"
@@ -185,11 +185,6 @@ class _HostedForm(Form[HostedRequest]):
     def write(self, request: HostedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         return request.payload
 
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[HostedRequest, Outputs | None]:
-        return HostedRequest("", payload), None
-
 
 class _ServedForm(Form[ServedRequest]):
     verb = SERVED
@@ -198,34 +193,29 @@ class _ServedForm(Form[ServedRequest]):
     def write(self, request: ServedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         return request.write()
 
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[Request[Any], Outputs | None]:
-        raise NotImplementedError("a Server reads its requests itself")
-
     def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
         return Answer(Outputs(), value=payload)
 
 
-_PICKLED = _PickledForm()
-_FORMS: dict[type[Request[Any]], Form[Any]] = {
-    HostedRequest: _HostedForm(),
+_HOSTED, _SERVED, _PICKLED = _HostedForm(), _ServedForm(), _PickledForm()
+_READABLE: dict[type[Request[Any]], ReadableForm[Any]] = {
     StepBatch: _StepForm(),
     RolloutBatch: _RolloutForm(),
     FlagBatch: _FlagForm(),
     ObserveBatch: _ObserveForm(),
 }
-_SERVED = _ServedForm()
-_BY_VERB = {form.verb: form for form in (*_FORMS.values(), _PICKLED)}
+_BY_VERB = {form.verb: form for form in (*_READABLE.values(), _PICKLED)}
 
 
 def form_of(request: Request[Any]) -> Form[Any]:
     """Return the form that writes a request."""
-    return _SERVED if isinstance(request, ServedRequest) else _FORMS.get(type(request), _PICKLED)
+    if isinstance(request, ServedRequest):
+        return _SERVED
+    return _HOSTED if isinstance(request, HostedRequest) else _READABLE.get(type(request), _PICKLED)
 
 
-def form_named(verb: bytes) -> Form[Any]:
-    """Return the form with a verb."""
+def form_named(verb: bytes) -> ReadableForm[Any]:
+    """Return the form with a verb, to read a request."""
     return _BY_VERB[verb]
 
 
