@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -502,6 +503,30 @@ def test_an_info_that_cannot_be_sent_is_an_error_of_its_row() -> None:
         with pytest.raises(EnvError, match="handle") as caught:
             pool.step([0, 0, fault("unpicklable_info"), 0])
         assert "raised by environment 2" in "".join(caught.value.__notes__)
+
+
+class Unsendable(gymnasium.Env):
+    """Action 1 gives an observation that cannot be sent, beside an info that can."""
+
+    observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return (0,), {}
+
+    def step(self, action: Any) -> Any:
+        return ((lock,) if action else (1,)), 0.0, False, False, {"number": 1.0}
+
+
+lock = threading.Lock()
+
+
+def test_an_observation_that_cannot_be_sent_is_an_error_of_its_row() -> None:
+    with EnvPool([Unsendable] * 2, num_workers=1, on_crash="raise") as pool:
+        pool.reset()
+        with pytest.raises(EnvError, match=r"observation: expected something that can be pickled") as caught:
+            pool.step([0, 1])
+        assert "raised by environment 1" in "".join(caught.value.__notes__)
 
 
 def test_float64_observations_are_converted_as_gymnasium_does() -> None:

@@ -113,7 +113,7 @@ def _drop_unpicklable(reply: Reply) -> None:
         unsent = _unpicklable(reply.infos.items(), "info")
         for row in unsent:
             del reply.infos[row]
-    elif reply.infos is not None:
+    elif isinstance(reply.infos, dict):  # columns; those that were encoded as bytes can be sent
         unsent = unpicklable_rows(reply.infos)
         for row in unsent:
             clear_row(reply.infos, row)
