@@ -14,7 +14,11 @@ from planvec.backends.processes.os import procfs
 from planvec.codecs import timing
 
 # `.ci/run` runs them in an environment of their own, since PyTorch is large.
-collect_ignore = [] if importlib.util.find_spec("stable_baselines3") else ["test_sb3.py"]
+collect_ignore = [
+    test
+    for package, test in (("stable_baselines3", "test_sb3.py"), ("ding", "test_ding.py"))
+    if not importlib.util.find_spec(package)
+]
 
 
 def _workers() -> dict[int, str]:

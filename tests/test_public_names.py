@@ -31,7 +31,11 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
                 assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
 
 
-NOT_IMPORTED = ("planvec.__main__", *(() if find_spec("stable_baselines3") else ("planvec.vector.sb3",)))
+NOT_IMPORTED = (
+    "planvec.__main__",
+    *(() if find_spec("stable_baselines3") else ("planvec.vector.sb3",)),
+    *(() if find_spec("ding") else ("planvec.vector.ding",)),
+)
 """Modules that run a program, or need an extra that is not installed."""
 
 

@@ -3,6 +3,7 @@
 EnvPool          planvec's own interface: subsets of rows, send and recv, states
 AsyncVectorEnv   Gymnasium's interface
 SubprocVecEnv    stable-baselines3's interface (extra "sb3")
+ding             DI-engine's environment managers (extra "ding")
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ class EngineOptions:
         max_restarts: How often an operation is retried after a worker exited on it.
         on_crash: What happens to the rows of a worker that exits; None: restored if states are exact.
         max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
+        preload: Modules that workers need and that take long to import; see `ExternalProcess`.
     """
 
     num_workers: int
@@ -61,6 +62,7 @@ class EngineOptions:
     max_restarts: int = 3
     on_crash: OnCrash | None = None
     max_worker_rss: int | None = None
+    preload: tuple[str, ...] = ()
 
 
 class _Factory:
@@ -135,7 +137,9 @@ class Engine:
         options = self._options
         bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
         factories = [_Factory(env_fns[start:stop], options) for start, stop in itertools.pairwise(bounds)]
-        processes = self._processes = ServedProcesses(factories, start_method=options.start_method)
+        processes = self._processes = ServedProcesses(
+            factories, start_method=options.start_method, preload=options.preload
+        )
         try:
             groups = [
                 WorkerRows(worker, start, stop - start, options.max_restarts, self.stats)

@@ -58,6 +58,10 @@ class ResidentStates:
         rows: The rows, which were not reset yet.
         env_fns: Makes another environment of each row, for proofs.
 
+    Attributes:
+        needs_snapshot: Whether a row was reset for the first time since `save` was called. Without a seed,
+            its generator was seeded by chance, so that this cannot be repeated.
+
     Raises:
         UnsupportedEnvError: The states of an environment are not exact.
     """
@@ -75,6 +79,7 @@ class ResidentStates:
         self._forms: list[StateFormat] = []
         self._form_numbers: dict[int, int] = {}
         self._has_episode = [False] * len(rows)
+        self.needs_snapshot = False
 
     def begin(self, indices: Sequence[int]) -> None:
         """Note that rows were reset: from now on they have states.
@@ -85,7 +90,7 @@ class ResidentStates:
         for index in indices:
             if not self._has_episode[index]:
                 self._codecs[index].bind(self._rows[index].observation)
-                self._has_episode[index] = True
+                self._has_episode[index] = self.needs_snapshot = True
 
     def settings(self, indices: Sequence[int]) -> list[bytes]:
         """Return a digest of what no state contains, of each row."""
@@ -152,6 +157,7 @@ class ResidentStates:
 
     def save(self) -> list[SavedRows]:
         """Return everything that all rows need in a replacement of the worker."""
+        self.needs_snapshot = False
         indices = [index for index, has_episode in enumerate(self._has_episode) if has_episode]
         saved = {index: self._save(index) for index in indices}
         groups: dict[int, list[int]] = {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
@@ -35,6 +36,9 @@ except ImportError as error:
     ) from error
 
 __all__ = ["SubprocVecEnv"]
+
+_SLOW_MODULE = "stable_baselines3.common.monitor"
+"""Imports PyTorch, which takes seconds."""
 
 Indices = int | Iterable[int] | None
 
@@ -91,6 +95,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                 max_restarts=max_restarts,
                 on_crash=checks.check_on_crash(on_crash),
                 max_worker_rss=max_worker_rss,
+                preload=_preload(factories),
             ),
         )
         layout = self._engine.layouts[0]
@@ -222,3 +227,12 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         raise_errors(call.chunks)
         values = call.values()
         return [values[index] for index in inverse]
+
+
+def _preload(factories: Sequence[Callable[[], Any]]) -> tuple[str, ...]:
+    """Return the modules to preload: those of stable-baselines3 if a factory uses it."""
+    try:
+        pickled: bytes = cloudpickle.dumps(factories)
+    except Exception:  # starting a worker reports it
+        return ()
+    return (_SLOW_MODULE,) if _SLOW_MODULE.partition(".")[0].encode() in pickled else ()

@@ -48,16 +48,16 @@ class RowsServer(Server):
             operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
         reply = resident.perform(operation)
         if resident.states is not None and isinstance(operation, _MOVING):
-            self._take_snapshot(resident.states, operation, reply)
+            self._take_snapshot(resident.states, reply)
         layout.seconds[0], reply.seconds = reply.seconds, 0.0
         return b"" if _is_empty(reply) else _write_reply(reply)
 
-    def _take_snapshot(self, states: ResidentStates, operation: Operation, reply: Reply) -> None:
+    def _take_snapshot(self, states: ResidentStates, reply: Reply) -> None:
         """Take a snapshot if it is time for one."""
-        # A reset without a seed may draw one from the time of day: it cannot be repeated.
-        is_forced = not isinstance(operation, Step)
         try:
-            reply.snapshot = self._clock.take(partial(_pickle_all, states), reply.seconds, is_forced)
+            reply.snapshot = self._clock.take(
+                partial(_pickle_all, states), reply.seconds, states.needs_snapshot
+            )
         except Exception as error:  # it may run code of the environment
             reply.inexact = f"{type(error).__name__}: {error}"
             self._resident.give_up_states(reply.inexact)

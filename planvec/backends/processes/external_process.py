@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, overload
 
@@ -47,6 +47,8 @@ class ExternalProcess:
             be a lambda, a closure, or a function from a notebook or from `__main__`.
         start_method: "template" (default), "spawn", "forkserver" or "fork".
         name: The name in messages and process listings.
+        preload: Names of modules that take long to import. The start method "template" imports them once, and
+            forks all processes, also replacements, from there. They must not start threads.
 
     Raises:
         WorkerStartError: The start method does not exist on this system, the factory cannot be pickled, or
@@ -59,6 +61,7 @@ class ExternalProcess:
         *,
         start_method: str | None = None,
         name: str = "planvec-worker",
+        preload: Sequence[str] = (),
     ) -> None:
         start_method = start_method or DEFAULT_START_METHOD
         if start_method not in START_METHODS:
@@ -72,7 +75,7 @@ class ExternalProcess:
                 f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
                 "nothing was started"
             ) from error
-        self._open(capture_spec(pickled, name), start_method)
+        self._open(capture_spec(pickled, name, preload), start_method)
 
     def _open(self, spec: WorkerSpec, start_method: str) -> None:
         self._worker = ProcessWorker(spec, start_method)

@@ -22,6 +22,7 @@ class ServedProcesses:
         factories: Makes the `Server` of each process.
         start_method: One of the start methods; None takes the default.
         name: Prefix of the names of the processes.
+        preload: See `ExternalProcess`.
 
     Attributes:
         processes: The processes.
@@ -38,13 +39,17 @@ class ServedProcesses:
         *,
         start_method: str | None,
         name: str = "planvec-worker",
+        preload: Sequence[str] = (),
     ) -> None:
         self.lock = threading.RLock()
         self.processes: list[ExternalProcess] = []
         try:
             for index, factory in enumerate(factories):
-                process = ExternalProcess(factory, start_method=start_method, name=f"{name}-{index}")
-                self.processes.append(process)
+                self.processes.append(
+                    ExternalProcess(
+                        factory, start_method=start_method, name=f"{name}-{index}", preload=preload
+                    )
+                )
         except BaseException:
             for process in self.processes:
                 process.close()

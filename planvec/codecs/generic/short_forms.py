@@ -68,8 +68,8 @@ class ShortForms:
                 return Reading.table, (name,)
             place = None if self.memory is None else self.memory.place_of(obj)
             return None if place is None else (Reading.in_library, (place,))
-        if kind is np.random.Generator:
-            return np.random.Generator, (obj.bit_generator,)
+        if isinstance(obj, np.random.Generator) and _is_plain(obj):
+            return kind, (obj.bit_generator,)
         if not self._shortens_generators:
             return _reduce_with_parts(obj)
         if kind is np.random.PCG64:
@@ -94,6 +94,19 @@ class ShortForms:
             return None
         self._num_generators += 1
         return read, (self._num_generators - 1, data)
+
+
+def _is_plain(generator: np.random.Generator) -> bool:
+    """Return whether the bit generator is all that a generator has, also one of a subclass, such as `gym`'s.
+
+    The subclass's own `__reduce__` may not work: that of `gym` was written for NumPy before 1.24.
+    """
+    kind = type(generator)
+    return (
+        kind.__init__ is np.random.Generator.__init__
+        and kind.__new__ is np.random.Generator.__new__
+        and not getattr(generator, "__dict__", None)
+    )
 
 
 def _reduce_with_parts(obj: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing.spawn
 import os
+from collections.abc import Sequence
 
 from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.wire.spec import WorkerSpec
@@ -11,15 +12,16 @@ from planvec.backends.processes.wire.spec import WorkerSpec
 __all__ = ["capture_spec"]
 
 
-def capture_spec(factory: bytes, name: str) -> WorkerSpec:
+def capture_spec(factory: bytes, name: str, preload: Sequence[str]) -> WorkerSpec:
     """Return a spec with the present settings of this process.
 
     Args:
         factory: The cloudpickled factory of the hosted object.
         name: The name of the worker in process listings.
+        preload: See `ExternalProcess`.
     """
     with hidden_main():
         preparation = multiprocessing.spawn.get_preparation_data(name)
     # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.
     preparation["authkey"] = bytes(preparation["authkey"])
-    return WorkerSpec(name, factory, dict(os.environ), preparation)
+    return WorkerSpec(name, factory, dict(os.environ), preparation, tuple(preload))

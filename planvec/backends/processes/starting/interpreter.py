@@ -15,22 +15,25 @@ from planvec.backends.processes.wire.spec import WorkerSpec
 
 __all__ = ["SpawnedWorker", "spawn", "start_interpreter"]
 
-_COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import run as _run; _run{fds!r}"
+_COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import run as _run; _run{arguments!r}"
 
 
-def start_interpreter(spec: WorkerSpec, module: str, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+def start_interpreter(
+    spec: WorkerSpec, module: str, fds: tuple[int, ...], *names: str
+) -> subprocess.Popen[bytes]:
     """Start a fresh interpreter in a process group of its own, since the parent handles Ctrl-C.
 
     Args:
         spec: Its environment variables and `sys.path`.
         module: Name of a module with a function `run`, which the interpreter calls.
-        fds: The arguments of `run`: file descriptors, which stay open in the new process.
+        fds: The first arguments of `run`: file descriptors, which stay open in the new process.
+        names: Its further arguments.
 
     Raises:
         OSError: The system cannot start another process.
     """
     flags: Any = util
-    code = _COMMAND.format(path=spec.path, module=module, fds=fds)
+    code = _COMMAND.format(path=spec.path, module=module, arguments=(*fds, *names))
     return subprocess.Popen(
         [multiprocessing.spawn.get_executable(), *flags._args_from_interpreter_flags(), "-c", code],
         stdin=subprocess.DEVNULL,

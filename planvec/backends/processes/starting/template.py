@@ -98,7 +98,7 @@ class _Template:
                 undo.callback(self._lifeline.close)
                 with lifeline:
                     fds = requests.fileno(), lifeline.fileno()
-                    self._process = start_interpreter(spec, template_process.__name__, fds)
+                    self._process = start_interpreter(spec, template_process.__name__, fds, *spec.preload)
             undo.pop_all()
         arguments = (self._process, self._requests, self._lifeline, os.getpid())
         self._end = weakref.finalize(self, _end, *arguments)
@@ -191,14 +191,15 @@ def _is_readable(sock: socket.socket, seconds: float) -> bool:
 
 
 _lock = threading.Lock()
-_templates: dict[frozenset[tuple[str, str]], _Template] = {}
-"""Environment variables that were read when the template was started -> the template."""
+_templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _Template] = {}
+"""Environment variables that were read when the template was started, and its modules -> the template."""
 
 
 def _template_of(spec: WorkerSpec) -> _Template:
-    """Return a running template that was started with the same environment variables for its imports."""
+    """Return a running template with the same modules and the same environment variables for its imports."""
     environ = spec.environ.items()
-    key = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
+    variables = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
+    key = variables, spec.preload
     with _lock:
         template = _templates.get(key)
         if template is None or not template.is_alive():

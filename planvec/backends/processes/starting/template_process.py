@@ -165,17 +165,21 @@ def _run_worker(fds: list[int], streams: list[int]) -> None:
     main(WorkerSpec.read(spec), socket.socket(fileno=channel), socket.socket(fileno=lifeline), slab)
 
 
-def run(requests: int, lifeline: int) -> None:
+def run(requests: int, lifeline: int, *preload: str) -> None:
     """Run a template process, and end it.
 
     Args:
         requests: File descriptor of its end of the socket pair for requests.
         lifeline: File descriptor of its end of the lifeline; see `die_with_parent`.
+        preload: Modules to import beside those of Gymnasium. If one cannot be imported, a worker reports it.
     """
     lifeline_socket = socket.socket(fileno=lifeline)
     die_with_parent(lifeline_socket)
     for name in _PRELOADED:
         importlib.import_module(name)
+    for name in preload:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
     gc.freeze()  # a collection in a worker would otherwise write to, and so copy, the shared memory pages
     try:
         template = _Template(socket.socket(fileno=requests), lifeline_socket)

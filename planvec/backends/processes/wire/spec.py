@@ -29,12 +29,14 @@ class WorkerSpec:
         factory: The cloudpickled factory of the hosted object.
         environ: The environment variables.
         preparation: `sys.path`, the working directory and further settings, as the spawn method sends them.
+        preload: Modules that the template process imports before it forks the worker.
     """
 
     name: str
     factory: bytes
     environ: dict[str, str]
     preparation: dict[str, Any]
+    preload: tuple[str, ...] = ()
 
     @property
     def path(self) -> list[str]:

@@ -1,0 +1,292 @@
+"""Steps and resets the environments of a DI-engine manager, each by itself, and collects what is done.
+
+step / reset  ->  one operation per environment at a time, others wait  ->  collect  ->  Answer
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError, WorkerTimeoutError
+from planvec.rows import own_copy, take_row
+from planvec.vector import checks
+from planvec.vector.call import RowsCall, errors_of, raise_errors
+from planvec.vector.chunk import Chunk
+from planvec.vector.ding_env import TIMESTEP, DingEnv, ResetOptions, as_gymnasium
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.infos import InfoForm, RowInfo
+from planvec.vector.operations import Apply, Call, Operation, Reset, Step
+from planvec.vector.states_face import StatesFace
+
+__all__ = ["Answer", "Fleet", "FleetOptions"]
+
+
+class FleetOptions(NamedTuple):
+    """Holds the options of a fleet. planvec's own are those of `EnvPool`.
+
+    Attributes:
+        context: How workers are started: "template", "spawn", "forkserver" or "fork".
+        step_timeout: Seconds that a step may take before it is interrupted; None: no limit.
+        reset_inplace: Whether the step that ends an episode begins the next one.
+        shared_memory: Whether observations are sent in shared memory, converted to the dtype of their space.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        timeout: Seconds that an operation may take before its worker is killed; None: no limit.
+        max_restarts: How often an operation is retried after a worker exited on it.
+        on_crash: "restore", "reset" or "raise"; None takes "restore" if states are exact, else "reset".
+        max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
+    """
+
+    context: str | None = None
+    step_timeout: float | None = None
+    reset_inplace: bool = False
+    shared_memory: bool = True
+    num_workers: int | None = None
+    timeout: float | None = None
+    max_restarts: int = 3
+    on_crash: str | None = None
+    max_worker_rss: int | None = None
+
+
+class Answer(NamedTuple):
+    """Holds the result of one step or reset.
+
+    Attributes:
+        number: The number of the request.
+        env_id: The environment.
+        method: "step" or "reset".
+        observation: The observation; None after an error.
+        timestep: The timestep of a step, without its observation; None if the episode was lost with its
+            worker.
+        error: What the environment raised, or the crash of its worker; None if nothing failed.
+    """
+
+    number: int
+    env_id: int
+    method: str
+    observation: Any
+    timestep: Any
+    error: Exception | None
+
+
+class _Request(NamedTuple):
+    number: int
+    env_id: int
+    argument: Any  # an action, or ResetOptions
+
+    @property
+    def method(self) -> str:
+        return "reset" if isinstance(self.argument, ResetOptions) else "step"
+
+
+class Fleet(StatesFace):
+    """Holds the environments.
+
+    Args:
+        env_fns: Functions that make environments of DI-engine.
+        observation_space: The space of one observation, of Gymnasium or `gym`.
+        action_space: The space of one action.
+        options: The options.
+
+    Raises:
+        InvalidBatchError: An option is wrong.
+        WorkerStartError: An environment could not be made in a worker.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        observation_space: Any,
+        action_space: Any,
+        options: FleetOptions,
+    ) -> None:
+        space = as_gymnasium(observation_space) if options.shared_memory else None
+        make = partial(
+            DingEnv,
+            observation_space=space,
+            action_space=as_gymnasium(action_space),
+            step_timeout=options.step_timeout,
+            resets_in_place=options.reset_inplace,
+        )
+        self._engine = Engine(
+            [partial(make, env_fn) for env_fn in checks.check_env_fns(env_fns)],
+            EngineOptions(
+                num_workers=checks.check_num_workers(options.num_workers, len(env_fns)),
+                mode=AutoresetMode.DISABLED,
+                info_form=InfoForm.ROWS,
+                start_method=options.context,
+                timeout=options.timeout,
+                max_restarts=options.max_restarts,
+                on_crash=checks.check_on_crash(options.on_crash),
+                max_worker_rss=options.max_worker_rss,
+                preload=("ding.envs",),
+            ),
+        )
+        self.num_envs = len(env_fns)
+        self._space_of_one_observation = self._engine.layouts[0].observation_spaces[0]
+        self._has_fixed_size = space is not None
+        self._numbers = itertools.count()
+        self._waiting: dict[int, deque[_Request]] = {row: deque() for row in range(len(env_fns))}
+        self._at_work: dict[int, _Request] = {}  # environment -> what it performs
+        self._chunks: list[Chunk] = []
+
+    def _check_free(self, rows: NDArray[np.intp] | None) -> None:
+        busy = sorted(self._at_work if rows is None else set(rows.tolist()) & set(self._at_work))
+        if busy:
+            raise InvalidBatchError(
+                f"environments {busy} are being stepped or reset; wait until they are ready"
+            )
+
+    # -- steps and resets ---------------------------------------------------------------------------
+
+    def submit(self, arguments: Mapping[int, Any]) -> dict[int, int]:
+        """Begin steps and resets. An environment performs its requests one after another.
+
+        Args:
+            arguments: Environment -> an action, or `ResetOptions`.
+
+        Returns:
+            Environment -> the number of the request, which its answer has, too.
+        """
+        numbers = {}
+        for env_id, argument in arguments.items():
+            request = _Request(next(self._numbers), env_id, own_copy(argument))
+            numbers[env_id] = request.number
+            self._waiting[env_id].append(request)
+        self._send()
+        return numbers
+
+    def _send(self) -> None:
+        """Send the next request of every environment that has nothing to do."""
+        by_method: dict[str, list[_Request]] = {"step": [], "reset": []}
+        for env_id, waiting in self._waiting.items():
+            if waiting and env_id not in self._at_work:
+                request = self._at_work[env_id] = waiting.popleft()
+                by_method[request.method].append(request)
+        for method, requests in by_method.items():
+            if requests:
+                self._begin(_make_step if method == "step" else _make_reset, requests)
+
+    def _begin(
+        self, make: Callable[[NDArray[np.intp] | None, list[Any]], Operation], requests: list[_Request]
+    ) -> None:
+        rows = np.array([request.env_id for request in requests], np.intp)
+
+        def make_operation(local: NDArray[np.intp] | None, positions: Any) -> Operation:
+            picked = requests[positions] if isinstance(positions, slice) else [requests[i] for i in positions]
+            return make(local, [request.argument for request in picked])
+
+        out = self._new_arrays(len(rows))
+        self._chunks += self._engine.begin(make_operation, rows, out, in_parts=True).chunks
+
+    def collect(self) -> list[Answer]:
+        """Return the answers that have arrived, without waiting."""
+        self._engine.poll()
+        return self._taken()
+
+    def wait(self, timeout: float | None = None) -> list[Answer]:
+        """Wait until an answer has arrived, and return all that have.
+
+        Args:
+            timeout: Seconds to wait at most; None: no limit.
+        """
+        chunks = self._chunks
+        if chunks:
+            with contextlib.suppress(WorkerTimeoutError):
+                self._engine.wait(lambda: any(chunk.is_done for chunk in chunks), timeout)
+        return self._taken()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was asked that was not collected."""
+        return not self._chunks
+
+    def _taken(self) -> list[Answer]:
+        done = [chunk for chunk in self._chunks if chunk.is_done]
+        if not done:
+            return []
+        self._chunks = [chunk for chunk in self._chunks if not chunk.is_done]
+        answers = [answer for chunk in done for answer in self._answers(chunk)]
+        for answer in answers:
+            del self._at_work[answer.env_id]
+        self._send()
+        return answers
+
+    def _answers(self, chunk: Chunk) -> list[Answer]:
+        rows = chunk.rows.tolist()
+        reply = chunk.reply
+        if reply is None:
+            assert chunk.error is not None
+            return [self._answer(row, None, ({}, None), chunk.error) for row in rows]
+        errors = errors_of([chunk])
+        infos: dict[int, RowInfo] = reply.infos or {}
+        if self._has_fixed_size:
+            assert chunk.out is not None
+            tree = chunk.out.observations
+            observations = [self.row_of(tree, index) for index in range(len(rows))]
+        else:
+            observations = [own_copy(observation) for observation in reply.observations or ()]
+        return [
+            self._answer(row, observations[index], infos.get(index, ({}, None)), errors.get(row))
+            for index, row in enumerate(rows)
+        ]
+
+    def _answer(self, env_id: int, observation: Any, info: RowInfo, error: Exception | None) -> Answer:
+        request = self._at_work[env_id]
+        timestep = info[0].get(TIMESTEP)
+        return Answer(
+            request.number,
+            env_id,
+            request.method,
+            None if error is not None else observation,
+            timestep,
+            error,
+        )
+
+    def row_of(self, observations: Any, index: int) -> Any:
+        """Return one observation of a batch, in the form that the environment returns."""
+        return take_row(self._space_of_one_observation, observations, index)
+
+    # -- environments -------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        """Call a method of environments, and return the results. Without `env_ids`, of all."""
+        return self._ask(lambda local, _: Call(local, name, args, kwargs), env_ids).values()
+
+    def get(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Return an attribute of environments."""
+        return self._ask(lambda local, _: Call(local, name, only_reads=True), env_ids).values()
+
+    def ask(self, function: Callable[[DingEnv], Any], env_ids: Sequence[int]) -> list[Any]:
+        """Return what a function returns for environments, which it must not change."""
+        return self._ask(lambda local, _: Apply(local, function), env_ids).values()
+
+    def _ask(
+        self,
+        make: Callable[[NDArray[np.intp] | None, Any], Operation],
+        env_ids: Sequence[int] | None,
+    ) -> RowsCall:
+        rows = None if env_ids is None else np.array(env_ids, np.intp)
+        call = self._engine.run(make, rows)
+        raise_errors(call.chunks)
+        return call
+
+    def close(self) -> None:
+        """Close the environments and the workers."""
+        self._engine.close()
+
+
+def _make_step(local: NDArray[np.intp] | None, arguments: list[Any]) -> Step:
+    return Step(local, arguments)
+
+
+def _make_reset(local: NDArray[np.intp] | None, arguments: list[Any]) -> Reset:
+    return Reset(local, [None] * len(arguments), [{"reset": options} for options in arguments])

@@ -1,0 +1,215 @@
+"""Gives the environments of DI-engine Gymnasium's interface, without importing DI-engine.
+
+A DI-engine environment has `reset(**parameters)`, `step(action)`, which returns a timestep `(obs, reward,
+done, info)`, and `seed(seed, dynamic_seed)`, which seeds the global generator of NumPy. Each environment has
+a global generator of its own here, as if it were alone in its process.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
+
+__all__ = ["TIMESTEP", "DingEnv", "ResetOptions", "as_gymnasium", "is_abnormal", "render_frame"]
+
+TIMESTEP = "timestep"
+"""Key of the info under which the timestep is returned, without its observation."""
+
+_log = logging.getLogger("planvec")
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOptions:
+    """Says how an environment is reset.
+
+    Attributes:
+        parameters: Keyword arguments of its `reset`; None for none.
+        seeding: Arguments of its `seed`, which is called before; None if it is not called.
+        is_renewed: Whether the environment is closed and made anew before.
+        timeout: Seconds that the reset may take; None: no limit.
+    """
+
+    parameters: dict[str, Any] | None = None
+    seeding: tuple[Any, ...] | None = None
+    is_renewed: bool = False
+    timeout: float | None = None
+
+
+class DingEnv(gymnasium.Env[Any, Any]):
+    """Wraps an environment of DI-engine.
+
+    Args:
+        env_fn: Makes the environment.
+        observation_space: The space of its observations; None if they have no fixed size.
+        action_space: Where actions for proofs are drawn from, in the spaces of Gymnasium.
+        step_timeout: Seconds that a step may take; None: no limit.
+        resets_in_place: Whether the step that ends an episode begins the next one.
+    """
+
+    def __init__(
+        self,
+        env_fn: Callable[[], Any],
+        observation_space: spaces.Space[Any] | None,
+        action_space: spaces.Space[Any] | None,
+        step_timeout: float | None,
+        resets_in_place: bool,
+    ) -> None:
+        self._env_fn = env_fn
+        self._step_timeout = step_timeout
+        self._resets_in_place = resets_in_place
+        self.observation_space = _Anything() if observation_space is None else observation_space
+        self.action_space = _Actions(action_space)
+        # The global generator while this environment is at work. None until the first reset: environments of
+        # the same kind must begin equal, so that one proof does for all.
+        self._generator: Any = None
+        self._observation: Any = None
+        with _global_generator(np.random.MT19937()):
+            self.ding_env = env_fn()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode. `options["reset"]` holds `ResetOptions`."""
+        super().reset(seed=seed)
+        if self._generator is None or seed is not None:
+            self._generator = np.random.MT19937(seed)
+        how = (options or {}).get("reset", ResetOptions())
+        with _global_generator(self._generator), time_limit(how.timeout, "reset"):
+            if how.is_renewed:
+                self.ding_env.close()
+                self.ding_env = self._env_fn()
+            self._seed((seed,) if how.seeding is None and seed is not None else how.seeding)
+            self._observation = self.ding_env.reset(**(how.parameters or {}))
+        return self._observation, {}
+
+    def _seed(self, arguments: tuple[Any, ...] | None) -> None:
+        if arguments is None:
+            return
+        try:
+            self.ding_env.seed(*arguments)
+        except Exception:  # DI-engine goes on without the seed, too
+            _log.warning("%s: its seed method failed; it is reset without a seed", self, exc_info=True)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step. The timestep is in the info, since its reward and info may be anything."""
+        with _global_generator(self._generator):
+            with time_limit(self._step_timeout, "step"):
+                timestep = self.ding_env.step(action)
+            is_done = bool(timestep.done)
+            if not is_abnormal(timestep.info):  # else there may be no observation
+                self._observation = timestep.obs
+                if is_done and self._resets_in_place:
+                    self._observation = self.ding_env.reset()
+        return self._observation, 0.0, is_done, False, {TIMESTEP: timestep._replace(obs=None)}
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Return an attribute of the environment of DI-engine."""
+        return getattr(self.ding_env, name)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.ding_env.close()
+
+    def __str__(self) -> str:
+        return str(self.ding_env)
+
+
+@contextmanager
+def _global_generator(generator: Any) -> Iterator[None]:
+    """Give `numpy.random` a generator in the block."""
+    outer = get_bit_generator()
+    set_bit_generator(generator)
+    try:
+        yield
+    finally:
+        set_bit_generator(outer)
+
+
+@contextmanager
+def time_limit(seconds: float | None, what: str) -> Iterator[None]:
+    """Raise TimeoutError in the block after some seconds. Only the main thread can be interrupted."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError(f"{what}: expected at most {seconds} s, and it took longer")
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def is_abnormal(info: Any) -> bool:
+    """Return whether the info of a timestep says that the environment has failed."""
+    infos = info if isinstance(info, (list, tuple)) else [info]
+    return any(isinstance(part, dict) and bool(part.get("abnormal", False)) for part in infos)
+
+
+def render_frame(mode: str, env: Any) -> Any:
+    """Return a frame of a `DingEnv`."""
+    from ding.utils import render
+
+    return render(env.ding_env, mode)
+
+
+def as_gymnasium(space: Any) -> spaces.Space[Any] | None:
+    """Return a space of `gym` or Gymnasium as one of Gymnasium; None if its elements have no fixed size."""
+    kind = type(space).__name__
+    if kind == "Box" and space.dtype is not None:
+        return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(space.nvec)
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(space.n)
+    if kind == "Dict":
+        children = {key: as_gymnasium(child) for key, child in space.spaces.items()}
+        return None if None in children.values() else spaces.Dict(children)  # type: ignore[arg-type]
+    return None
+
+
+class _Anything(spaces.Space[Any]):
+    """The space of observations of any kind, which are sent as they are."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Anything
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Actions(spaces.Space[Any]):
+    """Draws actions in the form of DI-engine's `random_action`: a number is an array `[1]`."""
+
+    def __init__(self, space: spaces.Space[Any] | None) -> None:
+        super().__init__()
+        self._space = space
+
+    def seed(self, seed: Any = None) -> Any:
+        return None if self._space is None else self._space.seed(seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        if self._space is None:
+            raise NotImplementedError("the action space is none of Gymnasium's")
+        action = self._space.sample()
+        return np.array([action], np.int64) if isinstance(self._space, spaces.Discrete) else action
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Actions) and self._space == other._space
+
+    __hash__ = None  # type: ignore[assignment]
