@@ -15,7 +15,10 @@ from planvec.rows import copy_rows
 from planvec.vector.arrays import RowArrays
 from planvec.vector.operations import Operation, Reply
 
-__all__ = ["Chunk", "RowGroup"]
+__all__ = ["Chunk", "RowGroup", "rows_per_part"]
+
+_PART_SECONDS = 1e-3
+"""Time of a part of the rows of a worker that are done one after another: many times what a message costs."""
 
 
 class Chunk:
@@ -120,3 +123,10 @@ class RowGroup(Protocol):
     def submit(self, chunk: Chunk) -> None:
         """Begin an operation. `chunk.on_done` is called when it is done, perhaps at once."""
         ...
+
+
+def rows_per_part(group: RowGroup) -> int:
+    """Return how many rows of a group are done at once, so that none waits long for the others."""
+    if not group.seconds_per_step:
+        return group.num_rows
+    return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))

@@ -6,6 +6,7 @@ Letters: N environments, B rows of an operation.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,10 @@ from planvec.backends import ServedProcesses, Stats, check_limits
 from planvec.codecs import registered_codecs
 from planvec.envs import RegisteredIds
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
+from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsCall
-from planvec.vector.chunk import Chunk, RowGroup
+from planvec.vector.chunk import Chunk, RowGroup, rows_per_part
 from planvec.vector.infos import InfoForm
 from planvec.vector.layout import RowsLayout
 from planvec.vector.local_rows import LocalRows
@@ -32,8 +34,6 @@ from planvec.vector.worker_rows import OnCrash, WorkerRows
 __all__ = ["Engine", "EngineOptions"]
 
 _ALL = slice(None)
-_PART_SECONDS = 1e-3
-"""Time of a part of the rows of a worker that are done one after another: many times what a message costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class EngineOptions:
         on_crash: What happens to the rows of a worker that exits; None: restored if states are exact.
         max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
         preload: Modules that workers need and that take long to import; see `ExternalProcess`.
+        advises: Whether to say so if no workers would be faster.
     """
 
     num_workers: int
@@ -63,6 +64,7 @@ class EngineOptions:
     on_crash: OnCrash | None = None
     max_worker_rss: int | None = None
     preload: tuple[str, ...] = ()
+    advises: bool = False
 
 
 class _Factory:
@@ -119,6 +121,7 @@ class Engine:
         self._processes: ServedProcesses | None = None
         self._resident: ResidentEnvs | None = None
         self._is_closed = False
+        self._advice: Advice | None = None
         self._groups: Sequence[RowGroup]
         if not options.num_workers:
             resident = self._resident = make_resident(env_fns, options, as_bytes=False)
@@ -159,6 +162,8 @@ class Engine:
             on_crash = self._policy()
             for group in groups:
                 group.begin(on_crash)
+            if options.advises:
+                self._advice = Advice(options.num_workers, lambda: sum(group.seconds for group in groups))
         except BaseException:
             self.close()
             raise
@@ -219,7 +224,7 @@ class Engine:
         """
         self._check_open()
         groups: list[RowGroup] = []
-        if in_parts and rows is None and any(_part_size(group) < group.num_rows for group in self._groups):
+        if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self._groups):
             rows = self._all_rows
         if rows is None:
             call = RowsCall(self._all_rows, out)
@@ -247,7 +252,7 @@ class Engine:
         """Yield the bounds of the chunks in rows with these workers."""
         bounds = np.flatnonzero(np.diff(owners)) + 1
         for start, stop in itertools.pairwise([0, *bounds.tolist(), len(owners)]):
-            size = _part_size(self._groups[owners[start]]) if in_parts else stop - start
+            size = rows_per_part(self._groups[owners[start]]) if in_parts else stop - start
             for first in range(start, stop, size):
                 yield first, min(first + size, stop)
 
@@ -283,16 +288,12 @@ class Engine:
             WorkerTimeoutError: It did not within `timeout` seconds.
         """
         if self._processes is not None:
+            started = time.perf_counter()
             self._processes.wait_for(is_done, timeout)
+            if self._advice is not None and self._advice.add(time.perf_counter() - started):
+                self._advice = None
 
     def poll(self) -> None:
         """Handle the answers that have arrived, without waiting."""
         if self._processes is not None:
             self._processes.poll()
-
-
-def _part_size(group: RowGroup) -> int:
-    """Return how many rows of a worker are done at once, so that none waits long for the others."""
-    if not group.seconds_per_step:
-        return group.num_rows
-    return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))

@@ -99,6 +99,7 @@ class EnvPool(StatesFace):
         factories = checks.check_env_fns(env_fns)
         options = EngineOptions(
             num_workers=checks.check_num_workers(num_workers, len(factories)),
+            advises=num_workers is None,
             mode=checks.check_mode(autoreset_mode),
             start_method=start_method,
             timeout=timeout,

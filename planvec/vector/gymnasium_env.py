@@ -98,6 +98,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             self.env_fns,
             EngineOptions(
                 num_workers=count if limit is None else min(count, limit),
+                advises=num_workers is None,
                 mode=self.autoreset_mode,
                 start_method=context,
                 timeout=timeout,

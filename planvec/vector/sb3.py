@@ -87,6 +87,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             factories,
             EngineOptions(
                 num_workers=checks.check_num_workers(num_workers, len(factories)),
+                advises=num_workers is None,
                 mode=AutoresetMode.SAME_STEP,
                 info_form=InfoForm.ROWS,
                 keeps_rewards=True,

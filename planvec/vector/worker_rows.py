@@ -84,6 +84,7 @@ class WorkerRows:
     ) -> None:
         self.first_row, self.num_rows = first_row, num_rows
         self.seconds_per_step = 0.0
+        self.seconds = 0.0
         self.on_crash = OnCrash.RESTORE
         self._worker = worker
         self._max_restarts = max_restarts
@@ -179,7 +180,9 @@ class WorkerRows:
     def _after_step(self, operation: Operation, chunk: Chunk) -> None:
         rows = operation.selection
         if isinstance(operation, Step):
-            self.seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
+            seconds = float(self.layout.seconds[0])
+            self.seconds += seconds
+            self.seconds_per_step = seconds / max(1, len(chunk.rows))
         else:
             self._has_episode[rows] = True
         if self.on_crash is OnCrash.RESET and not isinstance(self._observations, list):

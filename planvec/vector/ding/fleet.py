@@ -120,6 +120,7 @@ class Fleet(StatesFace):
             [partial(make, env_fn) for env_fn in checks.check_env_fns(env_fns)],
             EngineOptions(
                 num_workers=checks.check_num_workers(options.num_workers, len(env_fns)),
+                advises=options.num_workers is None,
                 mode=AutoresetMode.DISABLED,
                 info_form=InfoForm.ROWS,
                 start_method=options.context,
