@@ -5,23 +5,21 @@
 
 Two batch environments of the same kind are open at the same time. They take turns, a slice of 50 ms each, and
 which of the two is first changes every time. Audits are rare, so medians would not see them: the times of all
-slices are added up, without those that took more than three times the median, in which the machine was busy.
+slices are added up, without those in which the machine was busy (`timing.ratio_of_totals`).
 Each pair is opened several times. "noise" is the same comparison of two environments without an audit.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import ale_py  # noqa: F401
 from figures import Figures, add_plain
-from timing import first_rows
+from timing import first_rows, ratio_of_totals
 
 import planvec
 from planvec.backends import DEFAULT_AUDIT
@@ -35,8 +33,6 @@ CASES = {
     "MsPacman, 64 rows, 2 workers": ("ALE/MsPacman-v5", 2, 64),
 }
 """The environment, the number of workers, and the rows of a batch."""
-SLICE = 0.05
-"""Seconds."""
 
 
 def measure(name: str, audits: tuple[float, float], seconds: float) -> tuple[float, int]:
@@ -59,19 +55,8 @@ def measure(name: str, audits: tuple[float, float], seconds: float) -> tuple[flo
         runs = [stepper(env, num_rows) for env in envs]
         for run in runs * 30:  # planvec measures the cost of rows in the first batches
             run()
-        number = max(1, int(SLICE / statistics.median(timed(runs[0], 1) for _ in range(20))))
         audited_before = envs[0].stats.audited_rows
-        times: tuple[list[float], list[float]] = ([], [])
-        gc.collect()
-        gc.disable()
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            for which in (0, 1) if len(times[0]) % 2 else (1, 0):
-                times[which].append(timed(runs[which], number))
-        gc.enable()
-        limit = 3 * statistics.median(times[1])
-        kept = [(a, b) for a, b in zip(*times, strict=True) if max(a, b) <= limit]
-        ratio = sum(a for a, _ in kept) / sum(b for _, b in kept)
+        ratio = ratio_of_totals((runs[0], runs[1]), seconds)
         return ratio, envs[0].stats.audited_rows - audited_before
 
 
@@ -79,14 +64,6 @@ def stepper(env: planvec.BatchEnv, num_rows: int) -> Callable[[], Any]:
     """Return a function that steps a batch."""
     actions, states = first_rows(env, num_rows)
     return lambda: env.step_batch(actions, states)
-
-
-def timed(run: Callable[[], Any], number: int) -> float:
-    """Return the seconds that some calls take."""
-    started = time.perf_counter()
-    for _ in range(number):
-        run()
-    return time.perf_counter() - started
 
 
 def main() -> None:

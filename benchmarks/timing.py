@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["first_rows", "measure"]
+__all__ = ["first_rows", "measure", "ratio_of_totals"]
+
+SLICE = 0.05
+"""Seconds in which one of a pair runs before the other does."""
 
 
 def first_rows(env: Any, num_rows: int) -> tuple[Any, Any]:
@@ -50,3 +53,37 @@ def measure(contenders: dict[str, Callable[[], Any]], repeats: int, seconds: flo
     finally:
         gc.enable()
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def ratio_of_totals(pair: tuple[Callable[[], Any], Callable[[], Any]], seconds: float) -> float:
+    """Return the ratio of the time of two calls, the first over the second, where rare calls take longer.
+
+    They take turns, and which of the two is first changes every time. All times are added up, without the
+    turns that took more than three times the median, in which the machine was busy: a median would leave out
+    what is rare.
+
+    Args:
+        pair: The two calls.
+        seconds: How long to measure.
+    """
+    number = max(1, int(SLICE / statistics.median(_timed(pair[0], 1) for _ in range(20))))
+    times: tuple[list[float], list[float]] = ([], [])
+    gc.collect()
+    gc.disable()
+    try:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for which in (0, 1) if len(times[0]) % 2 else (1, 0):
+                times[which].append(_timed(pair[which], number))
+    finally:
+        gc.enable()
+    limit = 3 * statistics.median(times[1])
+    kept = [(a, b) for a, b in zip(*times, strict=True) if max(a, b) <= limit]
+    return sum(a for a, _ in kept) / sum(b for _, b in kept)
+
+
+def _timed(run: Callable[[], Any], number: int) -> float:
+    started = time.perf_counter()
+    for _ in range(number):
+        run()
+    return time.perf_counter() - started

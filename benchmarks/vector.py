@@ -2,7 +2,7 @@
 
     python benchmarks/vector.py                     # all cases
     python benchmarks/vector.py --cases 2 64        # some
-    python benchmarks/vector.py --price             # what snapshots for crashes cost, instead
+    python benchmarks/vector.py --price --repeats 4 --seconds 15    # what snapshots for crashes cost
 
 Peers that are not installed are left out. All contenders of a case are open at the same time and take turns
 of a third of a second; the table has the median time of a step of all environments, in microseconds.
@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
+import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import gymnasium
 import numpy as np
-from timing import measure
+from timing import measure, ratio_of_totals
 
 from planvec.vector import AsyncVectorEnv, EnvPool
 
@@ -106,38 +107,51 @@ def run_case(name: str, repeats: int, seconds: float) -> dict[str, float]:
         return measure(steps, repeats, seconds)
 
 
-def price(name: str, repeats: int, seconds: float) -> dict[str, float]:
-    """Return the median seconds of a step with and without the snapshots that a crash would need."""
+def price(name: str, on_crash: tuple[str, str], seconds: float) -> float:
+    """Return the ratio of the time of steps with two values of `on_crash`, the first over the second."""
     env_id, num_envs = CASES[name]
     space = make(env_id).action_space
     space.seed(0)
     actions = [np.array([space.sample() for _ in range(num_envs)]) for _ in range(64)]
     env_fns = [functools.partial(make, env_id)] * num_envs
-    steps = {}
+    steps = []
     with ExitStack() as stack:
-        for on_crash in ("restore", "raise"):
-            pool = stack.enter_context(EnvPool(env_fns, num_workers=2, on_crash=on_crash))
+        for what in on_crash:
+            pool = stack.enter_context(EnvPool(env_fns, num_workers=2, on_crash=what))
             pool.reset(seed=0)
-            steps[on_crash] = stepper(pool, actions)
-        return measure(steps, repeats, seconds)
+            steps.append(stepper(pool, actions))
+        for step in steps * 30:  # the first snapshots take longer
+            step()
+        return ratio_of_totals((steps[0], steps[1]), seconds)
+
+
+def print_price(case: str, openings: int, seconds: float) -> None:
+    """Print what snapshots cost, beside the same comparison of two pools without them."""
+    shown = []
+    for label, on_crash in (("snapshots", ("restore", "raise")), ("noise", ("raise", "raise"))):
+        ratios = [price(case, on_crash, seconds) for _ in range(openings)]
+        shown.append(f"{label} {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+    env_id, num_envs = CASES[case]
+    print(f"{num_envs} x {env_id:<20} {'; '.join(shown)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--repeats", type=int, default=9, help="turns, or openings with --price")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, or of an opening with --price")
     parser.add_argument("--price", action="store_true", help="what snapshots cost")
     options = parser.parse_args()
     for case in options.cases:
+        if options.price:
+            print_price(case, options.repeats, options.seconds)
+            continue
         env_id, num_envs = CASES[case]
-        times = (price if options.price else run_case)(case, options.repeats, options.seconds)
         print(f"\n{num_envs} x {env_id}")
+        times = run_case(case, options.repeats, options.seconds)
         for name, value in sorted(times.items(), key=lambda item: item[1]):
             per_env = value / num_envs * 1e6
             print(f"  {name:28s} {value * 1e6:9.1f} us a step {per_env:8.2f} us an environment")
-        if options.price:
-            print(f"  snapshots take {times['restore'] / times['raise'] - 1:+.1%}")
 
 
 if __name__ == "__main__":

@@ -637,3 +637,19 @@ def test_it_gives_advice_only_where_the_number_of_workers_was_not_asked_for() ->
             pool.reset(seed=0)
             assert (pool._engine._advice is not None) == advises
             assert pool._engine._options.advises == advises
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_returned_arrays_are_never_written_again(num_workers: int) -> None:
+    with EnvPool([cartpole] * 3, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        step = pool.step([0, 1, 0])
+        before = [array.copy() for array in step[:4]]
+        pool.reset(rows=[0, 2])
+        pool.step([1, 1], rows=[1, 2])
+        pool.branch(1, into=[0])
+        pool.send([0, 0, 0])
+        received = pool.recv()
+        assert sorted(received.rows) == [0, 1, 2]
+        pool.step([1, 1, 1])
+        assert_same([array.tolist() for array in step[:4]], [array.tolist() for array in before])

@@ -85,7 +85,7 @@ class Chunk:
     def finish(self, reply: Reply, arrays: RowArrays) -> None:
         """Copy the results out of the arrays of the worker."""
         out = self.out
-        if out is not None and not self.is_abandoned:
+        if out is not None and out is not arrays and not self.is_abandoned:
             _copy_results(arrays, self.operation, out)
         self.reply = reply
         if self.on_done is not None:

@@ -26,9 +26,13 @@ class LocalRows:
     def submit(self, chunk: Chunk) -> None:
         """Perform an operation; see `RowGroup`."""
         operation, resident = chunk.operation, self._resident
+        own = arrays = resident.arrays
         if chunk.out is not None and operation.rows is None:
-            resident.arrays, chunk.out = chunk.out, None  # written without a copy
-        reply = resident.perform(operation)
+            arrays = resident.arrays = chunk.out  # written without a copy
+        try:
+            reply = resident.perform(operation)
+        finally:
+            resident.arrays = own  # those of the caller must not be written again
         if isinstance(operation, Step):
             self.seconds_per_step = reply.seconds / max(1, len(chunk.rows))
-        chunk.finish(reply, resident.arrays)
+        chunk.finish(reply, arrays)
