@@ -16,7 +16,11 @@ from planvec.codecs import timing
 # `.ci/run` runs them in an environment of their own, since PyTorch is large.
 collect_ignore = [
     test
-    for package, test in (("stable_baselines3", "test_sb3.py"), ("ding", "test_ding.py"))
+    for package, test in (
+        ("stable_baselines3", "test_sb3.py"),
+        ("ding", "test_ding.py"),
+        ("torch", "test_ppo.py"),
+    )
     if not importlib.util.find_spec(package)
 ]
 
