@@ -85,6 +85,7 @@ def test_without_audit_no_row_is_stepped_twice() -> None:
         assert env.stats.audited_rows == 0
 
 
+@pytest.mark.slow
 def test_masked_rows_are_not_audited() -> None:
     class Fails(Nasty):
         def extra(self, action: int) -> float:

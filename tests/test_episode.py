@@ -91,6 +91,7 @@ def test_a_dry_lake_is_crossed(seed: int) -> None:
         assert planvec.run_episode(env, planvec.Swarm(), seed=seed).total_return == 1
 
 
+@pytest.mark.slow
 def test_the_pendulum_is_swung_up() -> None:
     assert play("Pendulum-v1", seed=0).total_return > -400
 

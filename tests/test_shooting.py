@@ -277,6 +277,7 @@ def test_an_episode_costs_little_more_than_the_linear_quadratic_optimum(planner:
     assert COST <= cost < 1.04 * COST
 
 
+@pytest.mark.slow
 def test_the_first_action_comes_close_to_the_linear_quadratic_optimum() -> None:
     gain, cost = riccati(25)
     with planvec.PlanEnv(Linear) as env:
@@ -541,6 +542,7 @@ def test_actions_of_several_numbers_are_planned(planner: Any) -> None:
     assert chosen.best_actions.shape == (6, 3)
 
 
+@pytest.mark.slow
 def test_the_pendulum_swings_up() -> None:
     with planvec.PlanEnv("Pendulum-v1", env_kwargs={"max_episode_steps": 70}) as env:
         for planner in (planvec.ICEM(20, num_elites=5, num_iterations=2), planvec.MPPI(32)):

@@ -175,6 +175,7 @@ def test_a_worker_has_the_environment_the_directory_and_the_path_of_its_start(
     assert arguments == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_variables_that_count_at_an_import_start_another_template(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     one = ask("pids")[1]
@@ -285,6 +286,7 @@ def test_workers_of_a_killed_template_go_on_and_their_end_is_told_honestly() -> 
         assert ask("pids")[1] != parent
 
 
+@pytest.mark.slow
 def test_a_killed_template_is_replaced_under_a_batch() -> None:
     with planvec.make(Faulty, num_workers=2, start_method="template", max_restarts=1) as env:
         state = env.reset(seed=0, options=ARMED).state
@@ -316,6 +318,7 @@ def test_a_killed_template_leaves_no_file() -> None:
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.slow
 def test_a_stopped_template_is_replaced() -> None:
     _, parent = ask("pids")
     os.kill(parent, signal.SIGSTOP)
@@ -412,6 +415,7 @@ def run_script(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_parent_has_a_template_of_its_own_and_leaves_the_other_alone() -> None:
     done = run_script(FORKED)
     assert done.stdout == "fine\n", done.stderr
@@ -450,6 +454,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 def test_threads_and_parallel_regions_in_the_parent_do_not_matter() -> None:
     done = run_script(BUSY_PARENT)
     assert (done.stdout, done.stderr) == ("fine\n", "")

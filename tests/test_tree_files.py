@@ -107,6 +107,7 @@ def test_damaged_trees_are_refused_or_can_be_searched(saved: bytes, tmp_path: Pa
     assert num_refused > 100
 
 
+@pytest.mark.slow
 def test_trees_with_random_numbers_are_refused_or_can_be_searched(saved: bytes, tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     with np.load(io.BytesIO(saved)) as archive:
