@@ -18,6 +18,8 @@ from planvec.rows import empty_rows, is_fixed, leaves, take_rows
 
 __all__ = ["RowArrays", "Rows", "action_of", "fits_arrays", "write_observations"]
 
+_NONE, _FALSE = np.zeros(0), np.zeros(0, bool)
+
 Rows = slice | NDArray[np.intp]
 """Selects rows of arrays."""
 
@@ -31,7 +33,8 @@ class RowArrays:
 
     Attributes:
         actions: A tree of arrays `[N, ...]`; None if the size of actions varies.
-        observations: A tree of arrays `[N, ...]`, or a list if the size of observations varies.
+        observations: A tree of arrays `[N, ...]`, or a list if the size of observations varies; None as long
+            as the arrays are not made (`unmade`).
         rewards: `[N]` float64.
         terminated: `[N]` bool.
         truncated: `[N]` bool.
@@ -67,6 +70,18 @@ class RowArrays:
             allocate(num_rows, dtype=np.bool_),
             allocate(num_rows, dtype=np.bool_),
         )
+
+    @classmethod
+    def unmade(cls) -> RowArrays:
+        """Return a holder for arrays that `make` makes, or that are made from lists, which is faster."""
+        return cls(None, None, _NONE, _FALSE, _FALSE)
+
+    def make(self, observation_space: Space[Any], num_rows: int) -> None:
+        """Make the arrays of results, if that was not done."""
+        if self.observations is None:
+            self.observations = empty_rows(observation_space, num_rows, np.empty)
+            self.rewards = np.empty(num_rows)
+            self.terminated, self.truncated = np.empty(num_rows, bool), np.empty(num_rows, bool)
 
     @classmethod
     def joined(cls, parts: Sequence[RowArrays]) -> RowArrays:

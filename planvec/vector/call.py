@@ -6,7 +6,6 @@ Letters: B rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,6 @@ from planvec.vector.chunk import Chunk
 from planvec.vector.infos import InfoForm, join_infos, unpack_infos
 
 __all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
-
-_HAS_ERRORS = attrgetter("has_errors")
 
 
 class RowsResult(NamedTuple):
@@ -68,8 +65,20 @@ class RowsCall:
         self.num_left += 1
         chunk.on_done = self._chunk_done
 
+    @classmethod
+    def of_one(cls, chunk: Chunk) -> RowsCall:
+        """Return the call that consists of one chunk which is done."""
+        call = cls(chunk.rows, chunk.out)
+        call.chunks.append(chunk)
+        return call
+
     def _chunk_done(self, chunk: Chunk) -> None:
         self.num_left -= 1
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether something failed."""
+        return any(chunk.has_errors for chunk in self.chunks)
 
     def is_done(self) -> bool:
         """Return whether all chunks are done."""
@@ -112,7 +121,7 @@ def errors_of(chunks: Sequence[Chunk]) -> dict[int, Exception]:
 
 def raise_errors(chunks: Sequence[Chunk]) -> None:
     """Raise the error of the first row that failed, with a note of the others."""
-    if not any(map(_HAS_ERRORS, chunks)):
+    if not any(chunk.has_errors for chunk in chunks):
         return
     errors = errors_of(chunks)
     row, *others = sorted(errors)
@@ -131,8 +140,9 @@ def join_results(
         form: The form of the infos.
         order: `[B]`, positions in the order to return; None keeps them in the order of the chunks.
     """
-    if len(chunks) == 1 and order is None and form is InfoForm.VECTOR and chunks[0].is_plain:
-        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
+    if len(chunks) == 1 and order is None and chunks[0].is_plain:
+        none: Any = {} if form is InfoForm.VECTOR else [({}, None) for _ in chunks[0].rows]
+        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, none)
     replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
     observations, rewards = out.observations, out.rewards
     if isinstance(observations, list):

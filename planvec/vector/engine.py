@@ -8,92 +8,27 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits
-from planvec.codecs import registered_codecs
-from planvec.envs import RegisteredIds
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsCall
 from planvec.vector.chunk import Chunk, RowGroup, rows_per_part
-from planvec.vector.infos import InfoForm
 from planvec.vector.layout import RowsLayout
 from planvec.vector.local_rows import LocalRows
+from planvec.vector.options import EngineOptions, ServerFactory, make_resident
 from planvec.vector.requests import MakeOperation
 from planvec.vector.resident_envs import ResidentEnvs
-from planvec.vector.server import RowsServer
 from planvec.vector.worker_rows import OnCrash, WorkerRows
 
-__all__ = ["Engine", "EngineOptions"]
+__all__ = ["Engine"]
 
 _ALL = slice(None)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Holds the options of a vector environment.
-
-    Attributes:
-        num_workers: Number of worker processes; 0 steps in this process.
-        mode: When environments are reset by themselves.
-        info_form: The form of the infos.
-        keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
-        start_method: How workers are started; None takes the default.
-        timeout: Seconds that one operation may take in a worker; None: no limit.
-        max_restarts: How often an operation is retried after a worker exited on it.
-        on_crash: What happens to the rows of a worker that exits; None: restored if states are exact.
-        max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
-        preload: Modules that workers need and that take long to import; see `ExternalProcess`.
-        advises: Whether to say so if no workers would be faster.
-    """
-
-    num_workers: int
-    mode: AutoresetMode
-    info_form: InfoForm = InfoForm.VECTOR
-    keeps_rewards: bool = False
-    start_method: str | None = None
-    timeout: float | None = None
-    max_restarts: int = 3
-    on_crash: OnCrash | None = None
-    max_worker_rss: int | None = None
-    preload: tuple[str, ...] = ()
-    advises: bool = False
-
-
-class _Factory:
-    """Makes the `RowsServer` of a worker."""
-
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
-        self._env_fns = env_fns
-        self._options = options
-        self._ids = RegisteredIds()
-        self._codecs = registered_codecs()
-
-    def __call__(self) -> RowsServer:
-        self._ids.install()
-        self._codecs.install()
-        return RowsServer(make_resident(self._env_fns, self._options, as_bytes=True))
-
-
-def make_resident(
-    env_fns: Sequence[Callable[[], Any]], options: EngineOptions, *, as_bytes: bool
-) -> ResidentEnvs:
-    """Make environments. If one raises, close the others."""
-    return ResidentEnvs(
-        env_fns,
-        options.mode,
-        options.info_form,
-        keeps_rewards=options.keeps_rewards,
-        as_bytes=as_bytes,
-        saves_states=options.on_crash in (None, OnCrash.RESTORE),
-    )
 
 
 class Engine:
@@ -139,7 +74,9 @@ class Engine:
     def _open_workers(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
         options = self._options
         bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
-        factories = [_Factory(env_fns[start:stop], options) for start, stop in itertools.pairwise(bounds)]
+        factories = [
+            ServerFactory(env_fns[start:stop], options) for start, stop in itertools.pairwise(bounds)
+        ]
         processes = self._processes = ServedProcesses(
             factories, start_method=options.start_method, preload=options.preload
         )
@@ -223,6 +160,10 @@ class Engine:
             ClosedError: The vector environment was closed.
         """
         self._check_open()
+        if self._resident is not None and rows is None:  # faster, for few cheap environments
+            chunk = Chunk(make_operation(None, _ALL), self._all_rows, out)
+            self._groups[0].submit(chunk)
+            return RowsCall.of_one(chunk)
         groups: list[RowGroup] = []
         if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self._groups):
             rows = self._all_rows
@@ -234,6 +175,8 @@ class Engine:
                 call.add(Chunk(make_operation(None, positions), group_rows, part))
                 groups.append(group)
         else:
+            if out is not None:
+                out.make(self.layouts[0].observation_spaces[0], len(rows))
             owners = self._group_of_row[rows]
             order = np.argsort(owners, kind="stable")
             is_sorted = bool((owners[1:] >= owners[:-1]).all())
@@ -263,13 +206,9 @@ class Engine:
         out: RowArrays | None = None,
     ) -> RowsCall:
         """Perform operations on some rows, and wait until they are done. Arguments as for `begin`."""
-        if self._resident is not None and rows is None:  # faster than `begin`, for few cheap environments
-            self._check_open()
-            call = RowsCall(self._all_rows, out)
-            call.add(Chunk(make_operation(None, _ALL), self._all_rows, out))
-            self._groups[0].submit(call.chunks[0])
-            return call
         call = self.begin(make_operation, rows, out)
+        if not call.num_left:
+            return call
         try:
             self.wait(call.is_done)
         except BaseException:  # Ctrl-C, or a signal handler of the user

@@ -18,15 +18,11 @@ from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsResult, join_results, raise_errors
 from planvec.vector.chunk import Chunk
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm
 from planvec.vector.operations import Call
-from planvec.vector.requests import (
-    MakeOperation,
-    reset_maker,
-    set_attribute_maker,
-    step_maker,
-)
+from planvec.vector.options import EngineOptions
+from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
 from planvec.vector.states_face import StatesFace
 
 __all__ = ["EnvPool", "PoolStep"]

@@ -19,9 +19,10 @@ from planvec.rows import copy_rows, empty_rows, finish_rows
 from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsCall, join_results
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm
 from planvec.vector.operations import Call, Observe
+from planvec.vector.options import EngineOptions
 from planvec.vector.pending import Kind, PendingCall, log_and_raise
 from planvec.vector.requests import reset_maker, set_attribute_maker, step_maker
 from planvec.vector.states_face import StatesFace
@@ -208,10 +209,10 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
 
     def _finish_step(self, calls: list[RowsCall]) -> Step:
         log_and_raise(calls)
-        result = calls[0].result(InfoForm.VECTOR)
-        rewards = result.rewards.astype(np.float64, copy=False)
-        observations = self._shown(result.observations)
-        return observations, rewards, result.terminated, result.truncated, result.infos
+        observations, rewards, terminated, truncated, infos = calls[0].result(InfoForm.VECTOR)
+        if rewards.dtype != np.float64:
+            rewards = rewards.astype(np.float64)
+        return self._shown(observations), rewards, terminated, truncated, infos
 
     # -- environments -------------------------------------------------------------------------------
 

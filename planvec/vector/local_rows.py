@@ -28,6 +28,8 @@ class LocalRows:
         operation, resident = chunk.operation, self._resident
         own = arrays = resident.arrays
         if chunk.out is not None and operation.rows is None:
+            if not isinstance(operation, Step):
+                chunk.out.make(resident.observation_space, len(chunk.rows))
             arrays = resident.arrays = chunk.out  # written without a copy
         try:
             reply = resident.perform(operation)

@@ -111,10 +111,9 @@ class PendingCall:
 
 def log_and_raise(calls: Sequence[RowsCall]) -> None:
     """Log what environments have raised, and raise the last of it, as Gymnasium does."""
-    chunks = [chunk for call in calls for chunk in call.chunks]
-    if not any(chunk.has_errors for chunk in chunks):
+    if not any(call.has_errors for call in calls):
         return
-    errors = errors_of(chunks)
+    errors = errors_of([chunk for call in calls for chunk in call.chunks])
     for row, error in errors.items():
         logger.error(f"Received the following error from Worker-{row} - Shutting it down")
         logger.error(f"{getattr(error.__cause__, 'text', error)}")

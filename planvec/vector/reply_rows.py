@@ -18,7 +18,7 @@ from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.operations import Reply
 from planvec.vector.row_failure import RowFailure
 
-__all__ = ["for_each", "put_observations", "put_rewards", "run_rows"]
+__all__ = ["for_each", "put_new", "put_observations", "put_rewards", "run_rows"]
 
 T = TypeVar("T")
 
@@ -87,6 +87,37 @@ def put_observations(
         reply.errors[valid[index] if valid else index] = RowFailure.of(error)
     if isinstance(out, list):
         reply.observations = observations
+
+
+def put_new(
+    space: gymnasium.Space[Any],
+    observations: list[Any],
+    rewards: list[Any],
+    terminated: list[bool],
+    truncated: list[bool],
+    arrays: RowArrays,
+    reply: Reply,
+    keeps_dtype: bool,
+) -> bool:
+    """Make arrays of the results of all rows at once, if these are simple. Arguments as for `put_rewards`.
+
+    Returns:
+        Whether they were.
+    """
+    if type(space) is not gymnasium.spaces.Box:
+        return False
+    try:
+        stacked, given = np.array(observations, space.dtype), np.array(rewards)
+        numbers = given if given.dtype == np.float64 else given.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    if stacked.shape[1:] != space.shape or numbers.ndim != 1:
+        return False
+    if keeps_dtype and numbers is not given:
+        reply.rewards = given
+    arrays.observations, arrays.rewards = stacked, numbers
+    arrays.terminated, arrays.truncated = np.array(terminated, bool), np.array(truncated, bool)
+    return True
 
 
 def put_rewards(rewards: list[Any], arrays: RowArrays, rows: Rows, reply: Reply, keeps_dtype: bool) -> None:

@@ -42,9 +42,12 @@ def step_maker(space: Space[Any], actions: Any, num_rows: int) -> MakeOperation:
         ValueError: Their number is not B.
     """
     # Copied: the caller may change them, and a crash may need them again.
-    checked = copy_tree(check_actions(space, actions, num_rows))
+    checked = check_actions(space, actions, num_rows)
+    checked = checked.copy() if type(checked) is np.ndarray else copy_tree(checked)
 
     def make(local: NDArray[np.intp] | None, positions: Any) -> Step:
+        if isinstance(checked, np.ndarray):
+            return Step(local, checked[positions])
         if isinstance(checked, list):
             return Step(local, _picked(checked, positions))
         return Step(local, take_rows(checked, positions))

@@ -40,7 +40,7 @@ from planvec.vector.operations import (
     SetStates,
     Step,
 )
-from planvec.vector.reply_rows import for_each, put_observations, put_rewards, run_rows
+from planvec.vector.reply_rows import for_each, put_new, put_observations, put_rewards, run_rows
 from planvec.vector.resident_states import ResidentStates
 
 __all__ = ["ResidentEnvs"]
@@ -61,6 +61,7 @@ class ResidentEnvs:
         rows: The environments with their autoreset.
         states: Saves and restores the rows; None if their states are not saved.
         inexact: Why states are not saved; "" if they are.
+        observation_space: The space of one observation.
         arrays: The actions and results. A worker replaces them by shared memory.
         progress: The row at work; see `planvec.stepping.progress`.
     """
@@ -87,11 +88,11 @@ class ResidentEnvs:
         except BaseException:
             self.close()
             raise
-        self._observation_space = self.rows[0].env.observation_space
+        self.observation_space = self.rows[0].env.observation_space
         self._action_space = self.rows[0].env.action_space
         self._info_form, self._resets_in_step = info_form, mode is AutoresetMode.SAME_STEP
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
-        self.arrays = RowArrays.allocate(self._observation_space, None, len(self.rows))
+        self.arrays = RowArrays.allocate(self.observation_space, None, len(self.rows))
         self.progress = new_progress()
         self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
             Step: self._step,
@@ -175,11 +176,16 @@ class ResidentEnvs:
             truncated.append(False)
 
         run_rows(step_from, fill, len(selected), reply, lambda: progress[ROW])
-        rows = operation.selection
-        put_observations(self._observation_space, observations, self.arrays, rows, reply)
-        put_rewards(rewards, self.arrays, rows, reply, self._keeps_rewards)
-        self.arrays.terminated[rows] = terminated
-        self.arrays.truncated[rows] = truncated
+        arrays, space = self.arrays, self.observation_space
+        results = observations, rewards, terminated, truncated
+        is_new = arrays.observations is None and not reply.errors
+        if not (is_new and put_new(space, *results, arrays, reply, self._keeps_rewards)):
+            rows = operation.selection
+            arrays.make(space, len(selected))
+            put_observations(space, observations, arrays, rows, reply)
+            put_rewards(rewards, arrays, rows, reply, self._keeps_rewards)
+            arrays.terminated[rows] = terminated
+            arrays.truncated[rows] = truncated
         endings = {}
         if self._resets_in_step:
             endings = {index: row.ending for index, row in enumerate(selected) if row.ending is not None}
@@ -206,7 +212,7 @@ class ResidentEnvs:
 
         run_rows(reset_from, fill, len(selected), reply, lambda: self.progress[ROW])
         rows = operation.selection
-        put_observations(self._observation_space, observations, self.arrays, rows, reply)
+        put_observations(self.observation_space, observations, self.arrays, rows, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
         if self.states is not None:
             positions = enumerate(self._indices(operation))
@@ -266,13 +272,13 @@ class ResidentEnvs:
     def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""
         rows = np.array(indices, np.intp)
-        put_observations(self._observation_space, observations, self.arrays, rows, reply)
+        put_observations(self.observation_space, observations, self.arrays, rows, reply)
         self.arrays.rewards[rows] = 0.0
         self.arrays.terminated[rows] = [bool(self.rows[index].terminated) for index in indices]
         self.arrays.truncated[rows] = [bool(self.rows[index].truncated) for index in indices]
 
     def _lose(self, operation: Lose, selected: list[EnvRow], reply: Reply) -> None:
-        observations = list_rows(self._observation_space, operation.observations)
+        observations = list_rows(self.observation_space, operation.observations)
         for row, observation in zip(selected, observations, strict=True):
             row.observation, row.is_lost = observation, True
 

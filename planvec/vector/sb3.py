@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from planvec.errors import ClosedError
 from planvec.vector import checks
 from planvec.vector.call import RowsCall, raise_errors
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm
 from planvec.vector.operations import Apply, Call
+from planvec.vector.options import EngineOptions
 from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
 from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
@@ -142,11 +143,12 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         call, self._call = self._call, None
         if call is None:
             raise NoAsyncCallError("step_wait: expected a pending step, got none; call step_async()", "step")
-        try:
-            self._engine.wait(call.is_done)
-        finally:
-            if not call.is_done():
-                call.abandon()
+        if not call.is_done():
+            try:
+                self._engine.wait(call.is_done)
+            finally:
+                if not call.is_done():
+                    call.abandon()
         raise_errors(call.chunks)
         observations, rewards, terminated, truncated, row_infos = call.result(InfoForm.ROWS)
         infos = []

@@ -55,6 +55,8 @@ class StatesFace(ABC):
 
     def _new_arrays(self, num_rows: int) -> RowArrays:
         """Return arrays for the results of rows."""
+        if not self._engine.num_workers:
+            return RowArrays.unmade()
         return RowArrays.allocate(self._space_of_one_observation, None, num_rows, np.empty)
 
     def get_states(self, mask: Any = None) -> NDArray[Any]:

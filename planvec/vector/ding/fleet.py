@@ -22,9 +22,10 @@ from planvec.vector import checks
 from planvec.vector.call import RowsCall, errors_of, raise_errors
 from planvec.vector.chunk import Chunk
 from planvec.vector.ding_env import TIMESTEP, DingEnv, ResetOptions, as_gymnasium
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm, RowInfo
 from planvec.vector.operations import Apply, Call, Operation, Reset, Step
+from planvec.vector.options import EngineOptions
 from planvec.vector.states_face import StatesFace
 
 __all__ = ["Answer", "Fleet", "FleetOptions"]

@@ -1,0 +1,78 @@
+"""Holds the options of vector environments, and makes the environments of a process with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from planvec.codecs import registered_codecs
+from planvec.envs import RegisteredIds
+from planvec.vector.infos import InfoForm
+from planvec.vector.resident_envs import ResidentEnvs
+from planvec.vector.server import RowsServer
+from planvec.vector.worker_rows import OnCrash
+
+__all__ = ["EngineOptions", "ServerFactory", "make_resident"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Holds the options of a vector environment.
+
+    Attributes:
+        num_workers: Number of worker processes; 0 steps in this process.
+        mode: When environments are reset by themselves.
+        info_form: The form of the infos.
+        keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
+        start_method: How workers are started; None takes the default.
+        timeout: Seconds that one operation may take in a worker; None: no limit.
+        max_restarts: How often an operation is retried after a worker exited on it.
+        on_crash: What happens to the rows of a worker that exits; None: restored if states are exact.
+        max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
+        preload: Modules that workers need and that take long to import; see `ExternalProcess`.
+        advises: Whether to say so if no workers would be faster.
+    """
+
+    num_workers: int
+    mode: AutoresetMode
+    info_form: InfoForm = InfoForm.VECTOR
+    keeps_rewards: bool = False
+    start_method: str | None = None
+    timeout: float | None = None
+    max_restarts: int = 3
+    on_crash: OnCrash | None = None
+    max_worker_rss: int | None = None
+    preload: tuple[str, ...] = ()
+    advises: bool = False
+
+
+class ServerFactory:
+    """Makes the `RowsServer` of a worker."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
+        self._env_fns = env_fns
+        self._options = options
+        self._ids = RegisteredIds()
+        self._codecs = registered_codecs()
+
+    def __call__(self) -> RowsServer:
+        self._ids.install()
+        self._codecs.install()
+        return RowsServer(make_resident(self._env_fns, self._options, as_bytes=True))
+
+
+def make_resident(
+    env_fns: Sequence[Callable[[], Any]], options: EngineOptions, *, as_bytes: bool
+) -> ResidentEnvs:
+    """Make environments. If one raises, close the others."""
+    return ResidentEnvs(
+        env_fns,
+        options.mode,
+        options.info_form,
+        keeps_rewards=options.keeps_rewards,
+        as_bytes=as_bytes,
+        saves_states=options.on_crash in (None, OnCrash.RESTORE),
+    )
