@@ -333,7 +333,6 @@ print("fine")
 
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.slow
 def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up(method: str) -> None:
     code = THREADS.format(tests=str(Path(__file__).parent), method=method)
     done = subprocess.run(
