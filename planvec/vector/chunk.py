@@ -72,7 +72,8 @@ class Chunk:
     @property
     def has_errors(self) -> bool:
         """Whether something failed."""
-        return self.error is not None or bool(self.reply is not None and self.reply.errors)
+        reply = self.reply
+        return self.error is not None or (reply is not None and bool(reply.errors))
 
     @property
     def is_plain(self) -> bool:

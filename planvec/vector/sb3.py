@@ -151,15 +151,17 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                     call.abandon()
         raise_errors(call.chunks)
         observations, rewards, terminated, truncated, row_infos = call.result(InfoForm.ROWS)
+        dones = terminated | truncated
+        is_cut = dones.tolist()
+        if True in is_cut:
+            is_cut = (truncated & ~terminated).tolist()
         infos = []
-        is_truncated = (truncated & ~terminated).tolist()
-        for row, (given, ending) in enumerate(row_infos):
-            info = dict(given)
-            info["TimeLimit.truncated"] = is_truncated[row]
+        for (given, ending), cut in zip(row_infos, is_cut, strict=True):
+            info = {**given, "TimeLimit.truncated": cut}
             if ending is not None:
-                info["terminal_observation"], self.reset_infos[row] = ending
+                info["terminal_observation"], self.reset_infos[len(infos)] = ending
             infos.append(info)
-        return observations, rewards, terminated | truncated, tuple(infos)
+        return observations, rewards, dones, tuple(infos)
 
     # -- environments -------------------------------------------------------------------------------
 
