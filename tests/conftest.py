@@ -19,6 +19,7 @@ collect_ignore = [
     for package, test in (
         ("stable_baselines3", "test_sb3.py"),
         ("ding", "test_ding.py"),
+        ("ding", "test_ding_faults.py"),
         ("torch", "test_ppo.py"),
     )
     if not importlib.util.find_spec(package)

@@ -1,8 +1,8 @@
 """Gives the environments of DI-engine Gymnasium's interface, without importing DI-engine.
 
 A DI-engine environment has `reset(**parameters)`, `step(action)`, which returns a timestep `(obs, reward,
-done, info)`, and `seed(seed, dynamic_seed)`, which seeds the global generator of NumPy. Each environment has
-a global generator of its own here, as if it were alone in its process.
+done, info)`, and `seed(seed, dynamic_seed)`, which seeds global generators. Each environment has those to
+itself here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.random.mtrand import get_bit_generator, set_bit_generator
+
+from planvec.vector.global_generators import GlobalGenerators
 
 __all__ = ["TIMESTEP", "DingEnv", "ResetOptions", "as_gymnasium", "is_abnormal", "render_frame"]
 
@@ -36,13 +37,17 @@ class ResetOptions:
         parameters: Keyword arguments of its `reset`; None for none.
         seeding: Arguments of its `seed`, which is called before; None if it is not called.
         is_renewed: Whether the environment is closed and made anew before.
+        closes_on_error: Whether the environment is closed if it raises.
         timeout: Seconds that the reset may take; None: no limit.
+        replay_path: Where the environment saves videos, which it is told once; None: nowhere.
     """
 
     parameters: dict[str, Any] | None = None
     seeding: tuple[Any, ...] | None = None
     is_renewed: bool = False
+    closes_on_error: bool = False
     timeout: float | None = None
+    replay_path: str | None = None
 
 
 class DingEnv(gymnasium.Env[Any, Any]):
@@ -69,11 +74,12 @@ class DingEnv(gymnasium.Env[Any, Any]):
         self._resets_in_place = resets_in_place
         self.observation_space = _Anything() if observation_space is None else observation_space
         self.action_space = _Actions(action_space)
-        # The global generator while this environment is at work. None until the first reset: environments of
-        # the same kind must begin equal, so that one proof does for all.
-        self._generator: Any = None
+        self._generators = GlobalGenerators()
+        self._replay_path: str | None = None  # what the environment was told
         self._observation: Any = None
-        with _global_generator(np.random.MT19937()):
+        of_constructor = GlobalGenerators()
+        of_constructor.seed(None)
+        with of_constructor.installed_for_reset(None):
             self.ding_env = env_fn()
 
     def reset(
@@ -81,16 +87,37 @@ class DingEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode. `options["reset"]` holds `ResetOptions`."""
         super().reset(seed=seed)
-        if self._generator is None or seed is not None:
-            self._generator = np.random.MT19937(seed)
+        self._generators.seed(seed)
         how = (options or {}).get("reset", ResetOptions())
-        with _global_generator(self._generator), time_limit(how.timeout, "reset"):
-            if how.is_renewed:
-                self.ding_env.close()
-                self.ding_env = self._env_fn()
-            self._seed((seed,) if how.seeding is None and seed is not None else how.seeding)
-            self._observation = self.ding_env.reset(**(how.parameters or {}))
+        with self._generators.installed_for_reset(seed):
+            try:
+                with time_limit(how.timeout, "reset"):
+                    if how.is_renewed:
+                        self._renew()
+                    self._tell_replay_path(how.replay_path)
+                    self._seed((seed,) if how.seeding is None and seed is not None else how.seeding)
+                    self._observation = self.ding_env.reset(**(how.parameters or {}))
+            except Exception:
+                if how.closes_on_error:  # as in DI-engine: some can be reset only after that
+                    self._try_to_close()
+                raise
         return self._observation, {}
+
+    def _renew(self) -> None:
+        self._try_to_close()
+        self.ding_env = self._env_fn()
+        self._replay_path = None
+
+    def _try_to_close(self) -> None:
+        try:
+            self.ding_env.close()
+        except Exception:  # it has failed before
+            _log.warning("%s: closing it after an error has failed", self, exc_info=True)
+
+    def _tell_replay_path(self, path: str | None) -> None:
+        if path != self._replay_path:
+            self.ding_env.enable_save_replay(path)
+            self._replay_path = path
 
     def _seed(self, arguments: tuple[Any, ...] | None) -> None:
         if arguments is None:
@@ -102,9 +129,8 @@ class DingEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step. The timestep is in the info, since its reward and info may be anything."""
-        with _global_generator(self._generator):
-            with time_limit(self._step_timeout, "step"):
-                timestep = self.ding_env.step(action)
+        with self._generators.installed(), time_limit(self._step_timeout, "step"):
+            timestep = self.ding_env.step(action)
             is_done = bool(timestep.done)
             if not is_abnormal(timestep.info):  # else there may be no observation
                 self._observation = timestep.obs
@@ -122,17 +148,6 @@ class DingEnv(gymnasium.Env[Any, Any]):
 
     def __str__(self) -> str:
         return str(self.ding_env)
-
-
-@contextmanager
-def _global_generator(generator: Any) -> Iterator[None]:
-    """Give `numpy.random` a generator in the block."""
-    outer = get_bit_generator()
-    set_bit_generator(generator)
-    try:
-        yield
-    finally:
-        set_bit_generator(outer)
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         is_cut = dones.tolist()
         if True in is_cut:
             is_cut = (truncated & ~terminated).tolist()
-        infos = []
+        infos: list[dict[str, Any]] = []
         for (given, ending), cut in zip(row_infos, is_cut, strict=True):
             info = {**given, "TimeLimit.truncated": cut}
             if ending is not None:

@@ -57,8 +57,6 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
         )
         self._env_states = dict.fromkeys(ids, EnvState.INIT)
         self._closed = False
-        for env_id, path in enumerate(self._env_replay_path or ()):
-            self._fleet.call("enable_save_replay", path, env_ids=[env_id])
 
     def close(self) -> None:
         """Close the environments and the workers. The manager can be launched again."""
@@ -131,10 +129,12 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
         """Begin episodes, and wait for the observations.
 
         Args:
-            reset_param: Environment -> arguments of its `reset`, which later resets take, too; None for those
-                of the last reset. None resets all.
+            reset_param: Environment -> arguments of its `reset`, which later resets take, too; None for none.
+                Without it, all environments are reset with those of their last reset.
 
         Raises:
+            AssertionError: The arguments of an environment are no dict.
+            KeyError: There is no such environment.
             RuntimeError: An environment raised `max_retry` times. The manager is closed.
         """
         self._check_closed()
@@ -142,6 +142,7 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
             ids = list(range(self._env_num))
         else:
             ids = list(reset_param)
+            self._check_parameters(reset_param)
             self._reset_param.update(reset_param)
         if self._env_replay_path is not None:
             ids = [env_id for env_id in ids if self._env_states[env_id] != EnvState.RUN]
@@ -153,18 +154,37 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
         self._finish_resets(ids)
 
     def _begin_resets(self, ids: Sequence[int], is_renewed: bool = False) -> None:
-        requests = {}
+        paths = self._env_replay_path or [None] * self._env_num
+        self._open_fleet().submit(
+            {
+                env_id: ResetOptions(
+                    parameters=self._reset_param[env_id],
+                    seeding=self._seeding(env_id),
+                    is_renewed=is_renewed,
+                    closes_on_error=True,
+                    timeout=self._limit(),
+                    replay_path=paths[env_id],
+                )
+                for env_id in ids
+            }
+        )
         for env_id in ids:
             self._env_states[env_id] = EnvState.RESET
-            parameters = self._reset_param[env_id]
-            assert parameters is None or isinstance(parameters, dict), type(parameters)
-            requests[env_id] = ResetOptions(parameters, self._taken_seed(env_id), is_renewed, self._limit())
-        self._open_fleet().submit(requests)
+            self._env_seed[env_id] = None  # `seed` is called once
 
-    def _taken_seed(self, env_id: int) -> tuple[Any, ...] | None:
-        """Return the arguments for `seed`, which is called once."""
+    def _check_parameters(self, reset_param: Mapping[int, Any]) -> None:
+        for env_id, parameters in reset_param.items():
+            if env_id not in self._env_states:
+                raise KeyError(f"reset_param: expected environments 0 to {self._env_num - 1}, got {env_id}")
+            if not (parameters is None or isinstance(parameters, dict)):
+                raise AssertionError(
+                    f"reset_param: expected a dict of keyword arguments, or None, for environment {env_id}, "
+                    f"got {parameters!r}"
+                )
+
+    def _seeding(self, env_id: int) -> tuple[Any, ...] | None:
+        """Return the arguments for `seed`; None if it is not called."""
         seed = self._env_seed[env_id]
-        self._env_seed[env_id] = None
         if seed is None:
             return None
         return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
@@ -175,6 +195,7 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
 
     def _finish_resets(self, ids: Sequence[int]) -> None:
         while any(self._env_states[env_id] == EnvState.RESET for env_id in ids):
+            assert not self._open_fleet().is_idle, "an environment is in the state RESET, and is not reset"
             self._handle(self._open_fleet().wait())
 
     def _reset_failed(self, answer: Answer) -> None:
@@ -228,6 +249,7 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
         fleet = self._open_fleet()
         observations = fleet.set_states(states, ids)
         for index, env_id in enumerate(ids):
+            self._stepping.pop(env_id, None)  # the result of a step before
             self._ready_obs[env_id] = fleet.row_of(observations, index)
             self._env_states[env_id] = EnvState.RUN
 

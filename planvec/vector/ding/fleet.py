@@ -158,9 +158,10 @@ class Fleet(StatesFace):
         Returns:
             Environment -> the number of the request, which its answer has, too.
         """
+        copies = {env_id: own_copy(argument) for env_id, argument in arguments.items()}
         numbers = {}
-        for env_id, argument in arguments.items():
-            request = _Request(next(self._numbers), env_id, own_copy(argument))
+        for env_id, argument in copies.items():
+            request = _Request(next(self._numbers), env_id, argument)
             numbers[env_id] = request.number
             self._waiting[env_id].append(request)
         self._send()
@@ -174,8 +175,14 @@ class Fleet(StatesFace):
                 request = self._at_work[env_id] = waiting.popleft()
                 by_method[request.method].append(request)
         for method, requests in by_method.items():
-            if requests:
+            if not requests:
+                continue
+            try:
                 self._begin(_make_step if method == "step" else _make_reset, requests)
+            except BaseException:  # an action that cannot be sent, for example
+                for request in requests:
+                    del self._at_work[request.env_id]
+                raise
 
     def _begin(
         self, make: Callable[[NDArray[np.intp] | None, list[Any]], Operation], requests: list[_Request]
@@ -244,14 +251,10 @@ class Fleet(StatesFace):
     def _answer(self, env_id: int, observation: Any, info: RowInfo, error: Exception | None) -> Answer:
         request = self._at_work[env_id]
         timestep = info[0].get(TIMESTEP)
-        return Answer(
-            request.number,
-            env_id,
-            request.method,
-            None if error is not None else observation,
-            timestep,
-            error,
-        )
+        if not self.num_workers:  # environments may write into the same objects again
+            timestep = own_copy(timestep)
+        observation = None if error is not None else observation
+        return Answer(request.number, env_id, request.method, observation, timestep, error)
 
     def row_of(self, observations: Any, index: int) -> Any:
         """Return one observation of a batch, in the form that the environment returns."""

@@ -108,8 +108,8 @@ class AsyncSubprocessEnvManager(EpisodeManager):
         )
         again = [env_id for env_id in ids if env_id in self._stepping]
         assert not again, f"step: environments {again} are being stepped; take those of ready_obs"
-        self._stepping.update(dict.fromkeys(ids))
         self._open_fleet().submit(actions)
+        self._stepping.update(dict.fromkeys(ids))
         return ids
 
     def _await_steps(self, num_wanted: int, seconds: float | None, answers: dict[int, Answer]) -> None:

@@ -50,8 +50,6 @@ class EnvSupervisor(SupervisorBase):
             assert len(reset_param) == self.env_num
         self._fleet = Fleet(self._env_fn, self.observation_space, self.action_space, self._options)
         self._unsent_seed = dict(self._env_seed)
-        for env_id, path in enumerate(self._env_replay_path or ()):
-            self._fleet.call("enable_save_replay", path, env_ids=[env_id])
         self.reset(reset_param, block)
 
     def reset(self, reset_param: Any = None, block: bool = True) -> None:
@@ -92,7 +90,13 @@ class EnvSupervisor(SupervisorBase):
         seed = self._unsent_seed.pop(env_id, None)
         dynamic = () if self._env_dynamic_seed is None else (self._env_dynamic_seed,)
         seeding = None if seed is None else (seed, *dynamic)
-        options = ResetOptions(self._reset_param[env_id], seeding, is_renewed, self._reset_timeout)
+        options = ResetOptions(
+            parameters=self._reset_param[env_id],
+            seeding=seeding,
+            is_renewed=is_renewed,
+            timeout=self._reset_timeout,
+            replay_path=self._env_replay_path[env_id] if self._env_replay_path else None,
+        )
         number = self._open_fleet().submit({env_id: options})[env_id]
         self._requests[number] = number if serves is None else serves
         return self._requests[number]

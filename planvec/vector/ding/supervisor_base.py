@@ -49,8 +49,8 @@ class SupervisorBase:
         self._retry_waiting_time = retry_waiting_time
         self._episode_num = episode_num
         known = {name: value for name, value in options.items() if name in FleetOptions._fields}
-        if len(known) < len(options):
-            unknown = sorted(set(options) - set(known) - {"cfg_type"})
+        unknown = sorted(set(options) - set(known) - {"cfg_type"})
+        if unknown:
             _log.warning("EnvSupervisor: the options %s are unknown, and ignored", unknown)
         self._options = FleetOptions(step_timeout=step_timeout, shared_memory=shared_memory, **known)
         if type_ is ChildType.THREAD:
