@@ -1,18 +1,25 @@
-"""Measure vector environments: planvec's beside those of Gymnasium, stable-baselines3 and EnvPool.
+"""Measure vector environments: those of planvec, Gymnasium, stable-baselines3, DI-engine and EnvPool.
 
     python benchmarks/vector.py                     # all cases
     python benchmarks/vector.py --cases 2 64        # some
+    python benchmarks/vector.py --only DI-engine    # contenders with this in their names
     python benchmarks/vector.py --price --repeats 4 --seconds 15    # what snapshots for crashes cost
 
 Peers that are not installed are left out. All contenders of a case are open at the same time and take turns
-of a third of a second; the table has the median time of a step of all environments, in microseconds.
+of a third of a second; the table has the median time of a step of all environments, in microseconds. The
+managers of DI-engine return some environments at a time; a step is as many results as environments.
+
+Two processes at once are often slower than one alone: "two alone" is the time of a step of half of the
+environments in each of two processes that know nothing of each other. It is what two workers can reach.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib.util
+import multiprocessing
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -33,6 +40,8 @@ CASES: dict[str, tuple[str, int]] = {
     "pacman": ("ALE/MsPacman-v5", 16),
 }
 """The environment, and how many of them."""
+MOST_PROCESSES = 64
+"""Peers that start a process per environment are left out above this."""
 ENVPOOL_IDS = {
     "CartPole-v1": "CartPole-v1",
     "HalfCheetah-v5": "HalfCheetah-v5",
@@ -58,7 +67,7 @@ def contenders(env_id: str, num_envs: int) -> dict[str, Callable[[], Any]]:
         "planvec, in process": lambda: AsyncVectorEnv(env_fns, num_workers=0),
         "Gymnasium Sync": lambda: gymnasium.vector.SyncVectorEnv(env_fns),
     }
-    if num_envs <= 64:
+    if num_envs <= MOST_PROCESSES:
         makers["Gymnasium Async"] = lambda: gymnasium.vector.AsyncVectorEnv(env_fns)
     if has("stable_baselines3"):
         from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
@@ -68,8 +77,10 @@ def contenders(env_id: str, num_envs: int) -> dict[str, Callable[[], Any]]:
         makers["planvec as SB3, 2 workers"] = lambda: OurSubprocVecEnv(env_fns, num_workers=2)
         makers["planvec as SB3, in process"] = lambda: OurSubprocVecEnv(env_fns, num_workers=0)
         makers["SB3 Dummy"] = lambda: DummyVecEnv(env_fns)
-        if num_envs <= 64:
+        if num_envs <= MOST_PROCESSES:
             makers["SB3 Subproc"] = lambda: SubprocVecEnv(env_fns)
+    if has("ding") and num_envs <= MOST_PROCESSES:
+        makers |= ding_contenders(env_id, num_envs)
     if has("envpool"):
         import envpool
 
@@ -79,8 +90,38 @@ def contenders(env_id: str, num_envs: int) -> dict[str, Callable[[], Any]]:
     return makers
 
 
+def make_for_ding(env_id: str) -> Any:
+    from ding.envs import DingEnvWrapper
+
+    return DingEnvWrapper(make(env_id))
+
+
+def ding_contenders(env_id: str, num_envs: int) -> dict[str, Callable[[], Any]]:
+    """Return the makers of DI-engine's managers, and of planvec's in their place."""
+    from ding.envs.env_manager import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
+    from easydict import EasyDict
+
+    from planvec.vector import ding
+
+    def launched(cls: Any, **config: Any) -> Any:
+        env_fns = [functools.partial(make_for_ding, env_id)] * num_envs
+        manager = cls(env_fns, EasyDict({**cls.default_config(), **config}))
+        manager.launch()
+        return manager
+
+    return {
+        "DI-engine Async": lambda: launched(AsyncSubprocessEnvManager),
+        "DI-engine Sync": lambda: launched(SyncSubprocessEnvManager),
+        "planvec as DI-engine Async": lambda: launched(ding.AsyncSubprocessEnvManager, num_workers=2),
+        "planvec as DI-engine Sync": lambda: launched(ding.SyncSubprocessEnvManager, num_workers=2),
+        "planvec as DI-engine, in process": lambda: launched(ding.SyncSubprocessEnvManager, num_workers=0),
+    }
+
+
 def stepper(env: Any, actions: list[Any]) -> Callable[[], None]:
     """Return a function that steps all environments."""
+    if hasattr(env, "ready_obs"):
+        return ding_stepper(env, actions)
     count = 0
 
     def step() -> None:
@@ -91,7 +132,65 @@ def stepper(env: Any, actions: list[Any]) -> Callable[[], None]:
     return step
 
 
-def run_case(name: str, repeats: int, seconds: float) -> dict[str, float]:
+def ding_stepper(manager: Any, actions: list[Any]) -> Callable[[], None]:
+    """Return a function that steps environments of DI-engine until there is a result for each."""
+    num_envs = len(actions[0])
+    count = num_more = 0
+
+    def step() -> None:
+        nonlocal count, num_more
+        given = actions[count % len(actions)]
+        count += 1
+        while num_more < num_envs:
+            ready = list(manager.ready_obs)
+            num_more += len(manager.step({env_id: np.atleast_1d(given[env_id]) for env_id in ready}))
+        num_more -= num_envs
+
+    return step
+
+
+class TwoAlone:
+    """Steps half of the environments in each of two processes, `NUM_STEPS` times per call."""
+
+    NUM_STEPS = 100
+
+    def __init__(self, env_id: str, num_envs: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes: list[Any] = []
+        self._processes: list[Any] = []
+        for half in (num_envs // 2, num_envs - num_envs // 2):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=step_alone, args=(theirs, env_id, half), daemon=True)
+            process.start()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def __call__(self) -> None:
+        for pipe in self._pipes:
+            pipe.send(self.NUM_STEPS)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.send(0)
+        for process in self._processes:
+            process.join()
+
+
+def step_alone(pipe: Any, env_id: str, num_envs: int) -> None:
+    """Step environments as often as the other process says."""
+    env = AsyncVectorEnv([functools.partial(make, env_id)] * num_envs, num_workers=0)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    step = stepper(env, [env.action_space.sample() for _ in range(64)])
+    while number := pipe.recv():
+        for _ in range(number):
+            step()
+        pipe.send(None)
+
+
+def run_case(name: str, repeats: int, seconds: float, only: str) -> dict[str, float]:
     """Return the median seconds of a step, of each contender."""
     env_id, num_envs = CASES[name]
     space = make(env_id).action_space
@@ -100,11 +199,22 @@ def run_case(name: str, repeats: int, seconds: float) -> dict[str, float]:
     steps = {}
     with ExitStack() as stack:
         for contender, open_env in contenders(env_id, num_envs).items():
+            if only not in contender:
+                continue
             env = open_env()
-            stack.callback(env.close)
+            stack.callback(close, env)
             env.reset()
             steps[contender] = stepper(env, actions)
-        return measure(steps, repeats, seconds)
+        two_alone = TwoAlone(env_id, num_envs)
+        stack.callback(two_alone.close)
+        times = measure({**steps, "two alone": two_alone}, repeats, seconds)
+        times["two alone"] /= TwoAlone.NUM_STEPS
+        return times
+
+
+def close(env: Any) -> None:
+    with contextlib.suppress(ConnectionError):  # DI-engine's, now and then
+        env.close()
 
 
 def price(name: str, on_crash: tuple[str, str], seconds: float) -> float:
@@ -140,6 +250,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=9, help="turns, or openings with --price")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, or of an opening with --price")
+    parser.add_argument("--only", default="", help="a part of the names of contenders")
     parser.add_argument("--price", action="store_true", help="what snapshots cost")
     options = parser.parse_args()
     for case in options.cases:
@@ -148,7 +259,7 @@ def main() -> None:
             continue
         env_id, num_envs = CASES[case]
         print(f"\n{num_envs} x {env_id}")
-        times = run_case(case, options.repeats, options.seconds)
+        times = run_case(case, options.repeats, options.seconds, options.only)
         for name, value in sorted(times.items(), key=lambda item: item[1]):
             per_env = value / num_envs * 1e6
             print(f"  {name:28s} {value * 1e6:9.1f} us a step {per_env:8.2f} us an environment")

@@ -143,6 +143,8 @@ def own_copy(value: Any) -> Any:
         return {key: own_copy(item) for key, item in value.items()} if value else {}
     if kind is tuple:
         return tuple(own_copy(item) for item in value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields") and not hasattr(value, "__dict__"):
+        return tuple.__new__(kind, map(own_copy, value))  # a named tuple
     return copy.deepcopy(value)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from planvec.backends import Server, load_from_parent
 from planvec.errors import EnvError
@@ -24,6 +25,7 @@ __all__ = ["RowsServer", "read_reply", "write_operation"]
 
 _MOVING = (Step, Reset, SetStates, Load)
 """Operations after which a snapshot may be taken."""
+_PLAIN = frozenset((bool, int, float, str))
 
 
 class RowsServer(Server):
@@ -80,8 +82,19 @@ def write_operation(operation: Operation, has_actions_in_memory: bool) -> bytes:
     """
     if has_actions_in_memory:
         return b"" if operation.rows is None else pickle.dumps(Step(operation.rows, None), protocol=5)
+    actions = operation.actions if isinstance(operation, Step) else None
+    if isinstance(actions, list) and all(_is_plain(action) for action in actions):
+        return pickle.dumps(operation, protocol=5)  # ten times as fast
     data: bytes = cloudpickle.dumps(operation, protocol=5)
     return data
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether `pickle` writes a value without the classes of the user."""
+    kind = type(value)
+    return (
+        kind in _PLAIN or (kind is np.ndarray and not value.dtype.hasobject) or isinstance(value, np.generic)
+    )
 
 
 def read_reply(data: bytes) -> Reply:
