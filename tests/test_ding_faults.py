@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from ding.envs import BaseEnvTimestep
+from ding.envs import BaseEnvTimestep, DingEnvWrapper
 from ding.envs.env_manager import SyncSubprocessEnvManager as Peer
 from ding.envs.env_manager.base_env_manager import EnvState
 from test_ding import Scripted, kill_a_worker, manager, wait_for
 
 from planvec.vector.ding import AsyncSubprocessEnvManager, EnvSupervisor, SyncSubprocessEnvManager
+from planvec.vector.ding_env import as_gymnasium
 
 MANAGERS = (SyncSubprocessEnvManager, Peer)
 
@@ -218,3 +220,12 @@ def test_the_result_of_a_step_before_set_states_is_dropped() -> None:
 def test_a_supervisor_that_is_made_by_a_configuration_warns_of_nothing(caplog: Any) -> None:
     EnvSupervisor(env_fn=[partial(Scripted, 0)], cfg_type="EnvSupervisorDict")
     assert not caplog.records
+
+
+def test_spaces_may_have_classes_as_dtypes() -> None:
+    env = DingEnvWrapper(gymnasium.make("Pendulum-v1"))
+    env.reset()
+    env.observation_space.dtype = np.float32  # as DI-engine does for MuJoCo
+    space = as_gymnasium(env.observation_space)
+    assert isinstance(space, gymnasium.spaces.Box)
+    assert space.dtype == np.float32

@@ -186,7 +186,7 @@ def as_gymnasium(space: Any) -> spaces.Space[Any] | None:
     """Return a space of `gym` or Gymnasium as one of Gymnasium; None if its elements have no fixed size."""
     kind = type(space).__name__
     if kind == "Box" and space.dtype is not None:
-        return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
+        return spaces.Box(space.low, space.high, space.shape, np.dtype(space.dtype).type)
     if kind == "Discrete":
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     if kind == "MultiDiscrete":
