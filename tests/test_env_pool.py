@@ -354,14 +354,27 @@ def test_killed_workers_leave_no_trace_with_any_start_method(method: str) -> Non
     assert_same(walk(cartpole, actions, kills=[20, 40], num_workers=2, start_method=method), expected)
 
 
-def test_an_unseeded_walk_survives_a_kill() -> None:
-    with EnvPool([cartpole] * 2, num_workers=1) as pool:
+@pytest.mark.parametrize("make", [cartpole, lake, pendulum, lander, pacman, *SLOW_WALKS[::2]])
+def test_an_unseeded_walk_survives_a_kill(make: Any) -> None:
+    with EnvPool([make] * 2, num_workers=1) as pool:
         pool.reset()
-        for _ in range(5):
-            pool.step([0, 1])
+        actions = random_actions(make().action_space, 2, 10)
+        for action in actions[:5]:
+            pool.step(action)
         states = pool.get_states()
+        expected = [pool.step(action)[:4] for action in actions[5:]]
+        pool.set_states(states)
         kill_worker(pool)
         np.testing.assert_array_equal(pool.get_states(), states)
+        for action, result in zip(actions[5:], expected, strict=True):
+            assert_same(tuple(pool.step(action)[:4]), tuple(result))
+
+
+@pytest.mark.parametrize("make", [cartpole, pacman])
+def test_the_first_reset_in_this_process_needs_no_seed(make: Any) -> None:
+    with EnvPool([make] * 2, num_workers=0) as pool:
+        assert len(pool.reset()[0]) == 2
+        pool.step([0, 1])
 
 
 @pytest.mark.parametrize("name", ["segfault", "os_exit", "crash_in_reply", "torn"])

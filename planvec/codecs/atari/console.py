@@ -28,7 +28,7 @@ __all__ = ["Console"]
 
 _SETTINGS: dict[str, tuple[str, ...]] = {
     "Bool": ("display_screen", "sound", "sound_obs", "color_averaging", "truncate_on_loss_of_life"),
-    "Int": ("max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
+    "Int": ("random_seed", "max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
 }
 
 
@@ -37,7 +37,7 @@ class Console(ale_py.ALEInterface):
 
     Args:
         env: The `ale_py.AtariEnv`, whose settings are copied. Its game is loaded by `env.load_game()`, which
-            a reset with a seed calls.
+            the first reset and every reset with a seed call.
     """
 
     def __init__(self, env: Any) -> None:

@@ -42,8 +42,8 @@ class Emulator(Console):
     """Replaces the `ale` of an `ale_py.AtariEnv`.
 
     Args:
-        env: The environment. Its game is loaded into this emulator by `env.load_game()`, which a reset
-            with a seed calls.
+        env: The environment. Its game is loaded into this emulator by `env.load_game()`, which the
+            first reset and every reset with a seed call.
 
     Attributes:
         stickiness: The probability that a frame repeats the last action, drawn from `env.np_random`.
@@ -78,6 +78,8 @@ class Emulator(Console):
 
     def reset_game(self) -> None:
         """Start an episode."""
+        if not self._loaded:  # no reset had a seed yet
+            self._env.load_game()
         start = self._starts.get(tuple(self._loaded)) if self._is_new else None
         if start is None:
             if self._load_pending:
