@@ -61,7 +61,8 @@ class ServerFactory:
     def __call__(self) -> RowsServer:
         self._ids.install()
         self._codecs.install()
-        return RowsServer(make_resident(self._env_fns, self._options, as_bytes=True))
+        resident = make_resident(self._env_fns, self._options, as_bytes=True)
+        return RowsServer(resident, self._options.num_workers)
 
 
 def make_resident(

@@ -33,12 +33,13 @@ class RowsServer(Server):
 
     Args:
         resident: The environments.
+        num_workers: Number of workers, of which this is one.
     """
 
-    def __init__(self, resident: ResidentEnvs) -> None:
+    def __init__(self, resident: ResidentEnvs, num_workers: int) -> None:
         self._resident = resident
         self.layout: RowsLayout = RowsLayout.of([row.env for row in resident.rows], resident.inexact)
-        self._clock = SnapshotClock()
+        self._clock = SnapshotClock(num_workers)
 
     def serve(self, payload: bytes) -> bytes:
         layout, resident = self.layout, self._resident

@@ -50,6 +50,7 @@ class Console(ale_py.ALEInterface):
         self._starts: dict[tuple[Any, ...], Start] = {}  # by the game, its mode and its difficulty
         self._load_pending = False  # whether the game is still to be loaded
         self._is_new = False  # whether the next reset is the first one since the game was loaded
+        self._is_painted = False  # whether all of the picture was drawn since the last restore
         self._cached_state: bytes | None = None  # the current state, if it is known
         self._score: GolfScore | None = None
 
@@ -115,5 +116,6 @@ class Console(ale_py.ALEInterface):
 
     def _load_state(self, data: bytes) -> None:
         self.restoreState(ale_py.ALEState(data))
+        self._is_painted = False
         if self._score is not None:
             self._score.read(data)
