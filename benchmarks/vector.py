@@ -245,6 +245,17 @@ def print_price(case: str, openings: int, seconds: float) -> None:
     print(f"{num_envs} x {env_id:<20} {'; '.join(shown)}", flush=True)
 
 
+def print_table(times: dict[str, dict[str, float]]) -> None:
+    """Print a table in Markdown: case -> contender -> seconds of a step."""
+    cells = [["us a step", *(f"{CASES[case][1]} {CASES[case][0].split('/')[-1]}" for case in times)]]
+    cells.append(["---"] * len(cells[0]))
+    for name in dict.fromkeys(name for case in times.values() for name in case):
+        values = [case.get(name) for case in times.values()]
+        cells.append([name, *("" if value is None else f"{value * 1e6:,.0f}" for value in values)])
+    for row in cells:
+        print(f"| {' | '.join(row)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
@@ -253,16 +264,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the names of contenders")
     parser.add_argument("--price", action="store_true", help="what snapshots cost")
     options = parser.parse_args()
+    all_times = {}
     for case in options.cases:
         if options.price:
             print_price(case, options.repeats, options.seconds)
             continue
         env_id, num_envs = CASES[case]
         print(f"\n{num_envs} x {env_id}")
-        times = run_case(case, options.repeats, options.seconds, options.only)
+        times = all_times[case] = run_case(case, options.repeats, options.seconds, options.only)
         for name, value in sorted(times.items(), key=lambda item: item[1]):
             per_env = value / num_envs * 1e6
-            print(f"  {name:28s} {value * 1e6:9.1f} us a step {per_env:8.2f} us an environment")
+            print(f"  {name:33s} {value * 1e6:9.1f} us a step {per_env:8.2f} us an environment", flush=True)
+    if all_times:
+        print()
+        print_table(all_times)
 
 
 if __name__ == "__main__":
