@@ -1,8 +1,7 @@
 """The contract suite: every environment and wrapper, every backend, any number of workers.
 
-What planvec returns is compared with Gymnasium's own stepping from `reset(seed)`. Every case runs in this
-process, and over processes of one start method or toy workers of one kind in turn. The rest of the product is
-marked as slow.
+What planvec returns is compared with Gymnasium's own stepping from `reset(seed)`. Every case runs over one of
+the backends, which take turns. The rest of the product is marked as slow.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backends import BACKENDS, HERE, PROCESSES, TOYS, Backend, quick_or_slow
+from backends import BACKENDS, Backend, quick_or_slow
 from compare import assert_same, same_states, without_clock
 from environments import CASES, Case
 from gymnasium.vector.utils import concatenate, create_empty_array
@@ -39,16 +38,10 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
     return concatenate(space, elements, empty)
 
 
-def backends_in_turn(index: int) -> list[Backend]:
-    """Return one backend in this process and one over workers, others for each case."""
-    over_workers = [*PROCESSES, *TOYS]
-    return [HERE[index % 2], over_workers[index % len(over_workers)]]
-
-
 GIVEN = [
     pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)
     for index, case in enumerate(CASES)
-    for param in quick_or_slow(BACKENDS, backends_in_turn(index))
+    for param in quick_or_slow(BACKENDS, [BACKENDS[index % len(BACKENDS)]])
 ]
 """Cases and backends in this order: of two fixtures pytest would make one of its own."""
 

@@ -211,7 +211,7 @@ def test_states_go_back_and_forth() -> None:
         assert_same(again, first)
 
 
-@pytest.mark.parametrize("make", [cartpole, Warehouse, lander])
+@pytest.mark.parametrize("make", [cartpole, lander, pytest.param(Warehouse, marks=pytest.mark.slow)])
 def test_a_file_restores_all_environments_with_any_number_of_workers(make: Any, tmp_path: Path) -> None:
     actions = random_actions(make().action_space, 3, 120)
     with EnvPool([make] * 3, num_workers=2) as pool:

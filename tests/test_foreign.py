@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from backends import BACKENDS, HERE, PROCESSES, TOYS, Backend, quick_or_slow
+from backends import BACKENDS, PROCESSES, Backend, quick_or_slow
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from nasty import EXACT, REFUSED
@@ -16,7 +16,7 @@ from walks import shuffled_steps
 
 import planvec
 
-EACH = quick_or_slow(BACKENDS, [HERE[0], PROCESSES[0], TOYS[0]])
+EACH = quick_or_slow(BACKENDS, PROCESSES[:1])
 
 
 @pytest.fixture(scope="module", params=EACH)

@@ -280,7 +280,7 @@ def closing_pool() -> Iterator[Any]:
         gc.collect()
 
 
-@pytest.mark.parametrize("method", ["template", "spawn"])
+@pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_daemonic_processes_can_open_environments(method: str) -> None:
     with closing_pool() as pool:
         assert pool.apply(step_in_worker, (method,)) == [1.0, 1.0]

@@ -52,7 +52,13 @@ def errors_of_pyright(cache: Path) -> Found:
     return errors
 
 
-@pytest.fixture(scope="module", params=[errors_of_mypy, errors_of_pyright], ids=["mypy", "pyright"])
+CHECKERS = [
+    pytest.param(errors_of_mypy, id="mypy"),
+    pytest.param(errors_of_pyright, id="pyright", marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(scope="module", params=CHECKERS)
 def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
     found: Found = request.param(tmp_path_factory.mktemp("cache"))
     return found
