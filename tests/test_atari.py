@@ -9,6 +9,7 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
+from ale_py.env import AtariEnv
 from compare import assert_same, same_states
 from gymnasium import wrappers
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 import planvec
 from planvec import PlanEnv
 from planvec.codecs.atari.codec import AtariCodec
+from planvec.codecs.atari.emulator import Emulator
+from planvec.codecs.atari.fast_step import install_fast_step
 from planvec.codecs.generic.replay import ReplayCodec
 
 gymnasium.register_envs(ale_py)
@@ -248,7 +251,7 @@ def test_miniature_golf_counts_strokes_after_a_restore() -> None:
 def test_states_are_compact_records() -> None:
     with PlanEnv("ALE/MsPacman-v5") as env:
         assert isinstance(env.codec._codec, AtariCodec)  # type: ignore[attr-defined]
-        assert env.state_dtype.itemsize < 2200
+        assert env.state_dtype.itemsize < 2400
         assert {"emulator", "checkpoint", "frames", "generator"} <= set(env.state_dtype.names or ())
 
 
@@ -278,3 +281,21 @@ def test_a_state_of_another_game_is_refused() -> None:
         else:
             with pytest.raises(planvec.InvalidBatchError):
                 hero.step_batch([0], state)
+
+
+@pytest.mark.parametrize("stickiness", [0.0, 0.25])
+@pytest.mark.parametrize("game", ["ms_pacman", "qbert", "miniature_golf"])
+def test_the_faster_step_gives_the_results_and_states_of_frames_one_by_one(
+    game: str, stickiness: float
+) -> None:
+    own, fast = (AtariEnv(game, repeat_action_probability=stickiness) for _ in range(2))
+    for env in (own, fast):
+        env.ale = Emulator(env)
+    install_fast_step(fast)
+    assert "step" in vars(fast)
+    assert_same(own.reset(seed=3), fast.reset(seed=3))
+    for number, action in enumerate(np.random.default_rng(0).integers(4, size=200).tolist()):
+        assert_same(fast.step(action), own.step(action), f"step {number}")
+        if number % 20 == 0:  # saving moves the checkpoint
+            assert fast.ale.save() == own.ale.save()
+    assert fast.np_random.bit_generator.state == own.np_random.bit_generator.state

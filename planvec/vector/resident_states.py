@@ -218,14 +218,14 @@ class ResidentStates:
 
 
 class SnapshotClock:
-    """Decides when to take a snapshot, so that all of them take 2 % of the time.
+    """Decides when to take a snapshot, so that all of them take 1 % of the time.
 
     Args:
         num_workers: Number of workers. They wait for each other, so that the times of their snapshots add up.
     """
 
     def __init__(self, num_workers: int) -> None:
-        self._fraction = 0.02 / num_workers
+        self._fraction = 0.01 / num_workers
         self._cost = 0.0
         self._seconds = 0.0
 

@@ -17,18 +17,13 @@ from ale_py.env import AtariEnv
 from numpy.typing import NDArray
 
 from planvec.codecs.atari.emulator import Emulator
+from planvec.codecs.atari.fast_step import install_fast_step
 from planvec.codecs.atari.state import Checkpoint, Saved, cartridge, serialize
 from planvec.codecs.base import Codec
 from planvec.codecs.families import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
 
 __all__ = ["AtariCodec", "codec_for_env"]
-
-_MAX_FRAMES = 64
-"""Capacity for the frames since the checkpoint.
-
-There are at most 32, plus the interrupted frames in a row of a game that computes for long (7 were seen).
-"""
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
@@ -53,10 +48,10 @@ class AtariCodec(Codec):
         state = serialize(env.ale)
         self._size, self._cartridge = len(state), cartridge(state)
         self._emulator = env.ale = Emulator(env)
+        install_fast_step(env)
         self._no_checkpoint = Checkpoint(bytes(self._size), -1, 0)
         self._frame_size = self._emulator.frame_size
-        frameskip = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
-        self._has_next = frameskip < 3  # otherwise every step ends with a new checkpoint
+        self._has_next = not self._emulator.has_long_steps
         if self._emulator.stickiness:
             self.note = "sticky actions are drawn from np_random instead of the emulator's own generator"
         self.draws = self._emulator.stickiness > 0 or not isinstance(env._frameskip, int)
@@ -66,7 +61,7 @@ class AtariCodec(Codec):
                 ("emulator", blob),
                 ("checkpoint", blob),
                 ("num_frames", "<i2"),
-                ("frames", f"V{_MAX_FRAMES * self._frame_size}"),
+                ("frames", f"V{self._emulator.max_frames * self._frame_size}"),
                 ("held_action", "u1"),
                 ("held_strength", "<f4"),
                 ("within_frame", "?"),
@@ -93,7 +88,7 @@ class AtariCodec(Codec):
         emulators, checkpoints, frames, held, within, following = zip(*values, strict=True)
         self._write(records, "emulator", emulators)
         self._write(records, "checkpoint", checkpoints)
-        size = _MAX_FRAMES * self._frame_size
+        size = self._emulator.max_frames * self._frame_size
         self._write(records, "frames", [data.ljust(size, b"\0") for data in frames])
         records["num_frames"] = [len(data) // self._frame_size for data in frames]
         records["held_action"], records["held_strength"] = zip(*held, strict=True)

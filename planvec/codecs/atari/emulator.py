@@ -34,6 +34,10 @@ _REPAINTED = 3
 """Whole frames after which nothing is left of a picture: there are two buffers, drawn alternately."""
 _FRAMES_PER_CHECKPOINT = 16
 """Whole frames between two checkpoints. A checkpoint takes as long as half a frame."""
+_FRAMES_PER_CHECKPOINT_OF_LONG_STEPS = 64
+"""The same if every step repaints the picture, so that frames are seldom repeated."""
+_MAX_INTERRUPTED = 32
+"""Frames in a row that may be interrupted, when no checkpoint can be made. 7 were seen."""
 _INTERRUPTS_FRAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d", "video_checkers"})
 """Games known to interrupt frames. All their frames are checked; in other games the last one of a step."""
 
@@ -48,6 +52,9 @@ class Emulator(Console):
     Attributes:
         stickiness: The probability that a frame repeats the last action, drawn from `env.np_random`.
         frame_size: Bytes that the action of one frame takes.
+        has_long_steps: Whether every step repaints the picture. Then it also ends with a new checkpoint, if
+            it began with a restore.
+        max_frames: Largest number of frames since the checkpoint.
     """
 
     def __init__(self, env: Any) -> None:
@@ -60,6 +67,13 @@ class Emulator(Console):
         self._turns_paddle = bool(env.continuous)
         self.frame_size = self._frame.size
         self._interrupts_frames = env._game in _INTERRUPTS_FRAMES
+        shortest = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
+        self.has_long_steps = shortest >= _REPAINTED
+        is_often_painted = self.has_long_steps and not self._interrupts_frames
+        self._frames_per_checkpoint = (
+            _FRAMES_PER_CHECKPOINT_OF_LONG_STEPS if is_often_painted else _FRAMES_PER_CHECKPOINT
+        )
+        self.max_frames = 2 * self._frames_per_checkpoint + _MAX_INTERRUPTED
         self._start_repaints: bool | None = None  # None: not known yet
         self._begin_episode()
 
@@ -108,10 +122,9 @@ class Emulator(Console):
 
     def act(self, action: Any, strength: float = 1.0) -> int:
         """Run one frame. With the probability `stickiness` the last action replaces the given one."""
-        if self.stickiness and self._env.np_random.random() < self.stickiness:
-            frame = self._held
-        else:
-            frame = self._held = (getattr(action, "value", action), float(strength))
+        if not self.stickiness or self._env.np_random.random() >= self.stickiness:
+            self._held = getattr(action, "_value_", action), float(strength)  # faster than `value`
+        frame = self._held
         reward = self._run_frame(*frame)
         if self._turns_paddle:
             self._frames += self._frame.pack(*frame)
@@ -121,8 +134,33 @@ class Emulator(Console):
         if not self._interrupts_frames or is_whole(self._state()):
             self._num_whole += 1
             self._num_unpainted -= self._num_unpainted > 0
-        if self._num_whole >= _FRAMES_PER_CHECKPOINT:
+        if self._num_whole >= self._frames_per_checkpoint:
             self._set_next_checkpoint()
+        return reward
+
+    def act_repeatedly(self, action: Any, num_frames: int) -> int:
+        """Run several frames as `act` does, and return the sum of their rewards."""
+        if self._turns_paddle or self._interrupts_frames or self._score is not None:
+            return sum(self.act(action) for _ in range(num_frames))
+        number = getattr(action, "_value_", action)
+        actions = [number] * num_frames
+        if self.stickiness:
+            held = self._held[0]
+            for frame, draw in enumerate(self._env.np_random.random(num_frames).tolist()):
+                actions[frame] = held = held if draw < self.stickiness else number
+        run, reward = super().act, 0
+        while actions:
+            now = actions[: max(1, self._frames_per_checkpoint - self._num_whole)]
+            for number in now:
+                reward += run(number)
+            self._held = number, 1.0
+            self._frames += bytes(now)
+            self._cached_state = self._is_within = None
+            self._num_whole += len(now)
+            self._num_unpainted = max(0, self._num_unpainted - len(now))
+            if self._num_whole >= self._frames_per_checkpoint:
+                self._set_next_checkpoint()
+            del actions[: len(now)]
         return reward
 
     def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
