@@ -459,7 +459,13 @@ env.step([0, 1, 0, 1])
 """
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(1)", "1 / 0"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        *(pytest.param(end, marks=pytest.mark.slow) for end in ("raise SystemExit(1)", "1 / 0")),
+    ],
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_end_with_their_parent(method: str, end: str) -> None:
     code = textwrap.dedent(PARENT).format(method=method, end=end)

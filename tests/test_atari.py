@@ -283,7 +283,7 @@ def test_a_state_of_another_game_is_refused() -> None:
                 hero.step_batch([0], state)
 
 
-@pytest.mark.parametrize("stickiness", [0.0, 0.25])
+@pytest.mark.parametrize("stickiness", [pytest.param(0.0, marks=pytest.mark.slow), 0.25])
 @pytest.mark.parametrize("game", ["ms_pacman", "qbert", "miniature_golf"])
 def test_the_faster_step_gives_the_results_and_states_of_frames_one_by_one(
     game: str, stickiness: float

@@ -151,6 +151,7 @@ def test_the_picture_of_a_state_is_the_environments_own(walk: Walk) -> None:
     assert_same(picture, walk.alone.render())
 
 
+@pytest.mark.slow
 def test_states_come_back_in_another_process() -> None:
     for env_id, kwargs, _ in (VARIANTS["lander"], VARIANTS["hardcore walker"]):
         with (

@@ -296,6 +296,7 @@ def test_a_worker_that_is_stopped_is_noticed_without_a_timeout(monkeypatch: pyte
         assert env.stats.stopped == 1
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_bit_of_a_large_batch() -> None:
     actions = np.random.default_rng(0).integers(2, size=5000)
     with quick("CartPole-v1") as env, quick("CartPole-v1", 0) as reference:

@@ -340,7 +340,9 @@ for pid in pids:
 """
 
 
-@pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow), "fork"])
+@pytest.mark.parametrize(
+    "method", ["template", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "fork"))]
+)
 def test_workers_are_killed_and_closed_when_no_file_descriptor_is_left(method: str, tmp_path: Path) -> None:
     script = tmp_path / "without_files.py"
     script.write_text(WITHOUT_FILES)

@@ -11,7 +11,7 @@ from tabular import TABULAR, Optimum
 import planvec
 from planvec import MCTS
 
-DISCOUNTS = (0.9, 0.95, 0.99)
+DISCOUNTS = [0.9, *(pytest.param(discount, marks=pytest.mark.slow) for discount in (0.95, 0.99))]
 
 
 def uct(discount: float, num_simulations: int, **options: Any) -> MCTS:
@@ -64,10 +64,7 @@ def test_without_chance_the_action_and_the_value_are_optimal(
     assert max(off) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "discount",
-    [DISCOUNTS[0], *(pytest.param(discount, marks=pytest.mark.slow) for discount in DISCOUNTS[1:])],
-)
+@pytest.mark.parametrize("discount", DISCOUNTS)
 def test_with_chance_the_action_is_optimal_within_the_error_of_its_value(discount: float) -> None:
     lost, off = regrets("FrozenLake 4x4 slippery", uct(discount, 4_000), num_starts=6)
     assert np.mean(lost) < 0.002

@@ -345,7 +345,14 @@ def test_a_template_that_is_always_killed_is_an_error(
 # -- the end of the parent -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rest", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param("", marks=pytest.mark.slow),
+        pytest.param("os._exit(0)", marks=pytest.mark.slow),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    ],
+)
 def test_a_parent_leaves_neither_template_nor_worker(rest: str) -> None:
     tell = """
 from planvec.backends.processes.os import procfs

@@ -53,8 +53,8 @@ def errors_of_pyright(cache: Path) -> Found:
 
 
 CHECKERS = [
-    pytest.param(errors_of_mypy, id="mypy"),
-    pytest.param(errors_of_pyright, id="pyright", marks=pytest.mark.slow),
+    pytest.param(errors_of_mypy, id="mypy", marks=pytest.mark.slow),
+    pytest.param(errors_of_pyright, id="pyright"),
 ]
 
 
