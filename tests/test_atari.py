@@ -251,7 +251,7 @@ def test_miniature_golf_counts_strokes_after_a_restore() -> None:
 def test_states_are_compact_records() -> None:
     with PlanEnv("ALE/MsPacman-v5") as env:
         assert isinstance(env.codec._codec, AtariCodec)  # type: ignore[attr-defined]
-        assert env.state_dtype.itemsize < 2400
+        assert env.state_dtype.itemsize < 2200
         assert {"emulator", "checkpoint", "frames", "generator"} <= set(env.state_dtype.names or ())
 
 

@@ -117,7 +117,7 @@ def test_nothing_is_lost_in_a_tree(config: MCTS, env_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "env_id", ["CartPole-v1", "FrozenLake-v1", pytest.param("Pendulum-v1", marks=pytest.mark.slow)]
+    "env_id", [pytest.param(id_, marks=[pytest.mark.slow] * (id_ == "Pendulum-v1")) for id_ in ENVS]
 )
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_several_roots_give_the_plans_that_each_gives_alone(config: MCTS, env_id: str) -> None:

@@ -34,7 +34,7 @@ _REPAINTED = 3
 """Whole frames after which nothing is left of a picture: there are two buffers, drawn alternately."""
 _FRAMES_PER_CHECKPOINT = 16
 """Whole frames between two checkpoints. A checkpoint takes as long as half a frame."""
-_FRAMES_PER_CHECKPOINT_OF_LONG_STEPS = 64
+_FRAMES_PER_CHECKPOINT_OF_LONG_STEPS = 40
 """The same if every step repaints the picture, so that frames are seldom repeated."""
 _MAX_INTERRUPTED = 32
 """Frames in a row that may be interrupted, when no checkpoint can be made. 7 were seen."""
@@ -126,16 +126,7 @@ class Emulator(Console):
             self._held = getattr(action, "_value_", action), float(strength)  # faster than `value`
         frame = self._held
         reward = self._run_frame(*frame)
-        if self._turns_paddle:
-            self._frames += self._frame.pack(*frame)
-        else:
-            self._frames.append(frame[0])
-        self._cached_state = self._is_within = None
-        if not self._interrupts_frames or is_whole(self._state()):
-            self._num_whole += 1
-            self._num_unpainted -= self._num_unpainted > 0
-        if self._num_whole >= self._frames_per_checkpoint:
-            self._set_next_checkpoint()
+        self._note_frames(self._frame.pack(*frame) if self._turns_paddle else bytes((frame[0],)), 1)
         return reward
 
     def act_repeatedly(self, action: Any, num_frames: int) -> int:
@@ -154,14 +145,19 @@ class Emulator(Console):
             for number in now:
                 reward += run(number)
             self._held = number, 1.0
-            self._frames += bytes(now)
-            self._cached_state = self._is_within = None
-            self._num_whole += len(now)
-            self._num_unpainted = max(0, self._num_unpainted - len(now))
-            if self._num_whole >= self._frames_per_checkpoint:
-                self._set_next_checkpoint()
+            self._note_frames(bytes(now), len(now))
             del actions[: len(now)]
         return reward
+
+    def _note_frames(self, actions: bytes, num_frames: int) -> None:
+        """Note that frames were run: one, or several of a game that does not interrupt frames."""
+        self._frames += actions
+        self._cached_state = self._is_within = None
+        if not self._interrupts_frames or is_whole(self._state()):
+            self._num_whole += num_frames
+            self._num_unpainted = max(0, self._num_unpainted - num_frames)
+        if self._num_whole >= self._frames_per_checkpoint:
+            self._set_next_checkpoint()
 
     def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
         """Return the picture as indices of colours, or write it into a buffer."""

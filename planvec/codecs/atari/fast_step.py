@@ -1,44 +1,31 @@
 """A faster step of Atari environments, with the same results bit for bit.
 
-`AtariEnv.step` calls the emulator once for every frame. The step here runs the frames in one call. It is
-installed only if it gives the results of the environment's own step.
+`AtariEnv.step` calls the emulator once for every frame. The step here runs the frames in one call.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-import logging
-from types import FunctionType
 from typing import Any
-from weakref import WeakSet
 
 from ale_py.env import AtariEnv
 
 from planvec.codecs.atari.emulator import Emulator
 from planvec.codecs.base import Outcome, Step
+from planvec.codecs.fast_steps import outcome_bits, replace_step
 
 __all__ = ["install_fast_step"]
 
-_log = logging.getLogger("planvec")
-_installed: WeakSet[Step] = WeakSet()
-"""The steps that `install_fast_step` has installed."""
+_NUM_STEPS = 8
 
 
 def install_fast_step(env: Any) -> None:
     """Replace `env.step` by a faster one, if the environment is exactly ale-py's, with discrete actions.
 
-    An environment whose step was replaced by somebody else keeps it.
-
     Args:
-        env: The unwrapped environment, whose emulator is an `Emulator`.
+        env: The unwrapped environment, whose emulator is an `Emulator`. Its game is loaded again.
     """
-    if isinstance(env.step, FunctionType) and env.step in _installed:
-        del env.step  # it steps the emulator that the environment had before
     is_plain = type(env) is AtariEnv and isinstance(env._frameskip, int) and not env.continuous
-    if is_plain and inspect.ismethod(env.step) and _gives_the_same(env._game):
-        env.step = _make_step(env)
-        _installed.add(env.step)
+    replace_step(env, _make_step if is_plain else None, _gives_the_same)
 
 
 def _make_step(env: Any) -> Step:
@@ -52,26 +39,18 @@ def _make_step(env: Any) -> Step:
     return step
 
 
-@functools.cache
-def _gives_the_same(game: str) -> bool:
-    """Return whether the faster step gives the results of ale-py's step, in a few steps of a game."""
-    outcomes = []
-    try:
-        for is_fast in (False, True):
-            env: Any = AtariEnv(game)  # its actions stick
-            env.ale = Emulator(env)
-            step = _make_step(env) if is_fast else env.step
-            env.reset(seed=0)
-            actions = [number % env.action_space.n for number in range(20)]
-            outcomes.append([_bits(step(action)) for action in actions])
-            env.close()
-    except Exception:  # another ale-py may have other attributes: its own step is used then
-        _log.debug("%s keeps its own step: the faster one failed", game, exc_info=True)
-        return False
-    return outcomes[0] == outcomes[1]
-
-
-def _bits(outcome: Outcome) -> tuple[Any, ...]:
-    """Return a form of an outcome that compares bit for bit, with the types."""
-    observation, *results, info = outcome
-    return observation.shape, observation.tobytes(), [(type(value), value) for value in results], info
+def _gives_the_same(env: Any, step: Step) -> bool:
+    """Return whether a step gives the results of the environment's own step, from one state."""
+    emulator: Emulator = env.ale
+    generator, seed = env._np_random, env._np_random_seed
+    env.reset(seed=0)
+    start, randomness = emulator.save(), env.np_random.bit_generator.state
+    found = []
+    for one in (env.step, step):
+        emulator.restore(start)
+        env.np_random.bit_generator.state = randomness
+        found.append([outcome_bits(one(number % env.action_space.n)) for number in range(_NUM_STEPS)])
+        found.append([env.np_random.bit_generator.state])
+    env._np_random, env._np_random_seed = generator, seed
+    env.load_game()  # the next reset is the first one since, as it would be without these steps
+    return found[:2] == found[2:]

@@ -10,18 +10,15 @@ Gymnasium that computes something else is used as it is.
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections.abc import Callable
 from math import isfinite, sqrt
-from types import FunctionType
 from typing import Any, Protocol
-from weakref import WeakSet
 
 import mujoco
 import numpy as np
 
 from planvec.codecs.base import Outcome, Step
+from planvec.codecs.fast_steps import outcome_bits, replace_step
 
 __all__ = ["install_fast_step"]
 
@@ -33,10 +30,6 @@ class _FastStep(Protocol):
         """Step the environment."""
 
 
-_log = logging.getLogger("planvec")
-_installed: WeakSet[_FastStep] = WeakSet()
-"""The steps that `install_fast_step` has installed."""
-
 _add = np.add.reduce
 _square = np.square
 _concatenate = np.concatenate
@@ -45,8 +38,7 @@ _concatenate = np.concatenate
 def install_fast_step(env: Any) -> Step | None:
     """Replace `env.step` by a faster one, if there is one for exactly its class; resets the environment.
 
-    An environment with `render_mode="human"` keeps its own step, which draws. So does one whose step was
-    replaced by somebody else.
+    An environment with `render_mode="human"` keeps its own step, which draws.
 
     Args:
         env: The unwrapped environment.
@@ -54,21 +46,9 @@ def install_fast_step(env: Any) -> Step | None:
     Returns:
         The same step with an empty info, for callers that ignore it; None if nothing was installed.
     """
-    if isinstance(env.step, FunctionType) and env.step in _installed:
-        del env.step  # installed by an earlier call: the weights may have changed since
     make_step = _MAKERS.get((type(env).__module__, type(env).__name__))  # a Gymnasium may lack some classes
-    if make_step is None or env.render_mode == "human" or not inspect.ismethod(env.step):
-        return None
-    try:
-        step = make_step(env)
-        if not _gives_the_same(env, step):
-            return None
-    except Exception:  # another Gymnasium may have other attributes: its own step is used then
-        _log.debug("%s keeps its own step: the faster one failed", type(env).__name__, exc_info=True)
-        return None
-    env.step = step
-    _installed.add(step)
-    return lambda action: step(action, False)
+    step = replace_step(env, None if env.render_mode == "human" else make_step, _gives_the_same)
+    return None if step is None else lambda action: step(action, False)
 
 
 def _gives_the_same(env: Any, step: _FastStep) -> bool:
@@ -83,16 +63,9 @@ def _gives_the_same(env: Any, step: _FastStep) -> bool:
         mujoco.mj_copyData(before, model, data)
         expected = env.step(action)
         mujoco.mj_copyData(data, model, before)
-        if _bits(step(action)) != _bits(expected):
+        if outcome_bits(step(action)) != outcome_bits(expected):
             return False
     return True
-
-
-def _bits(outcome: Outcome) -> list[Any]:
-    """Return a form of an outcome that compares bit for bit."""
-    *results, info = outcome
-    values = [np.asarray(value) for value in (*results, *info.values())]
-    return [*info, *((value.dtype, value.shape, value.tobytes()) for value in values)]
 
 
 def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
