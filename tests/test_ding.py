@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -112,6 +113,19 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.01)
 
 
+def close(env: Any) -> None:
+    """Close a manager once no reset runs in the background: `close` of DI-engine's reads the same pipe."""
+    wait_for(lambda: len(env.ready_obs) == env.env_num)
+    try:
+        env.close()
+    except (EOFError, OSError):
+        if not type(env).__module__.startswith("ding."):
+            raise
+        for child in multiprocessing.active_children():  # DI-engine's own were not all ended
+            child.terminate()
+            child.join()
+
+
 def kill_a_worker(env: Any, index: int = 0) -> None:
     os.kill(env._fleet._engine._processes.workers[index].pid, signal.SIGKILL)
 
@@ -133,7 +147,7 @@ def play(env: Any, num_steps: int, kills: tuple[int, ...] = (), seed: int = 5) -
         )
     if kills:
         assert env.stats.crashes == len(kills)
-    env.close()
+    close(env)
     return seen
 
 
@@ -424,8 +438,8 @@ def test_the_second_version_returns_what_ding_returns() -> None:
             assert mine.reward.tolist() == theirs.reward.tolist()
             assert mine.done == theirs.done
             assert repr(mine.info.json()) == repr(theirs.info.json())
-    ours.close()
-    peer.close()
+    close(ours)
+    close(peer)
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
@@ -591,10 +605,11 @@ def train(manager_config: dict[str, Any], folder: Any, kill_every: float = 0) ->
     script = Path(__file__).parent / "ding_training.py"
     arguments = [json.dumps(manager_config), str(kill_every)]
     command = [sys.executable, "-W", "ignore", str(script), *arguments]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, check=True)
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=True)
     return result.stdout.strip().splitlines()[-1]
 
 
+@pytest.mark.timeout(600)
 def test_dings_dqn_learns_the_same_network_though_workers_are_killed(tmp_path: Any) -> None:
     ours = {"type": "planvec_subprocess", "import_names": ["planvec.vector.ding"]}
     network = train({**ours, "num_workers": 0}, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import threading
 import time
@@ -16,7 +15,7 @@ import pytest
 from ding.envs import BaseEnvTimestep, DingEnvWrapper
 from ding.envs.env_manager import SyncSubprocessEnvManager as Peer
 from ding.envs.env_manager.base_env_manager import EnvState
-from test_ding import Scripted, kill_a_worker, manager, wait_for
+from test_ding import Scripted, close, kill_a_worker, manager, wait_for
 
 from planvec.vector.ding import AsyncSubprocessEnvManager, EnvSupervisor, SyncSubprocessEnvManager
 from planvec.vector.ding_env import as_gymnasium
@@ -105,22 +104,22 @@ def draws(cls: Any, num_steps: int = 30, kills: tuple[int, ...] = (), **config: 
     return seen
 
 
-def close(env: Any) -> None:
-    try:
-        env.close()
-    except ConnectionError:  # DI-engine's own, now and then
-        for child in multiprocessing.active_children():
-            child.terminate()
-            child.join()
+@pytest.fixture(scope="module")
+def peers_draws() -> list[Any]:
+    return draws(Peer)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
-def test_each_environment_has_the_global_generator_of_python_to_itself(num_workers: int) -> None:
-    peers = draws(Peer)
-    assert sum(done for _, steps in peers for _, done in steps) > 5
+def test_each_environment_has_the_global_generator_of_python_to_itself(
+    num_workers: int, peers_draws: list[Any]
+) -> None:
+    assert sum(done for _, steps in peers_draws for _, done in steps) > 5
     state = random.getstate()
     kills = (4, 20) if num_workers else ()
-    assert draws(SyncSubprocessEnvManager, num_workers=num_workers, kills=kills, on_crash="restore") == peers
+    assert (
+        draws(SyncSubprocessEnvManager, num_workers=num_workers, kills=kills, on_crash="restore")
+        == peers_draws
+    )
     assert random.getstate() == state
 
 
