@@ -221,6 +221,7 @@ def test_objects_are_where_they_were_whatever_was_drawn_before() -> None:
             assert same_states(again.new_states, expected)
 
 
+@pytest.mark.slow
 def test_miniature_golf_counts_strokes_after_a_restore() -> None:
     kwargs = {"obs_type": "ram", "frameskip": 1, **PLAIN}
     alone = gymnasium.make("ALE/MiniatureGolf-v5", **kwargs)

@@ -216,6 +216,7 @@ def test_a_world_that_has_grown_comes_back_in_one_that_has_not() -> None:
         assert_same(from_start.observations[0], outcomes[99][0])
 
 
+@pytest.mark.slow
 def test_resets_do_not_use_up_memory() -> None:
     with PlanEnv("LunarLander-v3") as env:
         sizes = []
@@ -228,6 +229,7 @@ def test_resets_do_not_use_up_memory() -> None:
         assert sizes[2] - sizes[1] < 2**21
 
 
+@pytest.mark.slow
 def test_restoring_does_not_use_up_memory() -> None:
     with PlanEnv("LunarLander-v3", render_mode="rgb_array") as env:
         start = env.reset(seed=0).state
@@ -335,6 +337,7 @@ def test_what_a_wrapper_of_ones_own_does_to_the_world_comes_back() -> None:
     assert "replay" in report.codec
 
 
+@pytest.mark.slow
 def test_statistics_of_single_precision_rewards_stay_so() -> None:
     report = planvec.check_env(
         lambda: wrappers.RecordEpisodeStatistics(gymnasium.make("BipedalWalker-v3")),

@@ -103,6 +103,7 @@ def test_what_only_resets_draw_is_found_though_episodes_are_long() -> None:
     assert report.differences["other instance"]["reward"].num_different
 
 
+@pytest.mark.slow
 def test_states_of_another_size_of_the_same_world_are_refused() -> None:
     small, large = (planvec.PlanEnv(f"MiniGrid-Empty-{size}-v0") for size in ("5x5", "8x8"))
     with small, large, pytest.raises(planvec.InvalidBatchError, match="EmptyEnv"):

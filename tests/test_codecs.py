@@ -26,6 +26,7 @@ from environments import (
 from gymnasium import spaces, wrappers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from marks import slow_after
 
 import planvec
 from planvec import PlanEnv
@@ -233,7 +234,7 @@ class ForgetfulCodec(CountingCodec):
 
 
 @pytest.mark.usefixtures("_clean_registry")
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", slow_after(1, ["fork", "spawn", "forkserver"]))
 def test_a_registered_codec_is_used_in_workers_too(method: str) -> None:
     planvec.register_codec(Counting, CountingCodec)
     with planvec.make(Counting, num_workers=1, start_method=method) as env:
@@ -300,7 +301,7 @@ def cart_pole_with_momentum() -> Any:
 
 
 @pytest.mark.usefixtures("_clean_registry")
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", slow_after(1, ["fork", "spawn", "forkserver"]))
 def test_a_registered_wrapper_codec_is_used_in_workers_too(method: str) -> None:
     planvec.register_wrapper_codec(Momentum, MomentumCodec)
     reference = cart_pole_with_momentum()
@@ -662,6 +663,7 @@ class Growing(Counting):
         return super().step(action)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
 def test_the_bytes_of_a_copied_state_do_not_tell_where_it_was_made(method: str) -> None:
     states = []
@@ -711,6 +713,7 @@ class SharingAView(Sharing):
     how = "view"
 
 
+@pytest.mark.slow
 def test_sets_and_bound_methods_stay_shared() -> None:
     reference = Sharing()
     reference.reset(seed=5)

@@ -61,6 +61,7 @@ def test_promises_can_be_read_in_any_order_twice_or_never(
     assert same_states(after.new_states, reference.step_batch(batches[1], state).new_states)
 
 
+@pytest.mark.slow
 def test_arrays_changed_after_the_call_do_not_change_a_promise(
     env: planvec.BatchEnv, reference: planvec.BatchEnv
 ) -> None:
@@ -138,6 +139,7 @@ def test_what_a_signal_handler_raises_reaches_the_caller(raised: type[Exception]
     assert num_interrupted > 10
 
 
+@pytest.mark.slow
 @SWALLOWED
 @pytest.mark.fault(36)
 def test_a_call_that_was_interrupted_is_not_finished_by_the_next_one(

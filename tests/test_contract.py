@@ -38,10 +38,11 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
     return concatenate(space, elements, empty)
 
 
+QUICK = [backend for backend in BACKENDS if backend.name not in ("spawn", "forkserver")]  # those start slowly
 GIVEN = [
     pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)
     for index, case in enumerate(CASES)
-    for param in quick_or_slow(BACKENDS, [BACKENDS[index % len(BACKENDS)]])
+    for param in quick_or_slow(BACKENDS, [QUICK[index % len(QUICK)]])
 ]
 """Cases and backends in this order: of two fixtures pytest would make one of its own."""
 

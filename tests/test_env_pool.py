@@ -18,6 +18,7 @@ from compare import assert_same
 from environments import Warehouse
 from faulty import ARMED, Faulty, TwoArguments, fault
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from marks import slow_after
 from methods import METHODS
 from vectors import cartpole, kill_worker, processes_of, random_actions, walk
 
@@ -211,7 +212,7 @@ def test_states_go_back_and_forth() -> None:
         assert_same(again, first)
 
 
-@pytest.mark.parametrize("make", [cartpole, lander, pytest.param(Warehouse, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", slow_after(1, [cartpole, lander, Warehouse]))
 def test_a_file_restores_all_environments_with_any_number_of_workers(make: Any, tmp_path: Path) -> None:
     actions = random_actions(make().action_space, 3, 120)
     with EnvPool([make] * 3, num_workers=2) as pool:
@@ -300,6 +301,7 @@ class Entropic(gymnasium.Env):
         return np.zeros(1), 0.0, True, False, {}
 
 
+@pytest.mark.slow
 def test_an_environment_whose_resets_are_no_function_of_its_state_is_not_restored() -> None:
     with pytest.raises(UnsupportedEnvError, match="a reset without a seed"):
         EnvPool([Entropic] * 2, num_workers=2, on_crash="restore")
@@ -315,13 +317,14 @@ def test_an_environment_whose_resets_are_no_function_of_its_state_is_not_restore
 # -- crashes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [*WALKS, *SLOW_WALKS])
+@pytest.mark.parametrize("make", [*slow_after(1, WALKS), *SLOW_WALKS])
 def test_killed_workers_leave_no_trace(make: Any) -> None:
     actions = random_actions(make().action_space, 3, 120)
     expected = walk(make, actions, num_workers=0)
     assert_same(walk(make, actions, kills=[1, 30, 31, 77], num_workers=2), expected)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_again_and_again_leaves_no_trace() -> None:
     actions = random_actions(cartpole().action_space, 2, 40)
     expected = walk(cartpole, actions, num_workers=0)
@@ -354,7 +357,9 @@ def test_killed_workers_leave_no_trace_with_any_start_method(method: str) -> Non
     assert_same(walk(cartpole, actions, kills=[20, 40], num_workers=2, start_method=method), expected)
 
 
-@pytest.mark.parametrize("make", [cartpole, lake, pendulum, lander, pacman, *SLOW_WALKS[::2]])
+@pytest.mark.parametrize(
+    "make", [*slow_after(3, [cartpole, lake, pendulum, lander, pacman]), *SLOW_WALKS[::2]]
+)
 def test_an_unseeded_walk_survives_a_kill(make: Any) -> None:
     with EnvPool([make] * 2, num_workers=1) as pool:
         pool.reset()

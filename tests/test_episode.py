@@ -96,6 +96,7 @@ def test_the_pendulum_is_swung_up() -> None:
     assert play("Pendulum-v1", seed=0).total_return > -400
 
 
+@pytest.mark.slow
 def test_an_episode_follows_one_wave_to_its_end() -> None:
     wave = planvec.SwarmWave()
     played = play("CartPole-v1", wave, seed=0)

@@ -287,6 +287,7 @@ def test_a_worker_that_was_stopped_is_replaced_and_nothing_changes(
     assert "had been stopped by a signal" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_is_noticed_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_STOPPED_SECONDS", 0.2)
     with quick() as env:
@@ -440,6 +441,7 @@ def test_a_batch_of_many_chunks_is_given_up_with_the_first_that_hangs(
         assert_counts(env, states)
 
 
+@pytest.mark.slow
 def test_a_row_that_stops_its_own_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_STOPPED_SECONDS", 0.2)
     with (

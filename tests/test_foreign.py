@@ -11,6 +11,7 @@ import pytest
 from backends import BACKENDS, PROCESSES, Backend, quick_or_slow
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
+from marks import slow_after
 from nasty import EXACT, REFUSED
 from walks import shuffled_steps
 
@@ -67,7 +68,7 @@ class TellsTypes(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("number", range(len(ACTION_SPACES)), ids=[str(space) for space in ACTION_SPACES])
-@pytest.mark.parametrize("codec", [None, "replay"])
+@pytest.mark.parametrize("codec", slow_after(1, [None, "replay"]))
 def test_actions_have_the_types_that_their_space_samples(backend: Backend, number: int, codec: Any) -> None:
     reference = TellsTypes(number)
     reference.reset(seed=0)
@@ -116,7 +117,7 @@ def test_an_action_is_shown_in_errors_as_a_number(backend: Backend) -> None:
 # -- environments that a careless copy restores wrongly -------------------------------------------------
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", slow_after(6, EXACT))
 def test_an_environment_is_restored_exactly(backend: Backend, name: str) -> None:
     with backend.open(EXACT[name]) as env:
         out, expected, states, actions = shuffled_steps(env, EXACT[name], seed=7, num_steps=80)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
 from gymnasium import spaces
+from marks import slow_after
 
 import planvec
 
@@ -286,7 +287,7 @@ def test_daemonic_processes_can_open_environments(method: str) -> None:
         assert pool.apply(step_in_worker, (method,)) == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("method", ["forkserver", "fork"])
+@pytest.mark.parametrize("method", slow_after(1, ["forkserver", "fork"]))
 def test_start_methods_that_daemonic_processes_cannot_use_say_so(method: str) -> None:
     with (
         closing_pool() as pool,

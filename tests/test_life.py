@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faulty import ARMED, Faulty, fault
+from marks import slow_after
 from methods import METHODS
 from processes import (
     is_gone,
@@ -107,6 +108,7 @@ def test_workers_killed_during_close_leave_no_zombie(method: str, tmp_path: Path
     assert all(is_gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(22)
 def test_workers_whose_environments_never_close_have_one_deadline_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +177,9 @@ def test_an_uncaught_error_ends_the_interpreter_and_its_workers() -> None:
 
 @pytest.mark.fault(37)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("what", ["env.step_batch(np.full(2, fault('hang')), state)", "signal.pause()"])
+@pytest.mark.parametrize(
+    "what", slow_after(1, ["env.step_batch(np.full(2, fault('hang')), state)", "signal.pause()"])
+)
 def test_ctrl_c_at_a_terminal_gives_one_traceback_and_ends_the_workers(
     method: str, what: str, tmp_path: Path
 ) -> None:
@@ -228,6 +232,7 @@ def test_a_fork_of_the_parent_can_neither_use_nor_disturb_its_workers(method: st
         assert env.stats.restarts == 0
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_parent_does_not_keep_its_workers_alive() -> None:
     rest = """
 if os.fork() == 0:
@@ -331,6 +336,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up(method: str) -> None:
@@ -387,6 +393,7 @@ def _listeners() -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_no_socket_memory_or_file_can_be_opened_by_another_user(method: str) -> None:
     rest = "env.step_batch(np.zeros(4, int), state); signal.pause()"

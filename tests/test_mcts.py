@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from compare import same_plans
 from gymnasium import spaces
+from marks import slow_after
 from naive_search import NaiveSearch
 
 import planvec
@@ -130,6 +131,7 @@ def test_several_roots_give_the_plans_that_each_gives_alone(config: MCTS, env_id
     assert all(same_plans(one, other) for one, other in zip(together, alone, strict=True))
 
 
+@pytest.mark.slow
 def test_a_plan_does_not_depend_on_the_number_of_workers() -> None:
     for env_id in ("FrozenLake-v1", "Pendulum-v1"):
         plans_of = {}
@@ -162,7 +164,7 @@ class Coin(gymnasium.Env[Any, Any]):
         return self.observation, reward, True, False, {}
 
 
-@pytest.mark.parametrize("chance", ["sample", "open_loop"])
+@pytest.mark.parametrize("chance", slow_after(1, ["sample", "open_loop"]))
 def test_chance_is_not_foreseen_unless_asked_for(chance: Any) -> None:
     fair = MCTS(num_simulations=400, chance=chance, rollout_horizon=0)
     cheat = dataclasses.replace(fair, chance="foresee")
@@ -271,7 +273,7 @@ def test_a_tree_goes_on_with_the_action_that_was_taken() -> None:
         assert other.visit_counts.sum() == other.num_simulations
 
 
-@pytest.mark.parametrize("kind", ["puct", "legal", "uct"])
+@pytest.mark.parametrize("kind", slow_after(1, ["puct", "legal", "uct"]))
 def test_episodes_are_played_with_trees_of_any_size(kind: str) -> None:
     options: dict[str, Any] = {"selection": "puct"} if kind == "puct" else {}
     if kind == "legal":
@@ -486,6 +488,7 @@ def test_a_reward_that_is_no_number_is_refused() -> None:
         MCTS().plan(env, env.reset(seed=0).state)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_the_returns() -> None:
     config = MCTS(num_simulations=400, rollout_horizon=20, max_depth=1, batch_size=1)
     decision = plan(config, "CartPole-v1")
@@ -578,6 +581,7 @@ def test_an_ended_state_is_refused() -> None:
             MCTS().plan(env, state)
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up()
     compiled = [selection.select, selection.resume, expansion.init, expansion.expand, backup.back_up]

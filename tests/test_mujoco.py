@@ -18,6 +18,7 @@ from environments import Momentum
 from gymnasium import spaces, wrappers
 from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.utils import EzPickle
+from marks import slow_after
 from mujoco_models import assert_exact, assert_steps, codec_of, model_file, states_of, walk_of
 
 import planvec
@@ -113,7 +114,7 @@ def test_all_that_the_constructor_was_given_is_part_of_the_identity(env_id: str)
     ],
     ids=["limit", "normalize", "stack", "statistics", "rescale", "sticky"],
 )
-@pytest.mark.parametrize("env_id", ["Hopper-v5", "Ant-v5"])
+@pytest.mark.parametrize("env_id", slow_after(1, ["Hopper-v5", "Ant-v5"]))
 def test_wrappers_around_it_are_restored(env_id: str, wrap: Callable[[Any], Any]) -> None:
     assert_exact(lambda: wrap(gymnasium.make(env_id)))
 
@@ -299,7 +300,7 @@ def test_a_class_of_ones_own_is_exact_in_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrap", [Momentum, Gust])
-@pytest.mark.parametrize("env_id", ["Ant-v5", "HalfCheetah-v5"])
+@pytest.mark.parametrize("env_id", slow_after(1, ["HalfCheetah-v5", "Ant-v5"]))
 def test_wrappers_that_planvec_does_not_know_are_exact(env_id: str, wrap: Callable[[Any], Any]) -> None:
     assert_exact(lambda: wrap(gymnasium.make(env_id)))
 

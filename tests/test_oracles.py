@@ -64,6 +64,7 @@ def test_without_chance_the_action_and_the_value_are_optimal(
     assert max(off) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discount", DISCOUNTS)
 def test_with_chance_the_action_is_optimal_within_the_error_of_its_value(discount: float) -> None:
     lost, off = regrets("FrozenLake 4x4 slippery", uct(discount, 4_000), num_starts=6)

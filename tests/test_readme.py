@@ -37,6 +37,7 @@ def run(arguments: list[str], folder: Path) -> str:
     return "".join(line for line in done.stderr.splitlines() if not line.startswith("planvec-worker-"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_every_python_block_runs_as_printed(number: int, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
@@ -48,6 +49,7 @@ def test_there_are_blocks_to_run() -> None:
     assert len(BLOCKS) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_runs_as_printed(command: str, tmp_path: Path) -> None:
     verb, *arguments = command.split()[1:]

@@ -11,6 +11,7 @@ import pytest
 from compare import same_plans
 from environments import Warehouse
 from gymnasium import spaces
+from marks import slow_after
 
 import planvec
 from planvec.planners.shooting.categorical import Categorical
@@ -263,10 +264,15 @@ def test_the_linear_quadratic_optimum_is_what_the_textbook_says() -> None:
 
 @pytest.mark.parametrize(
     "planner",
-    [
-        planvec.MPPI(64, 20, num_iterations=4, std=(0.5,), noise_beta=0.0),
-        planvec.ICEM(40, 20, num_elites=5, num_iterations=6, initial_std=(1.0,), noise_beta=0, momentum=0),
-    ],
+    slow_after(
+        1,
+        [
+            planvec.MPPI(64, 20, num_iterations=4, std=(0.5,), noise_beta=0.0),
+            planvec.ICEM(
+                40, 20, num_elites=5, num_iterations=6, initial_std=(1.0,), noise_beta=0, momentum=0
+            ),
+        ],
+    ),
     ids=["MPPI", "ICEM"],
 )
 def test_an_episode_costs_little_more_than_the_linear_quadratic_optimum(planner: Any) -> None:

@@ -164,6 +164,7 @@ def test_large_arrays_are_exact_whether_they_change_or_not(backend: Backend, cha
     assert_exact(backend, (lambda: Fresh(make())) if changes_itself else make)
 
 
+@pytest.mark.slow
 def test_arrays_that_never_change_are_no_part_of_states() -> None:
     with planvec.PlanEnv(Prices) as env:
         start = env.reset(seed=0)
@@ -172,6 +173,7 @@ def test_arrays_that_never_change_are_no_part_of_states() -> None:
         assert len(bytes(late)) > 32000
 
 
+@pytest.mark.slow
 def test_a_state_of_an_environment_with_other_data_is_refused() -> None:
     class Others(Prices):
         def __init__(self) -> None:

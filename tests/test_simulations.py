@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 import pytest
 from gymnasium import spaces
+from marks import slow_after
 from mujoco_models import assert_exact, assert_steps, codec_of, states_of, walk_of
 
 import planvec
@@ -205,7 +206,7 @@ BOXES = (
 )
 
 
-@pytest.mark.parametrize("env_class", BOXES)
+@pytest.mark.parametrize("env_class", slow_after(4, BOXES))
 def test_a_simulation_is_found_wherever_it_is_and_restored_exactly(env_class: type[Box]) -> None:
     assert_exact(env_class, 100)
     assert type(codec_of(env_class())) is SimulationsCodec

@@ -95,6 +95,7 @@ def test_workers_are_forked_by_one_template_that_this_process_has_started(new_te
     assert set(templates()) - before == {parents[0]}
 
 
+@pytest.mark.slow
 def test_threads_that_start_workers_together_share_one_template(new_template: None) -> None:
     parents: list[int] = []
     threads = [threading.Thread(target=lambda: parents.append(ask("pids")[1])) for _ in range(8)]
@@ -491,6 +492,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 def test_workers_start_and_end_where_there_are_no_pidfds_and_no_memfds(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os; del os.pidfd_open, os.memfd_create")
     paths = [str(tmp_path), str(Path(planvec.__file__).parents[1])]
@@ -516,6 +518,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_fork_server_that_planvec_starts_blocks_no_signal_of_the_users_processes(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(MASKS)

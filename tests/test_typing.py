@@ -64,6 +64,7 @@ def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return found
 
 
+@pytest.mark.slow
 def test_public_names_reveal_their_types(errors: Found) -> None:
     assert errors.get(str(FILES[0]), {}) == {}
 
@@ -117,6 +118,7 @@ def test_an_editor_shows_the_parameters_of_make_and_its_docstring() -> None:
     assert any(summary in name.docstring() for name in script.infer(2, 10))
 
 
+@pytest.mark.slow
 def test_an_editor_completes_what_an_environment_offers() -> None:
     members = completions('env = planvec.make("CartPole-v1")\nenv.')
     assert {"step_batch", "rollout_batch", "get_attr", "clone", "stats"} <= set(members)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from compare import same_states
 from environments import Warehouse
+from marks import slow_after
 from methods import METHODS
 from nbclient import NotebookClient
 
@@ -130,6 +131,7 @@ def test_batches_larger_than_a_slab_travel_in_waves(monkeypatch: pytest.MonkeyPa
         )
 
 
+@pytest.mark.slow
 def test_rows_of_varying_size_travel_in_large_messages() -> None:
     rng = np.random.default_rng(0)
     with planvec.make(Warehouse, num_workers=2, start_method="fork") as env:
@@ -239,7 +241,7 @@ print("fine")
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("how", ["file", "-c", "stdin"])
+@pytest.mark.parametrize("how", slow_after(1, ["file", "-c", "stdin"]))
 def test_a_script_needs_no_main_guard(how: str, method: str, tmp_path: Path) -> None:
     code = SCRIPT.replace("METHOD", repr(method))
     script = tmp_path / "script.py"
