@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -671,3 +672,23 @@ def test_returned_arrays_are_never_written_again(num_workers: int) -> None:
         assert sorted(received.rows) == [0, 1, 2]
         pool.step([1, 1, 1])
         assert_same([array.tolist() for array in step[:4]], [array.tolist() for array in before])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_calls_leave_no_reference_cycles_that_would_keep_their_arrays(num_workers: int) -> None:
+    with EnvPool([cartpole] * 4, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        pool.step([0] * 4)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(40):  # with ends of episodes
+                pool.step([0] * 4)
+            pool.step([1], rows=[2])
+            pool.send([0] * 4)
+            pool.recv()
+            pool.set_states(pool.get_states())
+            pool.reset(rows=[0])
+            assert gc.collect() == 0
+        finally:
+            gc.enable()

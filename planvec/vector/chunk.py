@@ -89,14 +89,17 @@ class Chunk:
         if out is not None and out is not arrays and not self.is_abandoned:
             _copy_results(arrays, self.operation, out)
         self.reply = reply
-        if self.on_done is not None:
-            self.on_done(self)
+        self._call_on_done()
 
     def fail(self, error: Exception) -> None:
         """End the operation with an error."""
         self.error = error
-        if self.on_done is not None:
-            self.on_done(self)
+        self._call_on_done()
+
+    def _call_on_done(self) -> None:
+        on_done, self.on_done = self.on_done, None  # it refers to this chunk: arrays would outlive the call
+        if on_done is not None:
+            on_done(self)
 
 
 def _copy_results(arrays: RowArrays, operation: Operation, out: RowArrays) -> None:
