@@ -17,7 +17,7 @@ from planvec.vector.operations import Operation, Reply
 
 __all__ = ["Chunk", "RowGroup", "rows_per_part"]
 
-_PART_SECONDS = 1e-3
+_PART_SECONDS = 2e-3
 """Time of a part of the rows of a worker that are done one after another: many times what a message costs."""
 
 

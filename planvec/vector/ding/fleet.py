@@ -78,6 +78,9 @@ class Answer(NamedTuple):
     error: Exception | None
 
 
+_MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
+
+
 class _Request(NamedTuple):
     number: int
     env_id: int
@@ -150,11 +153,13 @@ class Fleet(StatesFace):
 
     # -- steps and resets ---------------------------------------------------------------------------
 
-    def submit(self, arguments: Mapping[int, Any]) -> dict[int, int]:
+    def submit(self, arguments: Mapping[int, Any], in_parts: bool = True) -> dict[int, int]:
         """Begin steps and resets. An environment performs its requests one after another.
 
         Args:
             arguments: Environment -> an action, or `ResetOptions`.
+            in_parts: Whether the answers of slow environments should arrive one after another, which takes
+                more messages.
 
         Returns:
             Environment -> the number of the request, which its answer has, too.
@@ -165,10 +170,10 @@ class Fleet(StatesFace):
             request = _Request(next(self._numbers), env_id, argument)
             numbers[env_id] = request.number
             self._waiting[env_id].append(request)
-        self._send()
+        self._send(in_parts)
         return numbers
 
-    def _send(self) -> None:
+    def _send(self, in_parts: bool = True) -> None:
         """Send the next request of every environment that has nothing to do."""
         by_method: dict[str, list[_Request]] = {"step": [], "reset": []}
         for env_id, waiting in self._waiting.items():
@@ -179,15 +184,13 @@ class Fleet(StatesFace):
             if not requests:
                 continue
             try:
-                self._begin(_make_step if method == "step" else _make_reset, requests)
+                self._begin(_make_step if method == "step" else _make_reset, requests, in_parts)
             except BaseException:  # an action that cannot be sent, for example
                 for request in requests:
                     del self._at_work[request.env_id]
                 raise
 
-    def _begin(
-        self, make: Callable[[NDArray[np.intp] | None, list[Any]], Operation], requests: list[_Request]
-    ) -> None:
+    def _begin(self, make: _MakeOperation, requests: list[_Request], in_parts: bool) -> None:
         ids = [request.env_id for request in requests]
         rows = None if ids == self._all else np.array(ids, np.intp)  # None is faster
 
@@ -196,7 +199,7 @@ class Fleet(StatesFace):
             return make(local, [request.argument for request in picked])
 
         out = self._new_arrays(len(ids))
-        self._chunks += self._engine.begin(make_operation, rows, out, in_parts=True).chunks
+        self._chunks += self._engine.begin(make_operation, rows, out, in_parts=in_parts).chunks
 
     def collect(self) -> list[Answer]:
         """Return the answers that have arrived, without waiting."""
@@ -276,11 +279,7 @@ class Fleet(StatesFace):
         """Return what a function returns for environments, which it must not change."""
         return self._ask(lambda local, _: Apply(local, function), env_ids).values()
 
-    def _ask(
-        self,
-        make: Callable[[NDArray[np.intp] | None, Any], Operation],
-        env_ids: Sequence[int] | None,
-    ) -> RowsCall:
+    def _ask(self, make: _MakeOperation, env_ids: Sequence[int] | None) -> RowsCall:
         rows = None if env_ids is None else np.array(env_ids, np.intp)
         call = self._engine.run(make, rows)
         raise_errors(call.chunks)

@@ -108,7 +108,8 @@ class AsyncSubprocessEnvManager(EpisodeManager):
         )
         again = [env_id for env_id in ids if env_id in self._stepping]
         assert not again, f"step: environments {again} are being stepped; take those of ready_obs"
-        self._open_fleet().submit(actions)
+        waits_for_all = self._cfg.step_wait_timeout is None
+        self._open_fleet().submit(actions, in_parts=not waits_for_all)
         self._stepping.update(dict.fromkeys(ids))
         return ids
 
