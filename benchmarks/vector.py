@@ -2,7 +2,7 @@
 
     python benchmarks/vector.py                     # all cases
     python benchmarks/vector.py --cases 2 64        # some
-    python benchmarks/vector.py --only DI-engine    # contenders with this in their names
+    python benchmarks/vector.py --only DI-engine Sync    # contenders with one of these in their names
     python benchmarks/vector.py --price --repeats 4 --seconds 15    # what snapshots for crashes cost
 
 Peers that are not installed are left out. All contenders of a case are open at the same time and take turns
@@ -190,7 +190,7 @@ def step_alone(pipe: Any, env_id: str, num_envs: int) -> None:
         pipe.send(None)
 
 
-def run_case(name: str, repeats: int, seconds: float, only: str) -> dict[str, float]:
+def run_case(name: str, repeats: int, seconds: float, only: list[str]) -> dict[str, float]:
     """Return the median seconds of a step, of each contender."""
     env_id, num_envs = CASES[name]
     space = make(env_id).action_space
@@ -199,7 +199,7 @@ def run_case(name: str, repeats: int, seconds: float, only: str) -> dict[str, fl
     steps = {}
     with ExitStack() as stack:
         for contender, open_env in contenders(env_id, num_envs).items():
-            if only not in contender:
+            if not any(part in contender for part in only):
                 continue
             env = open_env()
             stack.callback(close, env)
@@ -261,7 +261,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=9, help="turns, or openings with --price")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn, or of an opening with --price")
-    parser.add_argument("--only", default="", help="a part of the names of contenders")
+    parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of contenders")
     parser.add_argument("--price", action="store_true", help="what snapshots cost")
     options = parser.parse_args()
     all_times = {}
