@@ -393,7 +393,6 @@ def _listeners() -> dict[int, str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_no_socket_memory_or_file_can_be_opened_by_another_user(method: str) -> None:
     rest = "env.step_batch(np.zeros(4, int), state); signal.pause()"
