@@ -336,7 +336,6 @@ print("fine")
 """
 
 
-@pytest.mark.slow
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up(method: str) -> None:
@@ -393,6 +392,7 @@ def _listeners() -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_no_socket_memory_or_file_can_be_opened_by_another_user(method: str) -> None:
     rest = "env.step_batch(np.zeros(4, int), state); signal.pause()"
