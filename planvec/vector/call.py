@@ -27,7 +27,7 @@ class RowsResult(NamedTuple):
         rewards: `[B]`, or `[B, ...]` if rewards are vectors.
         terminated: `[B]` bool.
         truncated: `[B]` bool.
-        infos: In the form of the face.
+        infos: In the form of the face; `{}` if all are empty.
     """
 
     observations: Any
@@ -107,6 +107,27 @@ class RowsCall:
         return join_results(self.chunks, self.out, form, self.order)
 
 
+class DoneCall(RowsCall):
+    """Holds a step of all rows that was done at once, and whose results all lie in arrays. It has no chunks.
+
+    Args:
+        out: The results, `[N]`.
+    """
+
+    rows = np.empty(0, np.intp)
+    order = None
+    chunks: Sequence[Chunk] = ()  # type: ignore[assignment]
+    num_left = 0
+    has_errors = False
+
+    def __init__(self, out: RowArrays) -> None:
+        self.out: RowArrays = out
+
+    def result(self, form: InfoForm) -> RowsResult:
+        out = self.out
+        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
+
+
 def errors_of(chunks: Sequence[Chunk]) -> dict[int, Exception]:
     """Return what failed in chunks that are done: row -> the error of its environment or its worker."""
     errors: dict[int, Exception] = {}
@@ -143,9 +164,6 @@ def join_results(
         form: The form of the infos.
         order: `[B]`, positions in the order to return; None keeps them in the order of the chunks.
     """
-    if len(chunks) == 1 and order is None and chunks[0].is_plain:
-        none: Any = {} if form is InfoForm.VECTOR else [({}, None) for _ in chunks[0].rows]
-        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, none)
     replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
     observations, rewards = out.observations, out.rewards
     if isinstance(observations, list):
@@ -153,7 +171,7 @@ def join_results(
     if any(reply.rewards is not None for reply in replies):
         rewards = _join_rewards(chunks, out.rewards)
     infos: Any = {}
-    if form is InfoForm.ROWS or any(reply.infos is not None for reply in replies):
+    if any(reply.infos is not None for reply in replies):
         parts = [
             (unpack_infos(reply.infos), len(chunk.rows)) for chunk, reply in zip(chunks, replies, strict=True)
         ]

@@ -75,14 +75,6 @@ class Chunk:
         reply = self.reply
         return self.error is not None or (reply is not None and bool(reply.errors))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all results lie in `out`."""
-        reply = self.reply
-        return (
-            reply is not None and reply.infos is None and reply.rewards is None and reply.observations is None
-        )
-
     def finish(self, reply: Reply, arrays: RowArrays) -> None:
         """Copy the results out of the arrays of the worker."""
         out = self.out

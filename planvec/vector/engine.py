@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits
@@ -18,11 +19,13 @@ from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import RowsCall
+from planvec.vector.checks import check_actions
 from planvec.vector.chunk import Chunk, RowGroup, rows_per_part
 from planvec.vector.layout import RowsLayout
 from planvec.vector.local_rows import LocalRows
+from planvec.vector.operations import Step
 from planvec.vector.options import EngineOptions, ServerFactory, make_resident
-from planvec.vector.requests import MakeOperation
+from planvec.vector.requests import MakeOperation, step_maker
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.worker_rows import OnCrash, WorkerRows
 
@@ -55,12 +58,14 @@ class Engine:
         self._options = options
         self._processes: ServedProcesses | None = None
         self._resident: ResidentEnvs | None = None
+        self._local: LocalRows | None = None
         self._is_closed = False
         self._advice: Advice | None = None
         self._groups: Sequence[RowGroup]
         if not options.num_workers:
             resident = self._resident = make_resident(env_fns, options, as_bytes=False)
-            self._groups = [LocalRows(resident)]
+            self._local = LocalRows(resident)
+            self._groups = [self._local]
             self.layouts = [RowsLayout.of([row.env for row in resident.rows], resident.inexact)]
         else:
             self._groups = self._open_workers(env_fns)
@@ -160,10 +165,6 @@ class Engine:
             ClosedError: The vector environment was closed.
         """
         self._check_open()
-        if self._resident is not None and rows is None:  # faster, for few cheap environments
-            chunk = Chunk(make_operation(None, _ALL), self._all_rows, out)
-            self._groups[0].submit(chunk)
-            return RowsCall.of_one(chunk)
         groups: list[RowGroup] = []
         if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self._groups):
             rows = self._all_rows
@@ -207,14 +208,36 @@ class Engine:
     ) -> RowsCall:
         """Perform operations on some rows, and wait until they are done. Arguments as for `begin`."""
         call = self.begin(make_operation, rows, out)
+        self.finish(call)
+        return call
+
+    def begin_step(self, space: Space[Any], actions: Any, out: RowArrays) -> RowsCall:
+        """Begin to step all rows, faster than `begin` if they are in this process.
+
+        Args:
+            space: The space of one action.
+            actions: `[N, *action shape]`.
+            out: Receives the results, `[N]`.
+
+        Raises:
+            ClosedError: The vector environment was closed.
+            TypeError: The actions have no length.
+            ValueError: Their number is not N.
+        """
+        if self._local is None:
+            return self.begin(step_maker(space, actions, self.num_envs), None, out)
+        self._check_open()
+        return self._local.step(Step(None, check_actions(space, actions, self.num_envs)), out)
+
+    def finish(self, call: RowsCall) -> None:
+        """Wait for a call."""
         if not call.num_left:
-            return call
+            return
         try:
             self.wait(call.is_done)
         except BaseException:  # Ctrl-C, or a signal handler of the user
             call.abandon()
             raise
-        return call
 
     def _check_open(self) -> None:
         if self._is_closed:

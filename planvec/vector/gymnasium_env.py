@@ -24,7 +24,7 @@ from planvec.vector.infos import InfoForm
 from planvec.vector.operations import Call, Observe
 from planvec.vector.options import EngineOptions
 from planvec.vector.pending import Kind, PendingCall, log_and_raise
-from planvec.vector.requests import reset_maker, set_attribute_maker, step_maker
+from planvec.vector.requests import reset_maker, set_attribute_maker
 from planvec.vector.states_face import StatesFace
 from planvec.vector.vector_spaces import vector_spaces
 
@@ -186,15 +186,15 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         """Step all environments. Returns as Gymnasium."""
         self._check_open()
         self._pending.check_free("step_async")
-        make = step_maker(self.single_action_space, actions, self.num_envs)
-        return self._finish_step([self._engine.run(make, None, self._new_arrays(self.num_envs))])
+        call = self._engine.begin_step(self.single_action_space, actions, self._new_arrays(self.num_envs))
+        self._engine.finish(call)
+        return self._finish_step([call])
 
     def step_async(self, actions: Any) -> None:
         """Begin to step all environments. `step_wait` returns the results."""
         self._check_open()
         self._pending.check_free("step_async")
-        make = step_maker(self.single_action_space, actions, self.num_envs)
-        call = self._engine.begin(make, None, self._new_arrays(self.num_envs))
+        call = self._engine.begin_step(self.single_action_space, actions, self._new_arrays(self.num_envs))
         self._pending.begin(Kind.STEP, [call], self._finish_step)
 
     def step_wait(self, timeout: float | None = None) -> Step:

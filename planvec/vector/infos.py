@@ -1,7 +1,7 @@
 """Converts the infos of rows between the forms of the interfaces.
 
     VECTOR   Gymnasium's: per key an array `[B, ...]` and its mask under `_key`. The worker stacks them.
-    ROWS     one dict per row, as stable-baselines3 and DI-engine want them
+    ROWS     one dict per row that has an info, as stable-baselines3 and DI-engine want them
 
 Letters: B rows.
 """
@@ -81,15 +81,12 @@ def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[
         order: `[B]`, the rows of the joined parts in the order to return; None keeps them in order.
 
     Returns:
-        VECTOR: the infos in Gymnasium's form. ROWS: a list of B `RowInfo`.
+        VECTOR: the infos in Gymnasium's form. ROWS: row -> `RowInfo`, without the rows that have none.
     """
-    if form is InfoForm.ROWS:
-        rows: list[RowInfo] = []
-        for part, size in parts:
-            rows += [(part or {}).get(row) or ({}, None) for row in range(size)]
-        return rows if order is None else [rows[row] for row in order]
     if all(part is None for part, _ in parts):
         return {}
+    if form is InfoForm.ROWS:
+        return _join_rows(parts, order)
     columns = merge_columns([(part or {}, size) for part, size in parts])
     if order is not None:
         columns = _reordered(columns, order)
@@ -97,6 +94,17 @@ def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[
     if "final_obs" in columns:
         infos["final_obs"] = _objects(columns["final_obs"], sum(size for _, size in parts))
     return infos
+
+
+def _join_rows(parts: Sequence[tuple[Any, int]], order: NDArray[np.intp] | None) -> dict[int, RowInfo]:
+    rows: dict[int, RowInfo] = {}
+    start = 0
+    for part, size in parts:
+        rows |= {start + row: info for row, info in (part or {}).items()}
+        start += size
+    if order is None:
+        return rows
+    return {position: rows[row] for position, row in enumerate(order.tolist()) if row in rows}
 
 
 def _objects(column: Column, num_rows: int) -> NDArray[Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from planvec.vector.arrays import RowArrays
+from planvec.vector.call import DoneCall, RowsCall
 from planvec.vector.chunk import Chunk
-from planvec.vector.operations import Step
+from planvec.vector.operations import Operation, Reply, Step
 from planvec.vector.resident_envs import ResidentEnvs
 
 __all__ = ["LocalRows"]
@@ -22,19 +26,42 @@ class LocalRows:
     def __init__(self, resident: ResidentEnvs) -> None:
         self._resident = resident
         self.num_rows = len(resident.rows)
+        self._all_rows = np.arange(self.num_rows)
 
     def submit(self, chunk: Chunk) -> None:
         """Perform an operation; see `RowGroup`."""
-        operation, resident = chunk.operation, self._resident
-        own = arrays = resident.arrays
-        if chunk.out is not None and operation.rows is None:
+        operation, out = chunk.operation, chunk.out
+        if out is None or operation.rows is not None:
+            reply = self._resident.perform(operation)
+            arrays = self._resident.arrays
+        else:
             if not isinstance(operation, Step):
-                chunk.out.make(resident.observation_space, len(chunk.rows))
-            arrays = resident.arrays = chunk.out  # written without a copy
-        try:
-            reply = resident.perform(operation)
-        finally:
-            resident.arrays = own  # those of the caller must not be written again
+                out.make(self._resident.observation_space, len(chunk.rows))
+            reply, arrays = self._perform(operation, out), out
         if isinstance(operation, Step):
             self.seconds_per_step = reply.seconds / max(1, len(chunk.rows))
         chunk.finish(reply, arrays)
+
+    def _perform(self, operation: Operation, out: RowArrays) -> Reply:
+        """Perform an operation on all rows, and write the results without a copy."""
+        resident = self._resident
+        own, resident.arrays = resident.arrays, out
+        try:
+            return resident.perform(operation)
+        finally:
+            resident.arrays = own  # those of the caller must not be written again
+
+    def step(self, operation: Step, out: RowArrays) -> RowsCall:
+        """Step all rows. Faster than `submit`, for few cheap environments.
+
+        Args:
+            operation: The step.
+            out: Receives the results. It may be unmade.
+        """
+        reply = self._perform(operation, out)
+        self.seconds_per_step = reply.seconds / self.num_rows
+        if reply.is_plain:
+            return DoneCall(out)
+        chunk = Chunk(operation, self._all_rows, out)
+        chunk.finish(reply, out)
+        return RowsCall.of_one(chunk)

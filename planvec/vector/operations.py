@@ -201,3 +201,8 @@ class Reply:
     inexact: str = ""
     changes_settings: bool = False
     seconds: float = 0.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all results of a step lie in arrays."""
+        return self.infos is None and self.rewards is None and self.observations is None and not self.errors

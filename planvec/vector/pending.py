@@ -111,7 +111,10 @@ class PendingCall:
 
 def log_and_raise(calls: Sequence[RowsCall]) -> None:
     """Log what environments have raised, and raise the last of it, as Gymnasium does."""
-    if not any(call.has_errors for call in calls):
+    for call in calls:
+        if call.has_errors:
+            break
+    else:  # a loop is faster than any(), for few rows
         return
     errors = errors_of([chunk for call in calls for chunk in call.chunks])
     for row, error in errors.items():

@@ -1,4 +1,4 @@
-"""Runs loops over rows in which an environment may raise, and writes their results.
+"""Runs loops over rows in which an environment may raise, and writes their observations.
 
 Letters: N environments, B rows of an operation.
 """
@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.stepping import ignores_interrupts
 from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.operations import Reply
 from planvec.vector.row_failure import RowFailure
 
-__all__ = ["for_each", "put_new", "put_observations", "put_rewards", "run_rows"]
+__all__ = ["for_each", "note_error", "put_observations", "run_rows"]
 
 T = TypeVar("T")
 
@@ -45,12 +44,26 @@ def run_rows(
             run_from(start)
             return
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
-                raise
             index = next_row()
-            reply.errors[index] = RowFailure.of(error)
+            note_error(error, index, reply)
             fill(index)
             start = index + 1
+
+
+def note_error(error: BaseException, index: int, reply: Reply) -> None:
+    """Note what the environment of a row raised.
+
+    Args:
+        error: The exception, which is being handled.
+        index: The row, counted from the first one of the operation.
+        reply: Receives it.
+
+    Raises:
+        KeyboardInterrupt: It is a Ctrl-C of the user.
+    """
+    if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
+        raise error
+    reply.errors[index] = RowFailure.of(error)
 
 
 def for_each(function: Callable[[T], Any], items: Sequence[T], reply: Reply) -> list[Any]:
@@ -87,51 +100,3 @@ def put_observations(
         reply.errors[valid[index] if valid else index] = RowFailure.of(error)
     if isinstance(out, list):
         reply.observations = observations
-
-
-def put_new(
-    space: gymnasium.Space[Any],
-    observations: list[Any],
-    rewards: list[Any],
-    terminated: list[bool],
-    truncated: list[bool],
-    arrays: RowArrays,
-    reply: Reply,
-    keeps_dtype: bool,
-) -> bool:
-    """Make arrays of the results of all rows at once, if these are simple. Arguments as for `put_rewards`.
-
-    Returns:
-        Whether they were.
-    """
-    if type(space) is not gymnasium.spaces.Box:
-        return False
-    try:
-        stacked, given = np.array(observations, space.dtype), np.array(rewards)
-        numbers = given if given.dtype == np.float64 else given.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    if stacked.shape[1:] != space.shape or numbers.ndim != 1:
-        return False
-    if keeps_dtype and numbers is not given:
-        reply.rewards = given
-    arrays.observations, arrays.rewards = stacked, numbers
-    arrays.terminated, arrays.truncated = np.array(terminated, bool), np.array(truncated, bool)
-    return True
-
-
-def put_rewards(rewards: list[Any], arrays: RowArrays, rows: Rows, reply: Reply, keeps_dtype: bool) -> None:
-    """Write rewards.
-
-    Args:
-        rewards: B rewards.
-        arrays: The arrays of all environments.
-        rows: The rows of the operation.
-        reply: Receives rewards that are vectors, or that must keep a dtype other than float64.
-        keeps_dtype: Whether they must.
-    """
-    stacked: NDArray[Any] = np.array(rewards)
-    if stacked.ndim == 1:
-        arrays.rewards[rows] = stacked
-    if stacked.ndim != 1 or (keeps_dtype and stacked.dtype != np.float64):
-        reply.rewards = stacked

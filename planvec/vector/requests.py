@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.rows import copy_tree, take_rows
+from planvec.rows import take_rows
 from planvec.vector.checks import check_actions
 from planvec.vector.operations import Operation, Reset, SetAttribute, SetStates, Step
 
@@ -41,9 +41,7 @@ def step_maker(space: Space[Any], actions: Any, num_rows: int) -> MakeOperation:
         TypeError: The actions have no length.
         ValueError: Their number is not B.
     """
-    # Copied: the caller may change them, and a crash may need them again.
     checked = check_actions(space, actions, num_rows)
-    checked = checked.copy() if type(checked) is np.ndarray else copy_tree(checked)
 
     def make(local: NDArray[np.intp] | None, positions: Any) -> Step:
         if isinstance(checked, np.ndarray):

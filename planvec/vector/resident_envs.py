@@ -40,8 +40,9 @@ from planvec.vector.operations import (
     SetStates,
     Step,
 )
-from planvec.vector.reply_rows import for_each, put_new, put_observations, put_rewards, run_rows
+from planvec.vector.reply_rows import for_each, put_observations, run_rows
 from planvec.vector.resident_states import ResidentStates
+from planvec.vector.step_rows import put_outcomes, step_rows, take_endings
 
 __all__ = ["ResidentEnvs"]
 
@@ -148,50 +149,12 @@ class ResidentEnvs:
 
     def _step(self, operation: Step, selected: list[EnvRow], reply: Reply) -> None:
         actions = list_rows(self._action_space, operation.actions)
-        observations: list[Any] = []
-        rewards: list[Any] = []
-        terminated: list[bool] = []
-        truncated: list[bool] = []
-        infos: list[dict[str, Any]] = []
-        progress = self.progress
-
-        def step_from(start: int) -> None:
-            for index, row in enumerate(islice(selected, start, None), start):
-                progress[ROW] = index
-                outcome = row.step_lost() if row.is_lost else row.step(actions[index])
-                observation, reward, is_terminated, is_truncated, info = outcome
-                infos.append(info)
-                observations.append(observation)
-                rewards.append(reward)
-                terminated.append(is_terminated)
-                truncated.append(is_truncated)
-
-        def fill(index: int) -> None:
-            for column in (observations, rewards, terminated, truncated, infos):
-                del column[index:]
-            infos.append({})
-            observations.append(None)
-            rewards.append(0.0)
-            terminated.append(False)
-            truncated.append(False)
-
-        run_rows(step_from, fill, len(selected), reply, lambda: progress[ROW])
-        arrays, space = self.arrays, self.observation_space
-        results = observations, rewards, terminated, truncated
-        is_new = arrays.observations is None and not reply.errors
-        if not (is_new and put_new(space, *results, arrays, reply, self._keeps_rewards)):
-            rows = operation.selection
-            arrays.make(space, len(selected))
-            put_observations(space, observations, arrays, rows, reply)
-            put_rewards(rewards, arrays, rows, reply, self._keeps_rewards)
-            arrays.terminated[rows] = terminated
-            arrays.truncated[rows] = truncated
-        endings = {}
-        if self._resets_in_step:
-            endings = {index: row.ending for index, row in enumerate(selected) if row.ending is not None}
-            for index in endings:
-                selected[index].ending = None
-        reply.infos = pack_infos(infos, endings, self._info_form, self._as_bytes)
+        outcomes = step_rows(selected, actions, self.progress, reply)
+        put_outcomes(
+            self.observation_space, outcomes, self.arrays, operation.selection, reply, self._keeps_rewards
+        )
+        endings = take_endings(selected) if self._resets_in_step else {}
+        reply.infos = pack_infos(outcomes.infos, endings, self._info_form, self._as_bytes)
 
     def _reset(self, operation: Reset, selected: list[EnvRow], reply: Reply) -> None:
         observations: list[Any] = []

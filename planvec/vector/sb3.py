@@ -25,7 +25,7 @@ from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm
 from planvec.vector.operations import Apply, Call
 from planvec.vector.options import EngineOptions
-from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
+from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker
 from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
 
@@ -124,7 +124,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         call = self._engine.run(make, None, self._new_arrays(self.num_envs))
         raise_errors(call.chunks)
         result = call.result(InfoForm.ROWS)
-        self.reset_infos = [info for info, _ in result.infos]
+        self.reset_infos = [result.infos.get(row, ({}, None))[0] for row in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return result.observations
@@ -135,8 +135,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             raise AlreadyPendingCallError(
                 "step_async: expected no pending step, got one; call step_wait() first", "step"
             )
-        make = step_maker(self.action_space, actions, self.num_envs)
-        self._call = self._engine.begin(make, None, self._new_arrays(self.num_envs))
+        self._call = self._engine.begin_step(self.action_space, actions, self._new_arrays(self.num_envs))
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:
         """Wait for `step_async`, and return observations, rewards, the ends of episodes, and infos."""
@@ -151,17 +150,14 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                     call.abandon()
         raise_errors(call.chunks)
         observations, rewards, terminated, truncated, row_infos = call.result(InfoForm.ROWS)
-        dones = terminated | truncated
-        is_cut = dones.tolist()
-        if True in is_cut:
-            is_cut = (truncated & ~terminated).tolist()
-        infos: list[dict[str, Any]] = []
-        for (given, ending), cut in zip(row_infos, is_cut, strict=True):
-            info = {**given, "TimeLimit.truncated": cut}
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        if not row_infos:  # no episode has ended
+            return observations, rewards, terminated, tuple(infos)
+        for row, (info, ending) in row_infos.items():
+            infos[row] = {**info, "TimeLimit.truncated": bool(truncated[row] and not terminated[row])}
             if ending is not None:
-                info["terminal_observation"], self.reset_infos[len(infos)] = ending
-            infos.append(info)
-        return observations, rewards, dones, tuple(infos)
+                infos[row]["terminal_observation"], self.reset_infos[row] = ending
+        return observations, rewards, terminated | truncated, tuple(infos)
 
     # -- environments -------------------------------------------------------------------------------
 

@@ -119,6 +119,8 @@ class WorkerRows:
 
     def submit(self, chunk: Chunk) -> None:
         """Begin an operation; see `RowGroup`."""
+        if isinstance(chunk.operation, Step):  # the caller may change them, and a crash may need them again
+            chunk.operation.actions = copy_tree(chunk.operation.actions)
         with self._worker.lock:
             failure, self._failure = self._failure, None
             if failure is not None:
