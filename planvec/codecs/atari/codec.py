@@ -65,6 +65,8 @@ class AtariCodec(Codec):
                 ("held_action", "u1"),
                 ("held_strength", "<f4"),
                 ("within_frame", "?"),
+                ("num_resets", "<i4"),
+                ("since_reset", "?"),
                 *(
                     [("next_checkpoint", blob), ("next_offset", "<i2"), ("next_num_whole", "<i2")]
                     if self._has_next
@@ -85,14 +87,17 @@ class AtariCodec(Codec):
         return env._get_obs()
 
     def pack(self, values: Sequence[Saved], records: NDArray[Any]) -> None:
-        emulators, checkpoints, frames, held, within, following = zip(*values, strict=True)
+        emulators, checkpoints, frames, held, within, resets, since_reset, following = zip(
+            *values, strict=True
+        )
         self._write(records, "emulator", emulators)
         self._write(records, "checkpoint", checkpoints)
         size = self._emulator.max_frames * self._frame_size
         self._write(records, "frames", [data.ljust(size, b"\0") for data in frames])
         records["num_frames"] = [len(data) // self._frame_size for data in frames]
         records["held_action"], records["held_strength"] = zip(*held, strict=True)
-        records["within_frame"] = within
+        records["within_frame"], records["num_resets"] = within, resets
+        records["since_reset"] = since_reset
         if self._has_next:
             columns = zip(*[checkpoint or self._no_checkpoint for checkpoint in following], strict=True)
             blobs, records["next_offset"], records["next_num_whole"] = columns
@@ -119,8 +124,9 @@ class AtariCodec(Codec):
                 None if offset < 0 else Checkpoint(blob, offset, num_whole)
                 for blob, offset, num_whole in triples
             ]
-        emulators, checkpoints, within = (
-            records[name].tolist() for name in ("emulator", "checkpoint", "within_frame")
+        emulators, checkpoints, within, resets, since_reset = (
+            records[name].tolist()
+            for name in ("emulator", "checkpoint", "within_frame", "num_resets", "since_reset")
         )
-        columns = emulators, checkpoints, frames, held, within, following
+        columns = emulators, checkpoints, frames, held, within, resets, since_reset, following
         return [Saved(*row) for row in zip(*columns, strict=True)]

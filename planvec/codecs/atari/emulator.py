@@ -1,8 +1,10 @@
 """An Atari emulator that can be put into any of its states, including the picture and the action that sticks.
 
-`Console` restores what the next frames depend on. Two more things are missing from a state of ale-py 0.12:
+`Console` restores what the next frames depend on. More things are missing from a state of ale-py 0.12, or
+are left out here:
 
     the action that sticks      (`repeat_action_probability`) is not saved: `Emulator` draws it
+    the generator of resets     is long, and follows from the number of resets since the game was loaded
     the picture                 consists of what earlier frames have left of it, and is not saved either
 
 So a state is saved with a checkpoint, an earlier state, and the frames since. If somebody looks at the
@@ -11,82 +13,29 @@ picture before enough frames have repainted it, these frames are repeated from t
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
-from planvec.codecs.atari.console import Console
+from planvec.codecs.atari.generator import GeneratorTexts
 from planvec.codecs.atari.golf import GolfScore
-from planvec.codecs.atari.state import (
-    Checkpoint,
-    Frame,
-    Saved,
-    Start,
-    is_start,
-    is_whole,
-    serialize,
-    with_short_text,
-)
+from planvec.codecs.atari.history import REPAINTED, History
+from planvec.codecs.atari.state import Start, generator_text, is_whole, with_text
 
 __all__ = ["Emulator"]
 
-_REPAINTED = 3
-"""Whole frames after which nothing is left of a picture: there are two buffers, drawn alternately."""
-_FRAMES_PER_CHECKPOINT = 16
-"""Whole frames between two checkpoints. A checkpoint takes as long as half a frame."""
-_FRAMES_PER_CHECKPOINT_OF_LONG_STEPS = 40
-"""The same if every step repaints the picture, so that frames are seldom repeated."""
-_MAX_INTERRUPTED = 32
-"""Frames in a row that may be interrupted, when no checkpoint can be made. 7 were seen."""
-_INTERRUPTS_FRAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d", "video_checkers"})
-"""Games known to interrupt frames. All their frames are checked; in other games the last one of a step."""
 
-
-class Emulator(Console):
+class Emulator(History):
     """Replaces the `ale` of an `ale_py.AtariEnv`.
 
     Args:
         env: The environment. Its game is loaded into this emulator by `env.load_game()`, which the
             first reset and every reset with a seed call.
-
-    Attributes:
-        stickiness: The probability that a frame repeats the last action, drawn from `env.np_random`.
-        frame_size: Bytes that the action of one frame takes.
-        has_long_steps: Whether every step repaints the picture. Then it also ends with a new checkpoint, if
-            it began with a restore.
-        max_frames: Largest number of frames since the checkpoint.
     """
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self._env = env
-        previous = env.ale  # an `Emulator` if the environment is opened a second time
-        probability = previous.getFloat("repeat_action_probability")
-        self.stickiness: float = previous.stickiness if isinstance(previous, Emulator) else probability
-        self._frame = struct.Struct("<Bf" if env.continuous else "<B")
-        self._turns_paddle = bool(env.continuous)
-        self.frame_size = self._frame.size
-        self._interrupts_frames = env._game in _INTERRUPTS_FRAMES
-        shortest = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
-        self.has_long_steps = shortest >= _REPAINTED
-        is_often_painted = self.has_long_steps and not self._interrupts_frames
-        self._frames_per_checkpoint = (
-            _FRAMES_PER_CHECKPOINT_OF_LONG_STEPS if is_often_painted else _FRAMES_PER_CHECKPOINT
-        )
-        self.max_frames = 2 * self._frames_per_checkpoint + _MAX_INTERRUPTED
+        self._texts = GeneratorTexts(self._text_after_reset)
         self._start_repaints: bool | None = None  # None: not known yet
-        self._begin_episode()
-
-    def _begin_episode(self) -> None:
-        self._held: Frame = (0, 1.0)
-        self._checkpoint = b""
-        self._frames = bytearray()  # the actions since the checkpoint
-        self._next_checkpoint: tuple[bytes, int] | None = None  # `Checkpoint`, without `num_whole`
-        self._num_whole = 0  # whole frames since the next checkpoint, or since the checkpoint
-        self._num_unpainted = 0  # whole frames until the picture is right
-        self._cached_state = None
-        self._is_within: bool | None = None  # whether the state lies within a frame; None: not known yet
-        self._score = None
 
     # -- the interface of ale-py ----------------------------------------------------------------------
 
@@ -95,30 +44,59 @@ class Emulator(Console):
         if not self._loaded:  # no reset had a seed yet
             self._env.load_game()
         start = self._starts.get(tuple(self._loaded)) if self._is_new else None
-        if start is None:
+        is_first = self._is_new and start is None
+        if start is not None:
+            self._restore_state(start.state, start.is_within)
+        else:
             if self._load_pending:
                 self._load_game()
+            elif not self._is_new:
+                self._prepare_reset(self._num_resets)
             super().reset_game()
             self._is_painted = True
-        else:
-            self._restore_state(start.state, start.is_within)
+        self._num_resets = 1 if self._is_new else self._num_resets + 1
         self._begin_episode()
         if self._env._game == "miniature_golf":
             self._score = GolfScore(self.getRAM())
         self._checkpoint = self._state()
         if start is not None:
-            self._num_unpainted, self._is_within = _REPAINTED, start.is_within
-        if self._is_new and start is None:
-            pictures = {
-                "getScreen": super().getScreen(),
-                "getScreenRGB": super().getScreenRGB(),
-                "getScreenGrayscale": super().getScreenGrayscale(),
-            }
-            self._load_state(with_short_text(self._checkpoint))
-            self._starts[tuple(self._loaded)] = Start(self._checkpoint, False, pictures)
-            if self._is_within_frame():
-                self._starts[tuple(self._loaded)] = Start(self._checkpoint, True, pictures)
+            self._num_unpainted, self._is_within = REPAINTED, start.is_within
+        else:
+            self._note_text()
+        if is_first:
+            self._note_start()
         self._is_new = self._load_pending = False
+
+    def _prepare_reset(self, num_resets: int) -> None:
+        """Put the generator where it is after a number of resets."""
+        self._load_state(with_text(self._state(), self._texts.after(num_resets)))
+
+    def _note_text(self) -> None:
+        """Note the text of the generator, and replace it by a short one."""
+        text = generator_text(self)
+        if self._num_resets == 1:
+            self._texts.begin(text)
+        else:
+            self._texts.note(self._num_resets, text)
+        self._load_state(with_text(self._checkpoint))
+
+    def _text_after_reset(self, text: bytes) -> bytes:
+        """Return the text of the generator after a reset that begins with another text. Loses the state."""
+        self._load_state(with_text(self._state(), text))
+        super().reset_game()
+        self._cached_state = None
+        return generator_text(self)
+
+    def _note_start(self) -> None:
+        """Note the state and the pictures of the first reset since the game was loaded."""
+        pictures = {
+            "getScreen": super().getScreen(),
+            "getScreenRGB": super().getScreenRGB(),
+            "getScreenGrayscale": super().getScreenGrayscale(),
+        }
+        self._starts[tuple(self._loaded)] = Start(self._checkpoint, False, pictures)
+        if self._is_within_frame():
+            self._starts[tuple(self._loaded)] = Start(self._checkpoint, True, pictures)
 
     def act(self, action: Any, strength: float = 1.0) -> int:
         """Run one frame. With the probability `stickiness` the last action replaces the given one."""
@@ -126,7 +104,7 @@ class Emulator(Console):
             self._held = getattr(action, "_value_", action), float(strength)  # faster than `value`
         frame = self._held
         reward = self._run_frame(*frame)
-        self._note_frames(self._frame.pack(*frame) if self._turns_paddle else bytes((frame[0],)), 1)
+        self._note_frames(self._packed(*frame), 1)
         return reward
 
     def act_repeatedly(self, action: Any, num_frames: int) -> int:
@@ -149,16 +127,6 @@ class Emulator(Console):
             del actions[: len(now)]
         return reward
 
-    def _note_frames(self, actions: bytes, num_frames: int) -> None:
-        """Note that frames were run: one, or several of a game that does not interrupt frames."""
-        self._frames += actions
-        self._cached_state = self._is_within = None
-        if not self._interrupts_frames or is_whole(self._state()):
-            self._num_whole += num_frames
-            self._num_unpainted = max(0, self._num_unpainted - num_frames)
-        if self._num_whole >= self._frames_per_checkpoint:
-            self._set_next_checkpoint()
-
     def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
         """Return the picture as indices of colours, or write it into a buffer."""
         return self._picture("getScreen", super().getScreen, buffer)
@@ -170,60 +138,6 @@ class Emulator(Console):
     def getScreenGrayscale(self, *buffer: Any) -> Any:  # noqa: N802
         """Return the picture in grey, or write it into a buffer."""
         return self._picture("getScreenGrayscale", super().getScreenGrayscale, buffer)
-
-    # -- states ---------------------------------------------------------------------------------------
-
-    def save(self) -> Saved:
-        """Return the state that the emulator is in."""
-        self._advance_checkpoint()
-        following = self._next_checkpoint
-        checkpoint = None if following is None else Checkpoint(*following, self._num_whole)
-        is_within = self._is_within_frame()
-        return Saved(self._state(), self._checkpoint, bytes(self._frames), self._held, is_within, checkpoint)
-
-    def restore(self, saved: Saved) -> None:
-        """Put the emulator into a state."""
-        self._restore_state(saved.emulator, saved.is_within)
-        self._checkpoint, self._frames, self._held = saved.checkpoint, bytearray(saved.frames), saved.held
-        self._cached_state, self._is_within = saved.emulator, saved.is_within
-        self._num_unpainted = _REPAINTED
-        following = saved.next_checkpoint
-        if following is None and is_whole(saved.emulator):
-            following = Checkpoint(saved.emulator, len(self._frames), 0)
-        self._next_checkpoint = None if following is None else following[:2]
-        self._num_whole = 0 if following is None else following.num_whole
-
-    def _is_within_frame(self) -> bool:
-        """Return whether the state lies within a frame, which shows only in the following frame."""
-        state = self._state()
-        if self._is_within is None:
-            self._is_within = False
-            if not is_whole(state) and not self.game_over():
-                super().act(0)
-                following = serialize(self)
-                self._cached_state = None
-                self._restore_state(state, True)
-                super().act(0)
-                is_within = serialize(self) == following
-                self._cached_state = None
-                self._restore_state(state, is_within)
-                self._cached_state, self._is_within = state, is_within
-                self._num_unpainted = _REPAINTED
-        return self._is_within
-
-    def _set_next_checkpoint(self) -> None:
-        """Make the current state the next checkpoint, so that few frames have to be repeated."""
-        state = self._state()
-        if is_whole(state):
-            self._advance_checkpoint()
-            self._next_checkpoint, self._num_whole = (state, len(self._frames)), 0
-
-    def _advance_checkpoint(self) -> None:
-        """Take the next checkpoint as the checkpoint, if the picture was repainted since."""
-        if self._next_checkpoint is not None and self._num_whole >= _REPAINTED:
-            self._checkpoint, offset = self._next_checkpoint
-            del self._frames[:offset]
-            self._next_checkpoint = None
 
     # -- pictures -------------------------------------------------------------------------------------
 
@@ -252,20 +166,23 @@ class Emulator(Console):
     def _repeat_frames(self) -> None:
         """Run the frames since the checkpoint again, which draws the picture."""
         num_frames = len(self._frames) // self.frame_size
-        is_near = is_start(self._checkpoint) and (self._interrupts_frames or num_frames < _REPAINTED)
-        self._restore_checkpoint(from_new_game=is_near and not self._repaints_start())
+        is_near = self._since_reset and (self._interrupts_frames or num_frames < REPAINTED)
+        self._restore_checkpoint(from_reset=is_near and not (num_frames and self._repaints_start()))
         for frame in self._frame.iter_unpack(self._frames):
             self._run_frame(*frame)
         self._num_unpainted, self._cached_state = 0, None
 
-    def _restore_checkpoint(self, from_new_game: bool) -> None:
+    def _restore_checkpoint(self, from_reset: bool) -> None:
         """Restore the checkpoint.
 
         Args:
-            from_new_game: Whether to load and reset the game first, which draws the picture of the reset.
+            from_reset: Whether to reset the game first, which draws the picture of the reset.
         """
-        if from_new_game:
-            self._load_game()
+        if from_reset:
+            if self._num_resets == 1:
+                self._load_game()
+            else:
+                self._prepare_reset(self._num_resets - 1)
             super().reset_game()
             self._load_state(self._checkpoint)
             self._cached_state = None
@@ -277,9 +194,9 @@ class Emulator(Console):
         """Return whether the first frames after a reset repaint the whole picture."""
         if self._start_repaints is None:
             pictures = []
-            for from_new_game in (True, False):
-                self._restore_checkpoint(from_new_game)
-                pictures.append([self._next_picture() for _ in range(_REPAINTED)])
+            for from_reset in (True, False):
+                self._restore_checkpoint(from_reset)
+                pictures.append([self._next_picture() for _ in range(REPAINTED)])
             self._start_repaints = pictures[0] == pictures[1] and not self._interrupts_frames
         return self._start_repaints
 

@@ -16,20 +16,20 @@ __all__ = [
     "Start",
     "cartridge",
     "drawing_objects",
-    "is_start",
+    "generator_text",
     "is_whole",
     "looping",
     "serialize",
-    "with_short_text",
+    "with_text",
 ]
 
 Frame = tuple[int, float]
 """The action of one frame, and how far it turns the paddle."""
 
 _INT = struct.Struct("<i")
-# The head of a serialized state: six numbers (the fourth counts the frames of the episode), the length of
-# the rest, the checksum of the cartridge, "System", its cycles, and the length of a generator's text.
-_EPISODE_FRAMES, _LENGTH, _CARTRIDGE, _SYSTEM = slice(12, 16), 24, slice(32, 64), slice(68, 74)
+# The head of a serialized state: six numbers, the length of the rest, the checksum of the cartridge,
+# "System", its cycles, and the length of a generator's text.
+_LENGTH, _CARTRIDGE, _SYSTEM = 24, slice(32, 64), slice(68, 74)
 _CYCLES, _TEXT_LENGTH, _TEXT = slice(74, 78), 78, 82
 _MEMORY = 0x80
 """Address of the console's memory."""
@@ -47,6 +47,7 @@ _DRAW = bytes(
     )
 )
 """A program: wait for a line, move all objects by nothing, write the control (`_ANY`), end the frame."""
+SHORT_TEXT = b"1 " * 624 + b"624"
 _CYCLES_OF_INTERRUPTED_FRAME = 50_000
 """A frame is interrupted after 25,000 instructions of at least two cycles. Most frames take 19,912 cycles."""
 
@@ -74,6 +75,8 @@ class Saved(NamedTuple):
         frames: The actions since the checkpoint, `Emulator.frame_size` bytes a frame.
         held: The action that a sticky action would repeat.
         is_within: Whether the emulator is within a frame.
+        num_resets: Number of resets since the game was loaded.
+        since_reset: Whether the checkpoint is the state after the latest reset.
         next_checkpoint: A later state that will become the checkpoint, if there is one.
     """
 
@@ -82,6 +85,8 @@ class Saved(NamedTuple):
     frames: bytes
     held: Frame
     is_within: bool
+    num_resets: int
+    since_reset: bool
     next_checkpoint: Checkpoint | None = None
 
 
@@ -108,24 +113,35 @@ class Start(NamedTuple):
 
 
 def serialize(ale: ale_py.ALEInterface) -> bytes:
-    """Return the state of an emulator in ale-py's form, without the text of a generator.
+    """Return the state of an emulator in ale-py's form, without the text of its generator.
 
-    Nothing draws from that generator, and its text is the same for every seed. But the text is seven eighths
-    of the data, and takes most of the time of a restore. ale-py does not change the generator if the text is
-    empty.
+    Only resets draw from that generator; see `generator`. Its text is seven eighths of the data, and takes
+    most of the time of a restore. ale-py does not change the generator if the text is empty.
 
     Raises:
         UnsupportedEnvError: This version of ale-py has another form.
     """
+    data, text = _serialized(ale)
+    (length,) = _INT.unpack_from(data, _LENGTH)
+    head = data[:_LENGTH] + _INT.pack(length - text) + data[_LENGTH + 4 : _TEXT_LENGTH]
+    return head + _INT.pack(0) + data[_TEXT + text :]
+
+
+def generator_text(ale: ale_py.ALEInterface) -> bytes:
+    """Return the text of the generator of an emulator."""
+    data, text = _serialized(ale)
+    return data[_TEXT : _TEXT + text]
+
+
+def _serialized(ale: ale_py.ALEInterface) -> tuple[bytes, int]:
+    """Return the state of an emulator in ale-py's form, and the length of the text in it."""
     data: bytes = ale.cloneState().serialize()
     if data[_SYSTEM] != b"System":
         raise UnsupportedEnvError(
             f"ale-py: expected the form of states of version 0.12, got that of {ale_py.__version__}. Install "
             'ale-py 0.12, or pass codec="replay"'
         )
-    (length,), (text,) = _INT.unpack_from(data, _LENGTH), _INT.unpack_from(data, _TEXT_LENGTH)
-    head = data[:_LENGTH] + _INT.pack(length - text) + data[_LENGTH + 4 : _TEXT_LENGTH]
-    return head + _INT.pack(0) + data[_TEXT + text :]
+    return data, _INT.unpack_from(data, _TEXT_LENGTH)[0]
 
 
 def is_whole(emulator: bytes) -> bool:
@@ -136,11 +152,6 @@ def is_whole(emulator: bytes) -> bool:
 def cartridge(emulator: bytes) -> bytes:
     """Return the checksum of the game."""
     return emulator[_CARTRIDGE]
-
-
-def is_start(emulator: bytes) -> bool:
-    """Return whether no frame was run since the reset."""
-    return emulator[_EPISODE_FRAMES] == _INT.pack(0)
 
 
 def looping(emulator: bytes) -> bytes:
@@ -171,12 +182,11 @@ def _running(emulator: bytes, program: bytes) -> bytes:
     return bytes(data)
 
 
-def with_short_text(emulator: bytes) -> bytes:
-    """Return the state with a short text for the generator, which later states then contain.
+def with_text(emulator: bytes, text: bytes = SHORT_TEXT) -> bytes:
+    """Return a state with a text for the generator, which later states of an emulator then contain.
 
     A short text takes less time to write.
     """
-    text = b"1 " * 624 + b"624"
     (length,) = _INT.unpack_from(emulator, _LENGTH)
     head = emulator[:_LENGTH] + _INT.pack(length + len(text)) + emulator[_LENGTH + 4 : _TEXT_LENGTH]
     return head + _INT.pack(len(text)) + text + emulator[_TEXT:]
