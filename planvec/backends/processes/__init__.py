@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from planvec.backends.messages.main_classes import load_from_parent
     from planvec.backends.processes.external_process import ExternalProcess
     from planvec.backends.processes.os.cores import num_cores
     from planvec.backends.processes.pool import over_processes
     from planvec.backends.processes.served_processes import ServedProcesses
-    from planvec.backends.processes.wire.main_classes import load_from_parent
     from planvec.backends.processes.wire.served import ServedRequest, Server
     from planvec.backends.processes.wire.slab import Allocator
     from planvec.backends.processes.worker import ProcessWorker
@@ -39,7 +39,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
             "ServedProcesses": "planvec.backends.processes.served_processes",
             "ServedRequest": "planvec.backends.processes.wire.served",
             "Server": "planvec.backends.processes.wire.served",
-            "load_from_parent": "planvec.backends.processes.wire.main_classes",
+            "load_from_parent": "planvec.backends.messages.main_classes",
             "num_cores": "planvec.backends.processes.os.cores",
             "over_processes": "planvec.backends.processes.pool",
         },

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from planvec.backends.base import WorkerExit
-from planvec.backends.processes.pending import Pending
+from planvec.backends.messages.failures import Failure
+from planvec.backends.processes.pending import ProcessPending
 from planvec.backends.processes.wire.channel import Channel, Frame
-from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.slab import NUM_SLOTS, Slot
 from planvec.backends.processes.wire.verbs import FAILED
 from planvec.backends.signals import is_from_handler
@@ -46,7 +46,7 @@ class Sent(NamedTuple):
 
     ticket: int
     slot: int
-    pending: Pending
+    pending: ProcessPending
 
 
 class Conversation:
@@ -61,10 +61,10 @@ class Conversation:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Pending] = deque()
+        self.waiting: deque[ProcessPending] = deque()
         self.sent: deque[Sent] = deque()
         self._tickets = 0
-        self._delivering: Pending | None = None  # its answer is being delivered
+        self._delivering: ProcessPending | None = None  # its answer is being delivered
         self._is_in_callback = False
 
     def begin(self, channel: Channel) -> None:
@@ -93,7 +93,7 @@ class Conversation:
         self._slots, self.progress, self._space = slots, progress, action_space
         self._is_ready = self.is_open = True
 
-    def end(self) -> list[Pending]:
+    def end(self) -> list[ProcessPending]:
         """Remove all requests and the slab, whose memory is freed with its last view.
 
         Returns:
@@ -109,7 +109,7 @@ class Conversation:
         self._slots, self.progress = [], None
         return pending
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, pending: ProcessPending) -> None:
         """Send a request if there is room; otherwise copy it and let it wait.
 
         Raises:
@@ -152,7 +152,7 @@ class Conversation:
                 return  # the process may be writing, too: if both sides write, neither reads
             self._send(pending, index, num_rows, payload)
 
-    def _send(self, pending: Pending, slot: int, num_rows: int, payload: bytes) -> None:
+    def _send(self, pending: ProcessPending, slot: int, num_rows: int, payload: bytes) -> None:
         self._tickets += 1
         if not self.sent:
             self.since = time.monotonic()
@@ -170,7 +170,7 @@ class Conversation:
         """Whether a signal handler raised during a message or during the delivery of an answer."""
         return (self._is_in_message or self._delivering is not None) and not self._is_in_callback
 
-    def receive(self, on_ready_message: Callable[[Frame], None]) -> Pending | None:
+    def receive(self, on_ready_message: Callable[[Frame], None]) -> ProcessPending | None:
         """Read one frame, if one has arrived, and complete the request that it answers.
 
         Args:
@@ -198,7 +198,7 @@ class Conversation:
         self._is_in_message = False
         return None
 
-    def _finish(self, frame: Frame) -> Pending:
+    def _finish(self, frame: Frame) -> ProcessPending:
         ticket, index, pending = self.sent[0]
         if frame.ticket != ticket:
             raise WrongTicketError
@@ -227,7 +227,7 @@ class Conversation:
         return delivering is not None
 
 
-def _as_invalid(error: Exception, pending: Pending) -> InvalidBatchError:
+def _as_invalid(error: Exception, pending: ProcessPending) -> InvalidBatchError:
     """Return the error for a request that cannot be written."""
     if isinstance(error, InvalidBatchError):
         return error
@@ -235,7 +235,7 @@ def _as_invalid(error: Exception, pending: Pending) -> InvalidBatchError:
     return InvalidBatchError(f"{pending.describe()}: an argument cannot be pickled ({cause})")
 
 
-def _read(pending: Pending, slot: Slot | None, frame: Frame) -> None:
+def _read(pending: ProcessPending, slot: Slot | None, frame: Frame) -> None:
     """Read an answer, and complete its request."""
     if pending.cancelled():
         pending.finish()

@@ -6,7 +6,7 @@ import threading
 from typing import Any, NoReturn
 
 from planvec.backends.base import WorkerExit
-from planvec.backends.processes.pending import Pending
+from planvec.backends.pending import Pending
 from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
 from planvec.rows import Promise

@@ -13,7 +13,7 @@ from typing import Any
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.processes.conversation import Conversation, WrongTicketError
-from planvec.backends.processes.pending import Pending
+from planvec.backends.processes.pending import ProcessPending
 from planvec.backends.processes.ready_message import read_ready_message
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.processes.watchdog import Watchdog
@@ -111,11 +111,11 @@ class Messenger(ABC):
                 f"{self.name} belongs to the process from which this one was forked; open a new one here"
             )
 
-    def submit(self, request: Request[Any]) -> Pending:
+    def submit(self, request: Request[Any]) -> ProcessPending:
         """Queue a request and return its future. It is sent at once if there is room, else during a wait."""
         if self._child.is_foreign:
             self._check_own()
-        pending = Pending(request)
+        pending = ProcessPending(request)
         with self.lock:
             if self._conversation.is_interrupted or self._unreported_exit is not None:
                 self._repair()

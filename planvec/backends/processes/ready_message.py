@@ -5,13 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from planvec.backends.messages.ready import read_description, start_error
 from planvec.backends.processes.wire.channel import Frame
-from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.served import SharedLayout
 from planvec.backends.processes.wire.verbs import FAILED
 from planvec.backends.sharded import check_replacement
-from planvec.backends.signals import is_from_handler
-from planvec.errors import PlanvecError, UnsupportedEnvError, WorkerStartError
+from planvec.errors import WorkerStartError
 from planvec.rows import EnvDescription
 
 __all__ = ["read_ready_message"]
@@ -31,33 +30,12 @@ def read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription |
             with its code has changed, or its description cannot be unpickled in this process.
     """
     if frame.verb == FAILED:
-        failure: Failure = pickle.loads(frame.payload)
-        error: PlanvecError = failure.to_error()
-        if not isinstance(error, UnsupportedEnvError):
-            cause = error.__cause__
-            error = WorkerStartError(f"{name} could not be started: {failure.type_name}: {failure.detail}")
-            error.__cause__ = cause
-        raise error
-    description = _read_description(frame, name)
+        raise start_error(pickle.loads(frame.payload), name)
+    description: EnvDescription | SharedLayout | None = read_description(frame.payload, name)
     if isinstance(description, EnvDescription) and before is not None:
         check_replacement(name, before, description)
     elif description is not None and before is not None:
         difference = before.difference(description)
         if difference is not None:
             raise WorkerStartError(f"{name}: its factories made something else after a restart: {difference}")
-    return description
-
-
-def _read_description(frame: Frame, name: str) -> EnvDescription | SharedLayout | None:
-    """Unpickle the description, whose spaces may be of classes of the user."""
-    try:
-        description: EnvDescription | SharedLayout | None = pickle.loads(frame.payload)
-    except Exception as error:
-        if is_from_handler(error):
-            raise
-        raise WorkerStartError(
-            f"{name}: the description of its environment cannot be read in this process "
-            f"({type(error).__name__}: {error}); define the classes of its spaces in a module that this "
-            "process can import"
-        ) from error
     return description

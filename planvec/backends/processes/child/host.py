@@ -8,12 +8,12 @@ from typing import Any
 
 import cloudpickle
 
+from planvec.backends.messages.failures import Failure
+from planvec.backends.messages.main_classes import load_from_parent
+from planvec.backends.messages.values import write_value
 from planvec.backends.processes.child.step_server import StepServer
-from planvec.backends.processes.wire.answers import write_value
 from planvec.backends.processes.wire.channel import Channel, Frame
-from planvec.backends.processes.wire.failures import Failure
 from planvec.backends.processes.wire.hosted import Operation
-from planvec.backends.processes.wire.main_classes import load_from_parent
 from planvec.backends.processes.wire.served import Server
 from planvec.backends.processes.wire.verbs import DONE, FAILED, HOSTED, READY
 from planvec.rows import Answer, Outputs

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from planvec.backends.processes.wire.answers import write_answer, write_value
+from planvec.backends.messages.serving import perform
+from planvec.backends.messages.values import write_value
+from planvec.backends.processes.wire.answers import write_answer
 from planvec.backends.processes.wire.channel import Frame
 from planvec.backends.processes.wire.requests import form_named
 from planvec.backends.processes.wire.slab import Slab
-from planvec.errors import EnvError
-from planvec.rows import Answer, RowRequest, clear_row, unpicklable_rows
 from planvec.stepping import EnvStepper
 
 __all__ = ["StepServer"]
@@ -37,21 +35,6 @@ class StepServer:
         form = form_named(frame.verb)
         slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None
         request, outputs = form.read(slot, frame.payload, self._stepper.description.action_space)
-        answer = self._stepper.perform(request, outputs)
         if slot is None:
-            return write_value(request.verb, answer)
-        try:
-            return write_answer(answer, slot)
-        except EnvError:
-            if not isinstance(request, RowRequest) or not request.mask_errors:
-                raise
-            self._flag_unsent(request, answer)
-            return write_answer(answer, slot)
-
-    def _flag_unsent(self, request: RowRequest[Any], answer: Answer) -> None:
-        """Flag the rows whose infos cannot be pickled."""
-        unsent = unpicklable_rows(answer.columns)
-        for row in unsent:
-            clear_row(answer.columns, row)
-        self._stepper.loop.flag(request.states, answer.outputs, list(unsent))
-        answer.errors |= unsent
+            return write_value(request.verb, self._stepper.perform(request, outputs))
+        return perform(self._stepper, request, outputs, lambda answer: write_answer(answer, slot))

@@ -10,14 +10,11 @@ import pickle
 from dataclasses import dataclass, replace
 from typing import Any
 
-import cloudpickle
-
-from planvec.backends.processes.wire.failures import Failure
+from planvec.backends.messages.failures import Failure
 from planvec.backends.processes.wire.slab import Slot
-from planvec.errors import EnvError
-from planvec.rows import Answer, Columns, Outputs, decode_columns, encode_columns, unpicklable_rows
+from planvec.rows import Answer, Columns, decode_columns, encode_columns, unpicklable_rows
 
-__all__ = ["read_answer", "read_value", "write_answer", "write_value"]
+__all__ = ["read_answer", "write_answer"]
 
 _COLUMNS = b"columns:"
 """Prefix of a payload of encoded infos. A pickle begins with another byte."""
@@ -93,28 +90,3 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
         )
     errors = {row: failure.to_error() for row, failure in (rest.errors or {}).items()}
     return Answer(outputs, rest.columns or {}, errors, seconds=seconds, is_borrowed=True)
-
-
-def write_value(what: str, answer: Answer) -> bytes:
-    """Return the payload of an answer without a slot: a value, or a list of values.
-
-    Args:
-        what: The verb of the request or the name of the operation, for messages.
-        answer: The answer, with `value` or `outputs.values`.
-
-    Raises:
-        EnvError: The value cannot be pickled.
-    """
-    value = (answer.value, answer.outputs.values)
-    try:
-        payload: bytes = cloudpickle.dumps(value, protocol=5)
-    except Exception as error:
-        kind = type(answer.value if answer.outputs.values is None else answer.outputs.values[0]).__name__
-        raise EnvError(f"{what}: its value, a {kind}, cannot be pickled ({error})") from error
-    return payload
-
-
-def read_value(payload: bytes) -> Answer:
-    """Return the answer that `write_value` wrote."""
-    value, values = pickle.loads(payload)
-    return Answer(Outputs(values=values), value=value)

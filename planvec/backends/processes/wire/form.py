@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium
 
-from planvec.backends.processes.wire.answers import read_answer, read_value
+from planvec.backends.messages.values import read_value
+from planvec.backends.processes.wire.answers import read_answer
 from planvec.backends.processes.wire.slab import Slot
 from planvec.rows import Answer, Outputs, Request
 

@@ -1,0 +1,37 @@
+"""Writes answers that are values, or lists of values: frames, attributes, what a method returned."""
+
+from __future__ import annotations
+
+import pickle
+
+import cloudpickle
+
+from planvec.errors import EnvError
+from planvec.rows import Answer, Outputs
+
+__all__ = ["read_value", "write_value"]
+
+
+def write_value(what: str, answer: Answer) -> bytes:
+    """Return the payload of an answer without a slot: a value, or a list of values.
+
+    Args:
+        what: The verb of the request or the name of the operation, for messages.
+        answer: The answer, with `value` or `outputs.values`.
+
+    Raises:
+        EnvError: The value cannot be pickled.
+    """
+    value = (answer.value, answer.outputs.values)
+    try:
+        payload: bytes = cloudpickle.dumps(value, protocol=5)
+    except Exception as error:
+        kind = type(answer.value if answer.outputs.values is None else answer.outputs.values[0]).__name__
+        raise EnvError(f"{what}: its value, a {kind}, cannot be pickled ({error})") from error
+    return payload
+
+
+def read_value(payload: bytes) -> Answer:
+    """Return the answer that `write_value` wrote."""
+    value, values = pickle.loads(payload)
+    return Answer(Outputs(values=values), value=value)
