@@ -66,7 +66,7 @@ def walk_pool(
     note(pool)
     seen: list[Any] = [pool.reset(seed=seed)]
     walk = actions_of(pool.single_action_space, num_envs, seed)
-    for _ in range(NUM_STEPS):
+    for index in range(NUM_STEPS):
         action = next(walk)
         match rng.randrange(12):
             case 0:
@@ -93,7 +93,7 @@ def walk_pool(
                     seen.append(pool.load(Path(folder) / "rows"))
             case _:
                 seen.append(tuple(pool.step(action)))
-        if mode == "Disabled" and len(seen) % 20 == 0:
+        if mode == "Disabled" and index % 20 == 19:
             seen.append(pool.reset())
     pool.close()
     return seen

@@ -692,3 +692,25 @@ def test_calls_leave_no_reference_cycles_that_would_keep_their_arrays(num_worker
             assert gc.collect() == 0
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 1]))
+def test_blackjack_may_be_stepped_past_the_end_for_a_while(num_workers: int) -> None:
+    def blackjack() -> Any:
+        return gymnasium.make("Blackjack-v1")
+
+    with EnvPool([blackjack], num_workers=num_workers, autoreset_mode="Disabled") as pool:
+        pool.reset(seed=0)
+        for _ in range(40):
+            pool.step([1])
+        states = pool.get_states()
+        expected = pool.step([1])[0]
+        pool.set_states(states)
+        assert_same(pool.step([1])[0], expected)
+        for _ in range(30):
+            pool.step([1])
+        if not num_workers:  # a snapshot of a worker would be refused before
+            with pytest.raises(planvec.EnvError, match="at most 64 cards in a hand of Blackjack, got"):
+                pool.get_states()
+        pool.reset()
+        pool.get_states()

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 
 from planvec.codecs.base import Codec
+from planvec.errors import EnvError
 
 __all__ = ["TOY_TEXT_CODECS"]
 
 _NONE = -1
 """The stored form of `lastaction = None`."""
+_MAX_CARDS = 64
+"""Largest number of cards in a hand that is saved."""
 
 
 class GridCodec(Codec):
@@ -64,19 +66,32 @@ class TaxiCodec(Codec):
 
 
 class BlackjackCodec(Codec):
-    """Saves both hands, padded with zeros. The longest possible hand has 22 cards, all aces."""
+    """Saves both hands, padded with zeros.
+
+    A hand has at most 22 cards, all aces, when its episode ends. Steps after the end may deal more.
+    """
 
     how = "named fields"
     constants = ("natural", "sab")
-    dtype = np.dtype([("player", "i1", 22), ("dealer", "i1", 22), ("top_suit", "<U1"), ("top_value", "<U2")])
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self._size = 22
+    dtype = np.dtype(
+        [
+            ("player", "i1", _MAX_CARDS),
+            ("dealer", "i1", _MAX_CARDS),
+            ("top_suit", "<U1"),
+            ("top_value", "<U2"),
+        ]
+    )
 
     def get(self, env: Any) -> Any:
+        most = max(len(env.player), len(env.dealer))
+        if most > _MAX_CARDS:
+            raise EnvError(
+                f"states: expected at most {_MAX_CARDS} cards in a hand of Blackjack, got {most}; reset the "
+                "environment after the end of an episode"
+            )
         return (
-            env.player + [0] * (self._size - len(env.player)),
-            env.dealer + [0] * (self._size - len(env.dealer)),
+            env.player + [0] * (_MAX_CARDS - len(env.player)),
+            env.dealer + [0] * (_MAX_CARDS - len(env.dealer)),
             env.dealer_top_card_suit,
             env.dealer_top_card_value_str,
         )
