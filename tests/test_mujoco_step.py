@@ -234,3 +234,52 @@ def test_installing_a_fast_step_leaves_the_actions_that_a_user_samples() -> None
         env.action_space.seed(5)
     install_fast_step(fast)
     assert_same(fast.action_space.sample(), own.action_space.sample())
+
+
+CHANGES: dict[str, Any] = {
+    "_forward_reward_weight": 10.0,
+    "_ctrl_cost_weight": 5.0,
+    "_healthy_reward": 50.0,
+    "_contact_cost_weight": 0.3,
+    "_contact_force_range": (-0.2, 0.2),
+    "_contact_cost_range": (0.5, 2.0),
+    "_healthy_z_range": (5.0, 6.0),
+    "_terminate_when_unhealthy": False,
+    "_exclude_current_positions_from_observation": False,
+    "_include_cfrc_ext_in_observation": False,
+    "_main_body": 3,
+    "frame_skip": 3,
+}
+"""Attributes that a user may change in an environment that is open, and their new values."""
+
+
+@pytest.mark.parametrize("env_id", COVERED)
+def test_a_changed_attribute_counts_from_the_next_step_on(env_id: str) -> None:
+    for name, value in CHANGES.items():
+        own, fast = make(env_id), make_fast(env_id)
+        if not hasattr(own, name):
+            continue
+        own.reset(seed=1)
+        fast.reset(seed=1)
+        for number in range(8):
+            if number == 3:
+                for env in (own, fast):
+                    setattr(env, name, value)
+            action = np.full(own.action_space.shape, 0.3, np.float32)
+            assert_same(fast.step(action), own.step(action), f"{name}, step {number}")
+
+
+@pytest.mark.parametrize("env_id", COVERED)
+def test_a_changed_model_counts_from_the_next_step_on(env_id: str) -> None:
+    own, fast = make(env_id), make_fast(env_id)
+    own.reset(seed=1)
+    fast.reset(seed=1)
+    for number in range(9):
+        for env in (own, fast):
+            if number == 3:
+                env.model.body_mass[:] *= 1.5
+                env.model.opt.timestep *= 0.5
+            if number == 6:  # another simulation of the same model
+                env.data = mujoco.MjData(env.model)
+        action = np.full(own.action_space.shape, 0.3, np.float32)
+        assert_same(fast.step(action), own.step(action), f"step {number}")

@@ -1,8 +1,10 @@
 """Faster steps for Gymnasium's own MuJoCo environments, with the same results bit for bit.
 
 A quarter of Gymnasium's step of Ant is not simulation: it clips forces twice, computes health twice, and
-looks up attributes through several layers. The steps here look up the arrays of the simulation and the
-weights once, when an environment is opened, and compute the same sums in the same order.
+looks up attributes through several layers. The steps here look up the arrays of the simulation once, when an
+environment is opened, and compute the same sums in the same order. Weights, ranges and masses are looked up
+in every step, because the user may change them. If the simulation itself or what is observed was replaced,
+the environment's own step is taken.
 
 A step is installed only if it gives the results of the environment's own step (`install_fast_step`). A
 Gymnasium that computes something else is used as it is.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite, sqrt
+from operator import attrgetter, is_not
 from typing import Any, Protocol
 
 import mujoco
@@ -75,16 +78,16 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
         env: The environment.
         reads_forces: Whether to compute the forces on bodies, which takes time and few environments read.
     """
-    model, data, control, num_frames = env.model, env.data, env.data.ctrl, env.frame_skip
+    model, data, control = env.model, env.data, env.data.ctrl
     shape, simulate, compute_forces = control.shape, mujoco.mj_step, mujoco.mj_rnePostConstraint
 
     def run(action: Any) -> None:
         if getattr(action, "shape", None) != shape:
             # Gymnasium checks such an action: it raises an error or broadcasts it.
-            env.do_simulation(action, num_frames)
+            env.do_simulation(action, env.frame_skip)
             return
         control[:] = action
-        simulate(model, data, nstep=num_frames)
+        simulate(model, data, nstep=env.frame_skip)
         if reads_forces:
             compute_forces(model, data)
 
@@ -96,17 +99,42 @@ def _positions(env: Any, num_hidden: int) -> Any:
     return env.data.qpos[num_hidden if env._exclude_current_positions_from_observation else 0 :]
 
 
+def _own_step(env: Any, action: Any) -> Outcome:
+    """Step the environment as its class does."""
+    outcome: Outcome = type(env).step(env, action)
+    return outcome
+
+
+def _change_test(env: Any, *names: str) -> Callable[[], bool]:
+    """Return a function that tells whether the simulation, or what is observed, is another one than now.
+
+    Args:
+        env: The environment.
+        names: Further attributes that are looked up once.
+    """
+    flags = [name for name in vars(env) if name.startswith(("_include_", "_exclude_"))]
+    now = attrgetter("model", "data", *flags, *names)
+    expected = now(env)
+
+    def is_changed() -> bool:
+        return any(map(is_not, now(env), expected))
+
+    return is_changed
+
+
 def _half_cheetah(env: Any) -> _FastStep:
-    simulate, dt, x = _simulation(env), env.dt, env.data.qpos[:1]
-    forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
+    simulate, x, options, is_changed = _simulation(env), env.data.qpos[:1], env.model.opt, _change_test(env)
     observed = (_positions(env, 1), env.data.qvel)
 
     def step(action: Any, wants_info: bool = True) -> Outcome:
+        if is_changed():
+            return _own_step(env, action)
         before = x[0]
         simulate(action)
         after = x[0]
-        velocity = (after - before) / dt
-        forward, control = forward_weight * velocity, control_weight * _add(_square(action))
+        velocity = (after - before) / (options.timestep * env.frame_skip)
+        forward = env._forward_reward_weight * velocity
+        control = env._ctrl_cost_weight * _add(_square(action))
         results = _concatenate(observed), forward - control, False, False
         if not wants_info:
             return *results, {}
@@ -118,25 +146,26 @@ def _half_cheetah(env: Any) -> _FastStep:
 
 def _walker(env: Any) -> _FastStep:
     """Return the step of Walker2d and Hopper, which differ only in the meaning of `is_healthy`."""
-    simulate, dt, qpos, velocities = _simulation(env), env.dt, env.data.qpos, env.data.qvel
-    forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
-    healthy_reward, terminates = env._healthy_reward, env._terminate_when_unhealthy
-    positions, first_height = _positions(env, 1), env.init_qpos[1]
+    simulate, options, is_changed = _simulation(env), env.model.opt, _change_test(env)
+    qpos, velocities, positions = env.data.qpos, env.data.qvel, _positions(env, 1)
 
     def step(action: Any, wants_info: bool = True) -> Outcome:
+        if is_changed():
+            return _own_step(env, action)
         before = qpos[0]
         simulate(action)
         after = qpos[0]
-        velocity = (after - before) / dt
+        velocity = (after - before) / (options.timestep * env.frame_skip)
         observation, is_healthy = _concatenate((positions, velocities.clip(-10, 10))), env.is_healthy
-        forward, survive = forward_weight * velocity, is_healthy * healthy_reward
-        control = control_weight * _add(_square(action))
-        results = observation, forward + survive - control, (not is_healthy) and terminates, False
+        forward, survive = env._forward_reward_weight * velocity, is_healthy * env._healthy_reward
+        control = env._ctrl_cost_weight * _add(_square(action))
+        is_over = (not is_healthy) and env._terminate_when_unhealthy
+        results = observation, forward + survive - control, is_over, False
         if not wants_info:
             return *results, {}
         return *results, {
             "x_position": after,
-            "z_distance_from_origin": qpos[1] - first_height,
+            "z_distance_from_origin": qpos[1] - env.init_qpos[1],
             "x_velocity": velocity,
             "reward_forward": forward,
             "reward_ctrl": -control,
@@ -147,27 +176,28 @@ def _walker(env: Any) -> _FastStep:
 
 
 def _ant(env: Any) -> _FastStep:
-    data, dt, simulate = env.data, env.dt, _simulation(env, True)
+    data, options, simulate = env.data, env.model.opt, _simulation(env, True)
     qpos, qvel, contacts = data.qpos, data.qvel, data.cfrc_ext.reshape(-1)
-    forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
-    contact_weight, (low, high) = env._contact_cost_weight, env._contact_force_range
-    healthy_reward, terminates = env._healthy_reward, env._terminate_when_unhealthy
-    (low_z, high_z), shows_forces = env._healthy_z_range, env._include_cfrc_ext_in_observation
+    shows_forces, is_changed = env._include_cfrc_ext_in_observation, _change_test(env, "_main_body")
     observed, xy, body = (_positions(env, 2), qvel), qpos[:2], data.body(env._main_body).xpos
 
     def step(action: Any, wants_info: bool = True) -> Outcome:
+        if is_changed():
+            return _own_step(env, action)
         x, y = body[0], body[1]
         simulate(action)
+        dt = options.timestep * env.frame_skip
         x_velocity = (body[0] - x) / dt
-        forces = contacts.clip(low, high)
+        forces = contacts.clip(*env._contact_force_range)
         is_finite = np.bool_(all(map(isfinite, (*qpos.tolist(), *qvel.tolist()))))
+        low_z, high_z = env._healthy_z_range
         is_healthy = is_finite and low_z <= qpos[2] <= high_z
-        forward, survive = x_velocity * forward_weight, is_healthy * healthy_reward
-        control = control_weight * _add(_square(action))
-        contact = contact_weight * _add(_square(forces))
+        forward, survive = x_velocity * env._forward_reward_weight, is_healthy * env._healthy_reward
+        control = env._ctrl_cost_weight * _add(_square(action))
+        contact = env._contact_cost_weight * _add(_square(forces))
         observation = _concatenate((*observed, forces[6:]) if shows_forces else observed)
         reward = forward + survive - (control + contact)
-        results = observation, reward, (not is_healthy) and terminates, False
+        results = observation, reward, (not is_healthy) and env._terminate_when_unhealthy, False
         if not wants_info:
             return *results, {}
         return *results, {
@@ -195,35 +225,38 @@ def _body_parts(env: Any) -> list[Any]:
 
 
 def _humanoid(env: Any) -> _FastStep:
-    data, dt, simulate = env.data, env.dt, _simulation(env, True)
+    data, options, simulate = env.data, env.model.opt, _simulation(env, True)
     qpos, ctrl, contacts = data.qpos, data.ctrl, data.cfrc_ext.reshape(-1)
-    xy, (x_bodies, y_bodies, _) = qpos[:2], data.xipos.T
-    masses, total_mass = env.model.body_mass.tolist(), env.model.body_mass.sum()
-    forward_weight, control_weight = env._forward_reward_weight, env._ctrl_cost_weight
-    contact_weight, (low, high) = env._contact_cost_weight, env._contact_cost_range
-    healthy_reward, terminates = env._healthy_reward, env._terminate_when_unhealthy
-    (low_z, high_z), observed = env._healthy_z_range, _body_parts(env)
-    lengths, velocities = data.ten_length, data.ten_velocity
+    xy, (x_bodies, y_bodies, _), masses = qpos[:2], data.xipos.T, env.model.body_mass
+    observed, lengths, velocities = _body_parts(env), data.ten_length, data.ten_velocity
+    is_changed = _change_test(env)
 
     def center_of_mass() -> Any:
         x = y = 0.0  # added one by one, in the order of `np.einsum`
-        for mass, x_body, y_body in zip(masses, x_bodies.tolist(), y_bodies.tolist(), strict=True):
+        total_mass = masses.sum()
+        for mass, x_body, y_body in zip(masses.tolist(), x_bodies.tolist(), y_bodies.tolist(), strict=True):
             x += mass * x_body
             y += mass * y_body
         return x / total_mass, y / total_mass
 
     def step(action: Any, wants_info: bool = True) -> Outcome:
+        if is_changed():
+            return _own_step(env, action)
         x, y = center_of_mass()
         simulate(action)
         x_after, y_after = center_of_mass()
+        dt = options.timestep * env.frame_skip
         x_velocity = (x_after - x) / dt
+        low_z, high_z = env._healthy_z_range
         is_healthy = low_z < qpos[2] < high_z
-        forward, survive = forward_weight * x_velocity, is_healthy * healthy_reward
-        control = control_weight * _add(_square(ctrl))
-        contact = contact_weight * _add(_square(contacts))
+        forward, survive = env._forward_reward_weight * x_velocity, is_healthy * env._healthy_reward
+        control = env._ctrl_cost_weight * _add(_square(ctrl))
+        contact = env._contact_cost_weight * _add(_square(contacts))
+        low, high = env._contact_cost_range
         contact = contact if low < contact < high else np.clip(contact, low, high)
         reward = forward + survive - (control + contact)
-        results = _concatenate(observed), reward, (not is_healthy) and terminates, False
+        is_over = (not is_healthy) and env._terminate_when_unhealthy
+        results = _concatenate(observed), reward, is_over, False
         if not wants_info:
             return *results, {}
         return *results, {
