@@ -154,10 +154,17 @@ class ResidentCodec:
                 space.np_random.bit_generator.state = generator
 
     def made(self) -> StackCodec:
-        """Return the codec. Reset the environment if it was not reset yet."""
+        """Return the codec. Reset the environment if it was not reset yet.
+
+        The generator of the environment stays what it is, or is seeded by chance.
+        """
         if self.codec is None:
+            base = self._base
+            generator, seed = base.np_random, base.np_random_seed  # this makes it, if there is none
             observation, _ = self._env.reset(seed=0)
-            return self.bind(observation)
+            codec = self.bind(observation)
+            base._np_random, base._np_random_seed = generator, seed
+            return codec
         return self.codec
 
 

@@ -133,7 +133,8 @@ def errors_of(chunks: Sequence[Chunk]) -> dict[int, Exception]:
     errors: dict[int, Exception] = {}
     for chunk in chunks:
         if chunk.error is not None:
-            errors[int(chunk.rows[0])] = chunk.error
+            row = getattr(chunk.error, "row", None)
+            errors[int(chunk.rows[0]) if row is None else row] = chunk.error
         elif chunk.reply is not None and chunk.reply.errors:
             for index, failure in sorted(chunk.reply.errors.items()):
                 errors[int(chunk.rows[index])] = failure.to_error()

@@ -194,6 +194,8 @@ class Engine:
 
     def _runs(self, owners: NDArray[np.intp], in_parts: bool) -> Iterator[tuple[int, int]]:
         """Yield the bounds of the chunks in rows with these workers."""
+        if not len(owners):
+            return
         bounds = np.flatnonzero(np.diff(owners)) + 1
         for start, stop in itertools.pairwise([0, *bounds.tolist(), len(owners)]):
             size = rows_per_part(self._groups[owners[start]]) if in_parts else stop - start

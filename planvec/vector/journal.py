@@ -77,6 +77,11 @@ class Journal:
         restore: list[Operation] = [] if self._snapshot is None else [Restore(None, self._snapshot)]
         return [*self._settings.values(), *restore, *(entry.operation for entry in self._since)]
 
+    def end_snapshots(self) -> None:
+        """Record only settings from now on."""
+        self.forget()
+        self._has_snapshots = False
+
     def forget(self) -> None:
         """Forget everything but the settings: the episodes are lost."""
         self._keep_settings()

@@ -5,13 +5,15 @@ Rows are counted from the first row of the worker. Letters: B rows of the operat
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.rows import copy_tree
 from planvec.vector.row_failure import RowFailure
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Step",
 ]
 
+T = TypeVar("T")
+
 _ALL = slice(None)
 
 
@@ -49,6 +53,9 @@ class Operation:
         """The rows as an index into arrays of all rows."""
         return _ALL if self.rows is None else self.rows
 
+    def own_arguments(self) -> None:
+        """Replace the arguments by copies, which the caller cannot change."""
+
 
 @dataclass(slots=True, eq=False)
 class Step(Operation):
@@ -59,6 +66,9 @@ class Step(Operation):
     """
 
     actions: Any
+
+    def own_arguments(self) -> None:
+        self.actions = copy_tree(self.actions)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +82,9 @@ class Reset(Operation):
 
     seeds: Sequence[int | None]
     options: Sequence[Mapping[str, Any] | None]
+
+    def own_arguments(self) -> None:
+        self.options = _copied(self.options)
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +102,9 @@ class Call(Operation):
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = field(default_factory=dict)
     only_reads: bool = False
+
+    def own_arguments(self) -> None:
+        self.arguments, self.keywords = _copied((self.arguments, self.keywords))
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +131,9 @@ class SetAttribute(Operation):
     name: str
     values: Sequence[Any]
     on_outermost: bool = False
+
+    def own_arguments(self) -> None:
+        self.values = _copied(self.values)
 
 
 @dataclass(slots=True, eq=False)
@@ -206,3 +225,11 @@ class Reply:
     def is_plain(self) -> bool:
         """Whether all results of a step lie in arrays."""
         return self.infos is None and self.rewards is None and self.observations is None and not self.errors
+
+
+def _copied(value: T) -> T:
+    """Return a deep copy; the value itself if it cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # classes of the user may refuse; sending it may work nevertheless
+        return value

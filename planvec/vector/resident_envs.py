@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import list_rows, own_copy
+from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, new_progress
 from planvec.vector.arrays import RowArrays
 from planvec.vector.env_row import EnvRow, row_class
@@ -214,7 +214,11 @@ class ResidentEnvs:
 
     def _observe(self, operation: Observe, selected: list[EnvRow], reply: Reply) -> None:
         indices = self._indices(operation)
-        self._show(indices, [row.observation for row in selected], reply)
+        observations = [row.observation for row in selected]
+        if any(observation is None for observation in observations):  # not reset yet: as Gymnasium shows it
+            empty = blank(self.observation_space)
+            observations = [empty if observation is None else observation for observation in observations]
+        self._show(indices, observations, reply)
 
     def _get_states(self, operation: GetStates, selected: list[EnvRow], reply: Reply) -> None:
         reply.value = self._exact_states().get(self._indices(operation))

@@ -139,17 +139,19 @@ class ResidentStates:
         Raises:
             InvalidBatchError: They are no states of these environments.
         """
-        observations = []
-        for index, state in zip(indices, states, strict=True):
-            resident = self._codecs[index]
-            codec = resident.made()
-            values, elapsed, terminated, truncated = codec.load(check_states(codec.format, state))
+        observations, loaded = [], []
+        for index, state in zip(indices, states, strict=True):  # all are checked before one is set
+            codec = self._codecs[index].made()
+            loaded.append(codec.load(check_states(codec.format, state)))
+        for index, (values, elapsed, terminated, truncated) in zip(indices, loaded, strict=True):
+            codec = self._codecs[index].made()
             codec.set(values[0])
             codec.set_elapsed(elapsed[0])
             row = self._rows[index]
             row.observation = codec.observe()
             row.restore_flags(terminated[0], truncated[0])
-            self._has_episode[index] = True
+            if not self._has_episode[index]:  # its generator was seeded by chance
+                self._has_episode[index] = self.needs_snapshot = True
             observations.append(row.observation)
         return observations
 
@@ -191,7 +193,7 @@ class ResidentStates:
             InvalidBatchError: It belongs to other environments.
         """
         rows, observations = [], []
-        for part in parts:
+        for part in parts:  # all are checked before one is set
             for index, fingerprint in zip(part.rows, part.fingerprints, strict=True):
                 codec = self._codecs[index].made()
                 if (codec.format.origin, codec.fingerprint) != (part.origin, fingerprint):
@@ -199,6 +201,7 @@ class ResidentStates:
                         f"environment {index}: expected a state of {codec.format.origin} with the same "
                         f"constants, got one of {part.origin}; make the environments as they were made then"
                     )
+        for part in parts:
             observations += self.set(part.rows, part.states)
             for index, (state, needs_reset) in zip(part.rows, part.beside, strict=True):
                 self._codecs[index].set_generators(state)

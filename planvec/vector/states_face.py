@@ -74,6 +74,8 @@ class StatesFace(ABC):
         """
         indices = None if mask is None else checks.check_rows(mask, self.num_envs, "mask")
         self._check_free(indices)
+        if indices is not None and not len(indices):
+            return self.get_states([0])[:0]
         call = self._engine.run(lambda local, _: GetStates(local), indices)
         raise_errors(call.chunks)
         replies = [chunk.reply.value for chunk in call.chunks if chunk.reply is not None]

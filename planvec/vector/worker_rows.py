@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from planvec.backends import ProcessWorker, ServedRequest, Stats, WorkerExit, pause_before_restart
+from planvec.backends import ProcessWorker, Stats, WorkerExit, pause_before_restart
 from planvec.errors import (
     ClosedError,
+    EnvError,
     PlanvecError,
     WorkerCrashedError,
     WorkerStartError,
@@ -28,7 +29,8 @@ from planvec.vector.arrays import RowArrays, action_of, fits_arrays
 from planvec.vector.chunk import Chunk
 from planvec.vector.journal import Journal
 from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Lose, Operation, Reset, Step
+from planvec.vector.operations import Lose, Operation, Reply, Reset, Step
+from planvec.vector.rows_request import RowsRequest
 from planvec.vector.server import read_reply, write_operation
 
 __all__ = ["OnCrash", "WorkerRows"]
@@ -42,30 +44,6 @@ class OnCrash(Enum):
     RESTORE = "restore"
     RESET = "reset"
     RAISE = "raise"
-
-
-class RowsRequest(ServedRequest):
-    """Asks a `RowsServer` to perform the operation of a chunk.
-
-    Args:
-        chunk: The chunk.
-        group: The rows of the worker.
-    """
-
-    def __init__(self, chunk: Chunk, group: WorkerRows) -> None:
-        self._chunk = chunk
-        self._group = group
-
-    @property
-    def num_rows(self) -> int:
-        return len(self._chunk.rows)
-
-    @property
-    def verb(self) -> str:  # type: ignore[override]
-        return type(self._chunk.operation).__name__.lower()
-
-    def write(self) -> bytes:
-        return self._group.write(self._chunk)
 
 
 class WorkerRows:
@@ -95,14 +73,23 @@ class WorkerRows:
         self._has_episode = np.zeros(num_rows, bool)
         self._observations: Any = None  # the latest ones, if lost episodes report them
         self._num_failures = 0.0  # exits since an operation was last done
-        self._failure: PlanvecError | None = None
+        self._failure: PlanvecError | None = None  # of the next chunk
+        self._is_reported = False  # whether a chunk has the error of the exit that is handled
 
     def begin(self, on_crash: OnCrash) -> None:
         """Begin to accept operations. The worker is ready."""
-        self.on_crash = on_crash
         self._journal = Journal(has_snapshots=on_crash is OnCrash.RESTORE)
+        self._set_policy(on_crash)
+
+    def _set_policy(self, on_crash: OnCrash) -> None:
+        self.on_crash = on_crash
         if on_crash is OnCrash.RESET:
             self._observations = copy_tree(self.arrays.observations)
+
+    def _give_up_states(self) -> None:
+        """Take no snapshots any more. Settings are kept."""
+        self._journal.end_snapshots()
+        self._set_policy(OnCrash.RESET)
 
     @property
     def layout(self) -> RowsLayout:
@@ -119,18 +106,24 @@ class WorkerRows:
 
     def submit(self, chunk: Chunk) -> None:
         """Begin an operation; see `RowGroup`."""
-        if isinstance(chunk.operation, Step):  # the caller may change them, and a crash may need them again
-            chunk.operation.actions = copy_tree(chunk.operation.actions)
+        chunk.operation.own_arguments()  # the caller may change them, and a crash may need them again
         with self._worker.lock:
             failure, self._failure = self._failure, None
+            exit = self._worker.exit
+            if exit is not None:
+                failure = failure or exit.error
             if failure is not None:
                 chunk.fail(failure)
                 return
             self._chunks[chunk] = None
-            self._send(chunk)
+            if exit is None:
+                self._send(chunk)
+            else:  # given up in an earlier call
+                self._num_failures = 0
+                self._restart()
 
     def _send(self, chunk: Chunk) -> None:
-        pending = self._worker.submit(RowsRequest(chunk, self))
+        pending = self._worker.submit(RowsRequest(chunk, self.write))
         pending.add_done_callback(lambda done: self._done(chunk, done))
 
     def write(self, chunk: Chunk) -> bytes:
@@ -158,13 +151,23 @@ class WorkerRows:
             if error.is_cause:
                 chunk.num_exits += error.weight
                 if chunk.num_exits > self._max_restarts or self.on_crash is OnCrash.RAISE:
+                    self._is_reported = True
                     self._fail(chunk, self._crash(chunk, error))
             return  # `_bring_up_to_date` sends it again, or has done so already
         if error is not None:
             self._fail(chunk, error)
             return
-        self._num_failures = 0
-        reply = read_reply(pending.result().value)
+        try:
+            reply = read_reply(pending.result().value)
+        except Exception as unreadable:  # of a class that this process lacks, for example
+            reply = Reply()
+            if not chunk.is_internal:  # the results of what is repeated are dropped
+                self._journal.record(operation, reply)
+                text = (
+                    f"the results cannot be read in this process ({type(unreadable).__name__}: {unreadable})"
+                )
+                self._fail(chunk, EnvError(f"{type(operation).__name__.lower()}: {text}"))
+                return
         if not chunk.is_internal:  # what is repeated was recorded before
             self._journal.record(operation, reply)
         if reply.inexact and self.on_crash is OnCrash.RESTORE:
@@ -173,8 +176,10 @@ class WorkerRows:
                 self._worker.name,
                 reply.inexact,
             )
-            self.begin(OnCrash.RESET)
+            self._give_up_states()
         del self._chunks[chunk]
+        if not any(other.is_internal for other in self._chunks):  # else the rest may end the worker again
+            self._num_failures = 0
         if isinstance(operation, (Step, Reset)):
             self._after_step(operation, chunk)
         chunk.finish(reply, self.arrays)
@@ -214,6 +219,9 @@ class WorkerRows:
         self._drop_internal()
         if self.on_crash is OnCrash.RAISE:
             self._raise(exit)
+        self._restart()
+
+    def _restart(self) -> None:
         self._worker.restart(pause_before_restart(self._num_failures))
         if self._worker.exit is None:
             self._bring_up_to_date()
@@ -257,10 +265,11 @@ class WorkerRows:
             self._fail_all(error)
 
     def _raise(self, exit: WorkerExit) -> None:
-        """Fail all chunks, or the next one if there is none."""
+        """Fail all chunks. If no chunk has the error, the next one fails."""
         error = self._crash(None, exit)
-        if not self._chunks:
+        if not (self._chunks or self._is_reported):
             self._failure = error
+        self._is_reported = False
         self._fail_all(error)
 
     def _fail_all(self, error: Exception) -> None:
