@@ -197,3 +197,66 @@ def test_results_that_cannot_be_unpickled_here_fail_their_call_and_no_other() ->
         kill_worker(env)
         assert env.get_attr("count") == (100, 100)
         assert env.step([0, 0])[0].tolist() == [[101], [101]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_recv_returns_the_environments_that_did_not_raise_in_a_later_call(num_workers: int) -> None:
+    def fussy() -> Any:
+        return Fussy()
+
+    with EnvPool([fussy] * 4, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        pool.send([1, 2, 1, 2])
+        with pytest.raises(ValueError, match="two is refused") as caught:
+            pool.recv()
+        assert caught.value.__notes__ == ["raised by environment 1; so did [3]"]
+        out = pool.recv()
+        assert out.rows.tolist() == [0, 2]
+        assert out.observations.tolist() == [[1], [1]]
+        assert out.infos["count"].tolist() == [1, 1]
+        with pytest.raises(planvec.InvalidBatchError, match="min_ready: expected 1 to 0"):
+            pool.recv()
+        assert pool.step([1] * 4).observations.tolist() == [[2], [2], [2], [2]]
+
+
+class Fussy(Counter):
+    """Raises for one action, after it has counted."""
+
+    def step(self, action: Any) -> Any:
+        observation, *rest, _ = super().step(action)
+        if action == 2:
+            raise ValueError("two is refused")
+        return observation, *rest, {"count": self.count}
+
+
+class Speaker(Counter):
+    """Has observations of variable size."""
+
+    observation_space = spaces.Dict(
+        {"text": spaces.Text(8), "count": spaces.Box(-1e6, 1e6, (1,), np.float64)}
+    )
+
+    def _observe(self) -> Any:
+        return {"text": "a" * (int(self.count) % 5 + 1), "count": np.float32([self.count])}
+
+
+def test_a_lost_episode_ends_with_its_last_observation_also_if_its_size_varies() -> None:
+    with EnvPool([Speaker] * 2, num_workers=1, on_crash="reset") as pool:
+        pool.reset(seed=0)
+        pool.step([0, 0])
+        before = pool.step([0, 0]).observations
+        kill_worker(pool)
+        out = pool.step([0, 0])
+        assert_same(out.observations, before)
+        assert out.truncated.all()
+        assert out.infos["worker_exited"].all()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_environments_without_an_episode_are_not_saved(num_workers: int, tmp_path: Path) -> None:
+    with EnvPool([cartpole] * 3, num_workers=num_workers) as pool:
+        pool.reset(seed=0, rows=[1])
+        with pytest.raises(planvec.InvalidBatchError, match="save: expected environments that were reset"):
+            pool.save(tmp_path / "rows")
+        pool.reset(seed=0)
+        pool.save(tmp_path / "rows")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.rows import map_leaves
+from planvec.rows import map_leaves, take_rows
 from planvec.vector.arrays import RowArrays
 from planvec.vector.chunk import Chunk
-from planvec.vector.infos import InfoForm, join_infos, unpack_infos
+from planvec.vector.infos import InfoForm, join_infos, pick_infos, unpack_infos
 
 __all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
 
@@ -35,6 +35,19 @@ class RowsResult(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     infos: Any
+
+    def picked(self, positions: NDArray[np.intp]) -> RowsResult:
+        """Return some of the rows. The infos are in Gymnasium's form."""
+        observations = self.observations
+        return RowsResult(
+            [observations[position] for position in positions]
+            if isinstance(observations, list)
+            else take_rows(observations, positions),
+            self.rewards[positions],
+            self.terminated[positions],
+            self.truncated[positions],
+            pick_infos(self.infos, positions),
+        )
 
 
 class RowsCall:

@@ -75,6 +75,13 @@ class Chunk:
         reply = self.reply
         return self.error is not None or (reply is not None and bool(reply.errors))
 
+    def take_failed_rows(self) -> NDArray[np.intp]:
+        """Return the rows without a result, and forget their errors."""
+        if self.reply is None:
+            return self.rows
+        failed, self.reply.errors = sorted(self.reply.errors), {}
+        return self.rows[failed]
+
     def finish(self, reply: Reply, arrays: RowArrays) -> None:
         """Copy the results out of the arrays of the worker."""
         out = self.out

@@ -6,7 +6,7 @@ Letters: N environments, B rows of a call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -22,30 +22,11 @@ from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm
 from planvec.vector.operations import Call
 from planvec.vector.options import EngineOptions
+from planvec.vector.pool_step import PoolStep
 from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
 from planvec.vector.states_face import StatesFace
 
-__all__ = ["EnvPool", "PoolStep"]
-
-
-class PoolStep(NamedTuple):
-    """Holds the results of steps.
-
-    Attributes:
-        observations: `[B, ...]`, nested for Dict and Tuple spaces.
-        rewards: `[B]` float64.
-        terminated: `[B]` bool.
-        truncated: `[B]` bool.
-        infos: Per key an array `[B, ...]`, and its mask under `_key`, as in Gymnasium's vector environments.
-        rows: `[B]`, the environments.
-    """
-
-    observations: Any
-    rewards: NDArray[Any]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    infos: dict[str, Any]
-    rows: NDArray[np.intp]
+__all__ = ["EnvPool"]
 
 
 class EnvPool(StatesFace):
@@ -200,18 +181,33 @@ class EnvPool(StatesFace):
                 f"min_ready: expected 1 to {num_sent}, the number of environments that are being stepped, "
                 f"got {min_ready}"
             )
-        self._engine.wait(lambda: sum(len(chunk.rows) for chunk in sent if chunk.is_done) >= wanted, timeout)
+        is_busy = self._is_busy  # also those that are done, but not those that have raised
+        self._engine.wait(
+            lambda: sum(is_busy[chunk.rows].sum() for chunk in sent if chunk.is_done) >= wanted, timeout
+        )
         ready = [chunk for chunk in sent if chunk.is_done]
-        failed = [chunk for chunk in ready if chunk.has_errors]
-        taken = failed or ready
-        self._sent = [chunk for chunk in sent if chunk not in taken]
-        rows = np.concatenate([chunk.rows for chunk in taken])
-        self._is_busy[rows] = False
-        raise_errors(failed)
+        self._raise_errors([chunk for chunk in ready if chunk.has_errors])
+        self._sent = [chunk for chunk in sent if chunk not in ready]
+        rows = np.concatenate([chunk.rows for chunk in ready])
         result = join_results(
             ready, RowArrays.joined([chunk.out for chunk in ready if chunk.out]), InfoForm.VECTOR, None
         )
+        is_kept = is_busy[rows]
+        if not is_kept.all():
+            rows, result = rows[is_kept], result.picked(np.flatnonzero(is_kept))
+        is_busy[rows] = False
         return PoolStep(*self._finished(result), rows)
+
+    def _raise_errors(self, failed: list[Chunk]) -> None:
+        """Raise what the environments of chunks have raised, once. The other environments stay ready."""
+        try:
+            raise_errors(failed)
+        finally:
+            for chunk in failed:
+                lost = chunk.take_failed_rows()
+                self._is_busy[lost] = False
+                if len(lost) == len(chunk.rows):
+                    self._sent.remove(chunk)
 
     # -- environments -------------------------------------------------------------------------------
 

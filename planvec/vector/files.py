@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,9 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
         arrays[f"states_{index}"] = states
     text = np.array(json.dumps(header, default=_as_number))
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+    name = target.with_name(f"{target.name}.{secrets.token_hex(4)}")  # replaces the file once it is whole
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(name, "xb") as file:
             np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
         os.replace(name, target)
     except BaseException:

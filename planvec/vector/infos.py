@@ -27,7 +27,7 @@ from planvec.rows import (
 )
 from planvec.vector.env_row import Ending
 
-__all__ = ["InfoForm", "RowInfo", "join_infos", "pack_infos", "unpack_infos"]
+__all__ = ["InfoForm", "RowInfo", "join_infos", "pack_infos", "pick_infos", "unpack_infos"]
 
 RowInfo = tuple[dict[str, Any], Ending | None]
 """The info of one row, and the end of its episode if the row was reset within the same step."""
@@ -94,6 +94,14 @@ def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[
     if "final_obs" in columns:
         infos["final_obs"] = _objects(columns["final_obs"], sum(size for _, size in parts))
     return infos
+
+
+def pick_infos(infos: dict[str, Any], positions: NDArray[np.intp]) -> dict[str, Any]:
+    """Return the infos of some rows, in Gymnasium's form. Keys that none of them has remain."""
+    return {
+        key: pick_infos(value, positions) if isinstance(value, dict) else value[positions]
+        for key, value in infos.items()
+    }
 
 
 def _join_rows(parts: Sequence[tuple[Any, int]], order: NDArray[np.intp] | None) -> dict[int, RowInfo]:

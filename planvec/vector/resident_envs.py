@@ -228,7 +228,9 @@ class ResidentEnvs:
         self._show(indices, self._exact_states().set(indices, operation.states), reply)
 
     def _save(self, operation: Save, selected: list[EnvRow], reply: Reply) -> None:
-        reply.value = self._exact_states().save()
+        states = self._exact_states()
+        states.check_episodes(self._indices(operation), "save")
+        reply.value = states.save()
 
     def _load(self, operation: Load, selected: list[EnvRow], reply: Reply) -> None:
         self._show(*self._exact_states().restore_from_file(operation.parts), reply)

@@ -105,10 +105,17 @@ class ResidentStates:
             InvalidBatchError: A row was not reset yet.
             UnsupportedEnvError: The environments have states of different formats.
         """
-        missing = [index for index in indices if not self._has_episode[index]]
-        if missing:
-            raise InvalidBatchError("get_states: expected environments that were reset; call reset() first")
+        self.check_episodes(indices, "get_states")
         return self._dump(indices, [self._save(index) for index in indices])
+
+    def check_episodes(self, indices: Sequence[int], name: str) -> None:
+        """Check that rows have states, for the method with a name.
+
+        Raises:
+            InvalidBatchError: A row was not reset yet.
+        """
+        if not all(self._has_episode[index] for index in indices):
+            raise InvalidBatchError(f"{name}: expected environments that were reset; call reset() first")
 
     def _save(self, index: int) -> ResidentState:
         return self._codecs[index].save(self._rows[index].observation)

@@ -16,14 +16,14 @@ from planvec.backends import Server, load_from_parent
 from planvec.errors import EnvError
 from planvec.rows import clear_row, take_rows, unpicklable_rows
 from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Load, Operation, Reply, Reset, SetStates, Step
+from planvec.vector.operations import Call, Load, Operation, Reply, Reset, SetStates, Step
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.resident_states import ResidentStates, SnapshotClock
 from planvec.vector.row_failure import RowFailure
 
 __all__ = ["RowsServer", "read_reply", "write_operation"]
 
-_MOVING = (Step, Reset, SetStates, Load)
+_MOVING = (Step, Reset, SetStates, Load, Call)
 """Operations after which a snapshot may be taken."""
 _PLAIN = frozenset((bool, int, float, str))
 

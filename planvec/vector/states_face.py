@@ -135,6 +135,7 @@ class StatesFace(ABC):
             path: The file. An existing one is replaced.
 
         Raises:
+            InvalidBatchError: An environment was not reset yet.
             UnsupportedEnvError: The states of an environment are not exact.
         """
         self._check_free(None)

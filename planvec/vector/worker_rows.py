@@ -181,10 +181,10 @@ class WorkerRows:
         if not any(other.is_internal for other in self._chunks):  # else the rest may end the worker again
             self._num_failures = 0
         if isinstance(operation, (Step, Reset)):
-            self._after_step(operation, chunk)
+            self._after_step(operation, chunk, reply)
         chunk.finish(reply, self.arrays)
 
-    def _after_step(self, operation: Operation, chunk: Chunk) -> None:
+    def _after_step(self, operation: Operation, chunk: Chunk, reply: Reply) -> None:
         rows = operation.selection
         if isinstance(operation, Step):
             seconds = float(self.layout.seconds[0])
@@ -192,7 +192,14 @@ class WorkerRows:
             self.seconds_per_step = seconds / max(1, len(chunk.rows))
         else:
             self._has_episode[rows] = True
-        if self.on_crash is OnCrash.RESET and not isinstance(self._observations, list):
+        if self.on_crash is not OnCrash.RESET:
+            return
+        if isinstance(self._observations, list):
+            for row, observation in zip(
+                np.arange(self.num_rows)[rows], reply.observations or (), strict=True
+            ):
+                self._observations[row] = observation
+        else:
             copy_rows(take_rows(self.arrays.observations, rows), self._observations, rows)
 
     def _fail(self, chunk: Chunk, error: Exception) -> None:
@@ -234,11 +241,8 @@ class WorkerRows:
         operations = self._journal.operations()
         if self.on_crash is OnCrash.RESET and self._has_episode.any():
             rows = np.flatnonzero(self._has_episode)
-            observations = (
-                [None] * len(rows)
-                if isinstance(self._observations, list)
-                else take_rows(self._observations, rows)
-            )
+            last = self._observations
+            observations = [last[row] for row in rows] if isinstance(last, list) else take_rows(last, rows)
             operations.append(Lose(rows, observations))
         all_rows = np.arange(self.first_row, self.first_row + self.num_rows)
         for operation in operations:
