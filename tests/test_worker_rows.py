@@ -122,17 +122,36 @@ def test_settings_outlive_states_that_turn_out_not_to_be_exact() -> None:
         assert pool.step([0, 0]).rewards.tolist() == [3, 3]
 
 
-def test_with_raise_a_crash_is_told_once() -> None:
+def test_with_raise_steps_raise_until_the_environments_of_the_worker_are_reset() -> None:
     with EnvPool([Counter] * 4, num_workers=2, on_crash="raise") as pool:
         pool.reset(seed=0, options={"start": [0]})
         with pytest.raises(planvec.WorkerCrashedError, match="row 1, action 9") as caught:
             pool.step([0, CRASH, 0, 0])
         assert caught.value.__notes__ == ["raised by environment 1"]
-        assert pool.reset(seed=0, options={"start": [0]})[0].tolist() == [[0]] * 4
-        kill_worker(pool)  # while it is idle: the next call is told
-        with pytest.raises(planvec.WorkerCrashedError):
+        for rows in ([0, 1, 2, 3], [0], [1, 2]):
+            with pytest.raises(planvec.WorkerCrashedError, match="its environments must be reset"):
+                pool.step([0] * len(rows), rows=rows)
+        assert pool.get_attr("goal") == [0, 0, 0, 0]
+        assert pool.reset(seed=0, rows=[0, 1])[0].tolist() == [[0]] * 2
+        assert pool.step([0, 0], rows=[0, 1]).observations.tolist() == [[1], [1]]
+        kill_worker(pool)  # while it is idle
+        with pytest.raises(planvec.WorkerCrashedError, match="killed by SIGKILL; its environments must be"):
             pool.step([0] * 4)
-        assert pool.reset(seed=0, options={"start": [0]})[0].tolist() == [[0]] * 4
+        pool.reset(seed=0)
+        kill_worker(pool)
+        assert pool.reset(seed=0)[0].tolist() == [[0]] * 4  # nobody has to be told
+        assert pool.step([0] * 4).observations.tolist() == [[1]] * 4
+
+
+def test_an_action_that_cannot_be_sent_steps_nothing() -> None:
+    with EnvPool([Counter] * 4, num_workers=2) as pool:
+        pool.reset(seed=0)
+        unsendable = (number for number in range(3))
+        with pytest.raises(planvec.InvalidBatchError, match="step: an argument cannot be pickled"):
+            pool.step([0, 0, 0, unsendable])
+        with pytest.raises(planvec.InvalidBatchError, match="call: an argument cannot be pickled"):
+            pool.call("set_goal", unsendable)
+        assert pool.step([0] * 4).observations.tolist() == [[1]] * 4
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

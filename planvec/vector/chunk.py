@@ -33,6 +33,7 @@ class Chunk:
         num_exits: How often a worker exited while it worked on this chunk.
         reply: The results that are no arrays; None until it is done.
         error: What ended the operation: the crash of the worker, for example. None if there is a reply.
+        payload: The operation as bytes; None if its actions go into the shared memory.
         has_actions_in_memory: Whether the worker may still read its actions in the shared memory.
         is_abandoned: Whether the caller wants no result any more.
         is_internal: Whether it belongs to the recovery of a worker.
@@ -47,6 +48,7 @@ class Chunk:
         "on_done",
         "operation",
         "out",
+        "payload",
         "reply",
         "rows",
     )
@@ -60,6 +62,7 @@ class Chunk:
         self.is_internal = is_internal
         self.is_abandoned = self.has_actions_in_memory = False
         self.num_exits = 0.0
+        self.payload: bytes | None = None
         self.reply: Reply | None = None
         self.error: Exception | None = None
         self.on_done: Callable[[Chunk], None] | None = None
@@ -123,8 +126,16 @@ class RowGroup(Protocol):
     num_rows: int
     seconds_per_step: float
 
+    def prepare(self, chunk: Chunk) -> None:
+        """Prepare an operation, so that `submit` raises no error.
+
+        Raises:
+            InvalidBatchError: An argument cannot be sent to a worker.
+        """
+        ...
+
     def submit(self, chunk: Chunk) -> None:
-        """Begin an operation. `chunk.on_done` is called when it is done, perhaps at once."""
+        """Begin an operation that is prepared. `chunk.on_done` is called when it is done, perhaps at once."""
         ...
 
 

@@ -163,6 +163,7 @@ class Engine:
 
         Raises:
             ClosedError: The vector environment was closed.
+            InvalidBatchError: An argument cannot be sent to a worker. Nothing was sent.
         """
         self._check_open()
         groups: list[RowGroup] = []
@@ -188,6 +189,8 @@ class Engine:
                 operation = make_operation(rows[chosen] - group.first_row, chosen)
                 call.add(Chunk(operation, rows[chosen], part))
                 groups.append(group)
+        for group, chunk in zip(groups, call.chunks, strict=True):
+            group.prepare(chunk)
         for group, chunk in zip(groups, call.chunks, strict=True):
             group.submit(chunk)
         return call

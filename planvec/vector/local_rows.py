@@ -28,6 +28,9 @@ class LocalRows:
         self.num_rows = len(resident.rows)
         self._all_rows = np.arange(self.num_rows)
 
+    def prepare(self, chunk: Chunk) -> None:
+        """Do nothing; see `RowGroup`."""
+
     def submit(self, chunk: Chunk) -> None:
         """Perform an operation; see `RowGroup`."""
         operation, out = chunk.operation, chunk.out

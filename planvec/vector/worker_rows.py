@@ -19,17 +19,18 @@ from planvec.backends import ProcessWorker, Stats, WorkerExit, pause_before_rest
 from planvec.errors import (
     ClosedError,
     EnvError,
+    InvalidBatchError,
     PlanvecError,
     WorkerCrashedError,
     WorkerStartError,
-    WorkerTimeoutError,
 )
 from planvec.rows import copy_rows, copy_tree, take_rows
-from planvec.vector.arrays import RowArrays, action_of, fits_arrays
+from planvec.vector.arrays import RowArrays, fits_arrays
 from planvec.vector.chunk import Chunk
+from planvec.vector.crash_error import crash_error
 from planvec.vector.journal import Journal
 from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Lose, Operation, Reply, Reset, Step
+from planvec.vector.operations import Load, Lose, Operation, Reply, Reset, SetStates, Step
 from planvec.vector.rows_request import RowsRequest
 from planvec.vector.server import read_reply, write_operation
 
@@ -73,8 +74,8 @@ class WorkerRows:
         self._has_episode = np.zeros(num_rows, bool)
         self._observations: Any = None  # the latest ones, if lost episodes report them
         self._num_failures = 0.0  # exits since an operation was last done
-        self._failure: PlanvecError | None = None  # of the next chunk
-        self._is_reported = False  # whether a chunk has the error of the exit that is handled
+        self._is_lost = np.zeros(num_rows, bool)  # rows that must be reset, since their worker exited
+        self._lost: PlanvecError | None = None  # the error of a step of such rows
 
     def begin(self, on_crash: OnCrash) -> None:
         """Begin to accept operations. The worker is ready."""
@@ -104,14 +105,25 @@ class WorkerRows:
 
     # -- operations ---------------------------------------------------------------------------------
 
+    def prepare(self, chunk: Chunk) -> None:
+        """Prepare an operation; see `RowGroup`."""
+        operation, target = chunk.operation, self.arrays.actions
+        operation.own_arguments()  # the caller may change them, and a crash may need them again
+        if isinstance(operation, Step) and target is not None and fits_arrays(operation.actions, target):
+            return
+        try:
+            chunk.payload = write_operation(operation, has_actions_in_memory=False)
+        except Exception as error:
+            text = f"an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
+            raise InvalidBatchError(f"{type(operation).__name__.lower()}: {text}") from error
+
     def submit(self, chunk: Chunk) -> None:
         """Begin an operation; see `RowGroup`."""
-        chunk.operation.own_arguments()  # the caller may change them, and a crash may need them again
         with self._worker.lock:
-            failure, self._failure = self._failure, None
-            exit = self._worker.exit
-            if exit is not None:
-                failure = failure or exit.error
+            exit, operation = self._worker.exit, chunk.operation
+            failure = None if exit is None else exit.error
+            if isinstance(operation, Step) and self._is_lost[operation.selection].any():
+                failure = failure or self._lost
             if failure is not None:
                 chunk.fail(failure)
                 return
@@ -128,11 +140,12 @@ class WorkerRows:
 
     def write(self, chunk: Chunk) -> bytes:
         """Write the actions of a chunk into the shared memory if possible, and return the rest."""
+        if chunk.payload is not None:
+            return chunk.payload
         operation = chunk.operation
-        if not isinstance(operation, Step):
-            return write_operation(operation, has_actions_in_memory=False)
+        assert isinstance(operation, Step)
         rows, target = operation.selection, self.arrays.actions
-        if target is None or self._writes[rows].any() or not fits_arrays(operation.actions, target):
+        if self._writes[rows].any():
             return write_operation(operation, has_actions_in_memory=False)
         copy_rows(operation.actions, target, rows)
         self._writes[rows] = chunk.has_actions_in_memory = True
@@ -151,8 +164,7 @@ class WorkerRows:
             if error.is_cause:
                 chunk.num_exits += error.weight
                 if chunk.num_exits > self._max_restarts or self.on_crash is OnCrash.RAISE:
-                    self._is_reported = True
-                    self._fail(chunk, self._crash(chunk, error))
+                    self._fail(chunk, crash_error(error, chunk))
             return  # `_bring_up_to_date` sends it again, or has done so already
         if error is not None:
             self._fail(chunk, error)
@@ -182,6 +194,8 @@ class WorkerRows:
             self._num_failures = 0
         if isinstance(operation, (Step, Reset)):
             self._after_step(operation, chunk, reply)
+        elif isinstance(operation, (SetStates, Load)):
+            self._has_episode[operation.selection], self._is_lost[operation.selection] = True, False
         chunk.finish(reply, self.arrays)
 
     def _after_step(self, operation: Operation, chunk: Chunk, reply: Reply) -> None:
@@ -191,7 +205,7 @@ class WorkerRows:
             self.seconds += seconds
             self.seconds_per_step = seconds / max(1, len(chunk.rows))
         else:
-            self._has_episode[rows] = True
+            self._has_episode[rows], self._is_lost[rows] = True, False
         if self.on_crash is not OnCrash.RESET:
             return
         if isinstance(self._observations, list):
@@ -248,6 +262,7 @@ class WorkerRows:
         for operation in operations:
             internal = Chunk(operation, all_rows, None, is_internal=True)
             internal.on_done = self._internal_done
+            self.prepare(internal)
             self._chunks[internal] = None
             self._send(internal)
         for chunk in chunks:
@@ -269,26 +284,13 @@ class WorkerRows:
             self._fail_all(error)
 
     def _raise(self, exit: WorkerExit) -> None:
-        """Fail all chunks. If no chunk has the error, the next one fails."""
-        error = self._crash(None, exit)
-        if not (self._chunks or self._is_reported):
-            self._failure = error
-        self._is_reported = False
-        self._fail_all(error)
+        """Fail all steps until the rows are reset. Other chunks are sent to the replacement."""
+        self._lost = crash_error(exit, advice="; its environments must be reset")
+        self._is_lost |= self._has_episode
+        self._has_episode[:] = False
+        for chunk in [chunk for chunk in self._chunks if isinstance(chunk.operation, Step)]:
+            self._fail(chunk, self._lost)
 
     def _fail_all(self, error: Exception) -> None:
         for chunk in list(self._chunks):
             self._fail(chunk, error)
-
-    def _crash(self, chunk: Chunk | None, exit: WorkerExit) -> PlanvecError:
-        """Return the error for the exit of a worker."""
-        make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
-        what, row, action = exit.what, None, None
-        if chunk is not None and exit.row is not None and exit.row < len(chunk.rows):
-            row = int(chunk.rows[exit.row])
-            operation = chunk.operation
-            if isinstance(operation, Step):
-                action = action_of(operation.actions, exit.row)
-        if chunk is not None and chunk.num_exits > 1:
-            what += f"; {round(chunk.num_exits)} workers failed on it, one after another"
-        return make(what, row=row, action=action)
