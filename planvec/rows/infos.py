@@ -202,7 +202,7 @@ def vector_infos(columns: Columns) -> dict[str, Any]:
 def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
     """Return one array of values of several types: of their common dtype if all are numbers, else object."""
     given = [value for value, has in zip(values, present, strict=True) if has]
-    if all(_is_number(_kind(value)) for value in given):
+    if given and all(_is_number(_kind(value)) for value in given):
         array = np.zeros(len(values), np.result_type(*(np.asarray(value) for value in given)))
         array[present] = given
         return array

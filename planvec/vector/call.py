@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.rows import map_leaves, take_rows
+from planvec.rows import map_leaves
 from planvec.vector.arrays import RowArrays
 from planvec.vector.chunk import Chunk
-from planvec.vector.infos import InfoForm, join_infos, pick_infos, unpack_infos
+from planvec.vector.infos import InfoForm, join_infos, unpack_infos
 
 __all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
 
@@ -35,19 +35,6 @@ class RowsResult(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     infos: Any
-
-    def picked(self, positions: NDArray[np.intp]) -> RowsResult:
-        """Return some of the rows. The infos are in Gymnasium's form."""
-        observations = self.observations
-        return RowsResult(
-            [observations[position] for position in positions]
-            if isinstance(observations, list)
-            else take_rows(observations, positions),
-            self.rewards[positions],
-            self.terminated[positions],
-            self.truncated[positions],
-            pick_infos(self.infos, positions),
-        )
 
 
 class RowsCall:
@@ -176,7 +163,7 @@ def join_results(
         chunks: The chunks, which are done and have no errors.
         out: Their results, `[B]`, in the order of the chunks.
         form: The form of the infos.
-        order: `[B]`, positions in the order to return; None keeps them in the order of the chunks.
+        order: The positions to return, in this order; None returns all in the order of the chunks.
     """
     replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
     observations, rewards = out.observations, out.rewards

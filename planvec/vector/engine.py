@@ -26,7 +26,6 @@ from planvec.vector.local_rows import LocalRows
 from planvec.vector.operations import Step
 from planvec.vector.options import EngineOptions, ServerFactory, make_resident
 from planvec.vector.requests import MakeOperation, step_maker
-from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.worker_rows import OnCrash, WorkerRows
 
 __all__ = ["Engine"]
@@ -57,13 +56,12 @@ class Engine:
         self.stats = Stats()
         self._options = options
         self._processes: ServedProcesses | None = None
-        self._resident: ResidentEnvs | None = None
         self._local: LocalRows | None = None
         self._is_closed = False
         self._advice: Advice | None = None
         self._groups: Sequence[RowGroup]
         if not options.num_workers:
-            resident = self._resident = make_resident(env_fns, options, as_bytes=False)
+            resident = make_resident(env_fns, options, as_bytes=False)
             self._local = LocalRows(resident)
             self._groups = [self._local]
             self.layouts = [RowsLayout.of([row.env for row in resident.rows], resident.inexact)]
@@ -140,8 +138,8 @@ class Engine:
         self._is_closed = True
         if self._processes is not None:
             self._processes.close()
-        if self._resident is not None:
-            self._resident.close()
+        if self._local is not None:
+            self._local.close()
 
     # -- operations ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from planvec.errors import InvalidBatchError
 from planvec.rows import finish_rows
 from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
-from planvec.vector.call import RowsResult, join_results, raise_errors
+from planvec.vector.call import RowsCall, RowsResult, join_results, raise_errors
 from planvec.vector.chunk import Chunk
 from planvec.vector.engine import Engine
 from planvec.vector.infos import InfoForm
@@ -142,8 +142,15 @@ class EnvPool(StatesFace):
         """
         indices = self._indices(rows)
         numbers = self._all_rows if indices is None else indices
-        result = self._run(step_maker(self.single_action_space, actions, len(numbers)), indices, len(numbers))
-        return PoolStep(*result, numbers)
+        self._check_free(indices)
+        out = self._new_arrays(len(numbers))
+        if indices is None:
+            call = self._engine.begin_step(self.single_action_space, actions, out)
+        else:
+            call = self._engine.begin(
+                step_maker(self.single_action_space, actions, len(numbers)), indices, out
+            )
+        return PoolStep(*self._finish(call), numbers)
 
     def send(self, actions: Any, *, rows: Any = None) -> None:
         """Begin to step environments. `recv` returns the results.
@@ -189,14 +196,12 @@ class EnvPool(StatesFace):
         self._raise_errors([chunk for chunk in ready if chunk.has_errors])
         self._sent = [chunk for chunk in sent if chunk not in ready]
         rows = np.concatenate([chunk.rows for chunk in ready])
-        result = join_results(
-            ready, RowArrays.joined([chunk.out for chunk in ready if chunk.out]), InfoForm.VECTOR, None
-        )
         is_kept = is_busy[rows]
-        if not is_kept.all():
-            rows, result = rows[is_kept], result.picked(np.flatnonzero(is_kept))
+        order = None if is_kept.all() else np.flatnonzero(is_kept)
+        out = RowArrays.joined([chunk.out for chunk in ready if chunk.out])
+        result = join_results(ready, out, InfoForm.VECTOR, order)
         is_busy[rows] = False
-        return PoolStep(*self._finished(result), rows)
+        return PoolStep(*self._finished(result), rows[is_kept])
 
     def _raise_errors(self, failed: list[Chunk]) -> None:
         """Raise what the environments of chunks have raised, once. The other environments stay ready."""
@@ -262,8 +267,11 @@ class EnvPool(StatesFace):
     def _run(self, make: MakeOperation, rows: NDArray[np.intp] | None, num_rows: int) -> RowsResult:
         """Perform operations with results, and return them."""
         self._check_free(rows)
-        out = self._new_arrays(num_rows)
-        call = self._engine.run(make, rows, out)
+        return self._finish(self._engine.begin(make, rows, self._new_arrays(num_rows)))
+
+    def _finish(self, call: RowsCall) -> RowsResult:
+        """Wait for a call, and return its results."""
+        self._engine.finish(call)
         raise_errors(call.chunks)
         return self._finished(call.result(InfoForm.VECTOR))
 

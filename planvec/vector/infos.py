@@ -27,7 +27,7 @@ from planvec.rows import (
 )
 from planvec.vector.env_row import Ending
 
-__all__ = ["InfoForm", "RowInfo", "join_infos", "pack_infos", "pick_infos", "unpack_infos"]
+__all__ = ["InfoForm", "RowInfo", "join_infos", "pack_infos", "unpack_infos"]
 
 RowInfo = tuple[dict[str, Any], Ending | None]
 """The info of one row, and the end of its episode if the row was reset within the same step."""
@@ -78,7 +78,7 @@ def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[
     Args:
         parts: What `unpack_infos` returned and the number of rows, of each part.
         form: The form to return.
-        order: `[B]`, the rows of the joined parts in the order to return; None keeps them in order.
+        order: The rows of the joined parts to return, in this order; None returns all.
 
     Returns:
         VECTOR: the infos in Gymnasium's form. ROWS: row -> `RowInfo`, without the rows that have none.
@@ -92,16 +92,8 @@ def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[
         columns = _reordered(columns, order)
     infos = vector_infos(columns)
     if "final_obs" in columns:
-        infos["final_obs"] = _objects(columns["final_obs"], sum(size for _, size in parts))
+        infos["final_obs"] = _objects(columns["final_obs"])
     return infos
-
-
-def pick_infos(infos: dict[str, Any], positions: NDArray[np.intp]) -> dict[str, Any]:
-    """Return the infos of some rows, in Gymnasium's form. Keys that none of them has remain."""
-    return {
-        key: pick_infos(value, positions) if isinstance(value, dict) else value[positions]
-        for key, value in infos.items()
-    }
 
 
 def _join_rows(parts: Sequence[tuple[Any, int]], order: NDArray[np.intp] | None) -> dict[int, RowInfo]:
@@ -115,8 +107,9 @@ def _join_rows(parts: Sequence[tuple[Any, int]], order: NDArray[np.intp] | None)
     return {position: rows[row] for position, row in enumerate(order.tolist()) if row in rows}
 
 
-def _objects(column: Column, num_rows: int) -> NDArray[Any]:
+def _objects(column: Column) -> NDArray[Any]:
     """Return the values of a column as an array of objects, which Gymnasium's `final_obs` is."""
+    num_rows = len(column.present)
     objects = np.empty(num_rows, object)
     for row, value in enumerate(row_values(column, num_rows)):
         objects[row] = value

@@ -28,6 +28,10 @@ class LocalRows:
         self.num_rows = len(resident.rows)
         self._all_rows = np.arange(self.num_rows)
 
+    def close(self) -> None:
+        """Close the environments."""
+        self._resident.close()
+
     def prepare(self, chunk: Chunk) -> None:
         """Do nothing; see `RowGroup`."""
 

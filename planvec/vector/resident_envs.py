@@ -214,10 +214,8 @@ class ResidentEnvs:
 
     def _observe(self, operation: Observe, selected: list[EnvRow], reply: Reply) -> None:
         indices = self._indices(operation)
-        observations = [row.observation for row in selected]
-        if any(observation is None for observation in observations):  # not reset yet: as Gymnasium shows it
-            empty = blank(self.observation_space)
-            observations = [empty if observation is None else observation for observation in observations]
+        empty = blank(self.observation_space)  # of rows that were not reset yet, as Gymnasium shows them
+        observations = [empty if row.observation is None else row.observation for row in selected]
         self._show(indices, observations, reply)
 
     def _get_states(self, operation: GetStates, selected: list[EnvRow], reply: Reply) -> None:

@@ -56,7 +56,9 @@ class Outcomes:
 
 
 def step_rows(rows: Sequence[EnvRow], actions: Sequence[Any], progress: Any, reply: Reply) -> Outcomes:
-    """Step rows, and go on after each one whose environment raises.
+    """Step rows, and go on after each one whose environment raises, as `run_rows` does.
+
+    The loop is not that of `run_rows`, whose functions would take 4 % of a step of two CartPoles.
 
     Args:
         rows: B rows.

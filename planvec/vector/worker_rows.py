@@ -108,7 +108,8 @@ class WorkerRows:
     def prepare(self, chunk: Chunk) -> None:
         """Prepare an operation; see `RowGroup`."""
         operation, target = chunk.operation, self.arrays.actions
-        operation.own_arguments()  # the caller may change them, and a crash may need them again
+        if not chunk.is_internal:  # the caller may change them, and a crash may need them again
+            operation.own_arguments()
         if isinstance(operation, Step) and target is not None and fits_arrays(operation.actions, target):
             return
         try:

@@ -44,7 +44,6 @@ class Emulator(History):
         if not self._loaded:  # no reset had a seed yet
             self._env.load_game()
         start = self._starts.get(tuple(self._loaded)) if self._is_new else None
-        is_first = self._is_new and start is None
         if start is not None:
             self._restore_state(start.state, start.is_within)
         else:
@@ -63,8 +62,8 @@ class Emulator(History):
             self._num_unpainted, self._is_within = REPAINTED, start.is_within
         else:
             self._note_text()
-        if is_first:
-            self._note_start()
+            if self._is_new:
+                self._note_start()
         self._is_new = self._load_pending = False
 
     def _prepare_reset(self, num_resets: int) -> None:
