@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray_here import disconnect_ray
 
 from planvec.backends.processes.os import procfs
 from planvec.codecs import timing
@@ -51,6 +52,7 @@ def _nothing_is_left_after_the_suite() -> Iterator[None]:
     shared = Path("/dev/shm")
     before = set(shared.iterdir()) if shared.is_dir() else set()
     yield
+    disconnect_ray()
     assert not _workers(), "worker processes are left"
     after = set(shared.iterdir()) if shared.is_dir() else set()
     assert after <= before, "shared memory is left"

@@ -37,6 +37,7 @@ class ScriptedWorker:
     """
 
     capacity = 100
+    is_delayed = False
 
     def __init__(self, make: Callable[[], PlanEnv], name: str = "worker", *, is_ready: bool = True) -> None:
         self.name = name

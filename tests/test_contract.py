@@ -38,7 +38,8 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
     return concatenate(space, elements, empty)
 
 
-QUICK = [backend for backend in BACKENDS if backend.name not in ("spawn", "forkserver")]  # those start slowly
+START_SLOWLY = ("spawn", "forkserver", "ray")
+QUICK = [backend for backend in BACKENDS if backend.name not in START_SLOWLY]
 GIVEN = [
     pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)
     for index, case in enumerate(CASES)

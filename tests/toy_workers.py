@@ -17,6 +17,7 @@ class ThreadWorker:
     capacity = 100
     exit: WorkerExit | None = None
     is_ready = True
+    is_delayed = False
 
     def __init__(self, make: Callable[[], PlanEnv], number: int) -> None:
         self.name = f"thread-{number}"

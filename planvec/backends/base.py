@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeVar
 
 from planvec.backends.stats import ExitReason, Stats
+from planvec.backends.waiting import Events
 from planvec.errors import PlanvecError
 from planvec.rows import Answer, EnvDescription, Promise, Request
 
-__all__ = ["Backend", "Future", "Worker", "WorkerExit"]
+__all__ = ["Backend", "Future", "Worker", "WorkerExit", "WorkerGroup"]
 
 _KILLS_PER_EXIT = 10
 """Number of workers killed from outside that count as much as one exit of another kind."""
@@ -168,6 +169,11 @@ class Worker(Protocol):
         """Whether its environment is made and it accepts requests."""
         ...
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it waits for a place in a cluster, so that the other workers should begin without it."""
+        ...
+
     def listen(self, changed: Callable[[Self], None], lock: threading.RLock) -> None:
         """Set the callback for changes: the worker calls it when it becomes ready and when it exits.
 
@@ -195,4 +201,12 @@ class Worker(Protocol):
 
     def close(self) -> None:
         """Close the worker. Futures that are not done raise `ClosedError`."""
+        ...
+
+
+class WorkerGroup(Events, Protocol):
+    """Handles the messages of several workers in one poll, and closes the workers together."""
+
+    def close(self) -> None:
+        """Close all workers at the same time, with one common deadline."""
         ...

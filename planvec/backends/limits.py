@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from planvec.backends.audit import DEFAULT_AUDIT
 from planvec.errors import InvalidBatchError
 
 __all__ = ["check_limits"]
 
 
-def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
+def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: Any = DEFAULT_AUDIT) -> None:
     """Check the limits of workers.
 
     Args:
         timeout: Seconds above 0, or None.
         max_restarts: An integer of at least 0.
         max_worker_rss: Bytes above 0, or None.
+        audit: A number from 0 to 1.
 
     Raises:
         InvalidBatchError: One of them is something else.
@@ -27,3 +29,6 @@ def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
     is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
     if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
         raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")
+    is_number = isinstance(audit, (int, float)) and not isinstance(audit, bool)
+    if not (is_number and 0 <= audit <= 1):
+        raise InvalidBatchError(f"audit: expected a fraction from 0 to 1, got {audit!r}")

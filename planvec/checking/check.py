@@ -16,14 +16,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from planvec.backends import ExternalProcess
+from planvec.backends import Backend, ExternalProcess, ray_opener
 from planvec.checking.branches import (
     Branch,
     random_branches,
@@ -53,6 +53,8 @@ def check_env(
     info_keys: Sequence[str] | None = None,
     replay_seconds: float = 5.0,
     env_kwargs: Mapping[str, Any] | None = None,
+    backend: Literal["processes", "ray"] = "processes",
+    ray_address: str | None = None,
 ) -> CheckReport:
     """Restore states of an environment in other instances and processes, and compare every bit.
 
@@ -67,6 +69,8 @@ def check_env(
         replay_seconds: Seconds after which no further branch is replayed from its reset. At least one is
             replayed.
         env_kwargs: The arguments of `gymnasium.make`, if `env` is an id or a spec.
+        backend: Where the other process runs, as for `planvec.make`.
+        ray_address: The address of a Ray cluster, as for `planvec.make`.
 
     Returns:
         A report, also for an environment that raises or cannot be saved.
@@ -84,9 +88,10 @@ def check_env(
             raise ValueError(f"{name}: expected at least 1, got {number}")
     source = find_spec(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else getattr(source, "id", getattr(source, "__name__", repr(source)))
+    over_ray = ray_opener(backend, 1, None, ray_address, None)
     options = {"codec": codec, "info_keys": info_keys, "trust": True, "env_kwargs": env_kwargs}
     try:
-        with _Check(source, options, seed) as check:
+        with _Check(source, options, seed, partial(_open_in_worker, over_ray, ray_address)) as check:
             try:
                 return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
             except Exception as error:
@@ -104,12 +109,19 @@ class _Check:
         source: A spec or a factory.
         options: The arguments of `PlanEnv`.
         seed: Seed of the resets, the actions and the order of the states.
+        open_in_worker: Opens a factory of a `PlanEnv` in another process.
 
     Raises:
         PlanvecError: An environment cannot be opened.
     """
 
-    def __init__(self, source: Any, options: dict[str, Any], seed: int) -> None:
+    def __init__(
+        self,
+        source: Any,
+        options: dict[str, Any],
+        seed: int,
+        open_in_worker: Callable[[Callable[[], PlanEnv]], BatchEnv],
+    ) -> None:
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._comparison = Comparison(options["info_keys"])
@@ -117,7 +129,7 @@ class _Check:
         try:
             self._env: PlanEnv = self._open(PlanEnv(source, **options))
             self._other_env: PlanEnv = self._open(PlanEnv(source, **options))
-            self._worker_env: BatchEnv = self._open(_open_in_worker(source, options))
+            self._worker_env: BatchEnv = self._open(open_in_worker(lambda: PlanEnv(source, **options)))
             changed = PlanEnv(source, **options) if self._env.codec.note else None
             make = partial(make_env, source, env_kwargs=options["env_kwargs"])
             self._reference: ReferenceEnv = self._open(ReferenceEnv(make, changed))
@@ -245,9 +257,24 @@ class _Check:
         return finish_rows(self._action_space, actions)
 
 
-def _open_in_worker(source: Any, options: dict[str, Any]) -> BatchEnv:
-    """Open an environment in a worker process."""
-    return BatchEnv([ExternalProcess(lambda: PlanEnv(source, **options))])
+def _open_in_worker(
+    over_ray: Callable[..., Backend] | None, ray_address: str | None, factory: Callable[[], PlanEnv]
+) -> BatchEnv:
+    """Open an environment in a worker process, or in an actor of a Ray cluster."""
+    if over_ray is None:
+        return BatchEnv([ExternalProcess(factory)])
+    return BatchEnv(
+        over_ray(
+            factory,
+            num_workers=1,
+            address=ray_address,
+            actor_options=None,
+            timeout=None,
+            max_restarts=3,
+            audit=0.0,
+            max_worker_rss=None,
+        )
+    )
 
 
 def _bytes(state: Any) -> bytes:

@@ -11,7 +11,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE_ERROR", "add_environment", "environment", "integer"]
+__all__ = [
+    "FAILED",
+    "INTERRUPTED",
+    "USAGE_ERROR",
+    "add_backend",
+    "add_environment",
+    "backend_of",
+    "environment",
+    "integer",
+]
 
 FAILED = 1
 USAGE_ERROR = 2
@@ -68,6 +77,26 @@ def add_environment(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--codec", choices=["copied", "replay"], help="how to save states (default: the fastest exact way)"
     )
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where workers run."""
+    parser.add_argument(
+        "--backend",
+        choices=("processes", "ray"),
+        default="processes",
+        help="where workers run: in processes of this machine (default), or in actors of a Ray cluster",
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="address of the Ray cluster (default: the one of RAY_ADDRESS, else Ray is started here)",
+    )
+
+
+def backend_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `planvec.make` that say where workers run."""
+    return {"backend": arguments.backend, "ray_address": arguments.ray_address}
 
 
 def environment(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from planvec.cli.arguments import FAILED, add_environment, environment, integer
+from planvec.cli.arguments import FAILED, add_backend, add_environment, backend_of, environment, integer
 
 __all__ = ["add_check"]
 
@@ -39,6 +39,7 @@ def add_check(commands: Any) -> None:
     parser.add_argument(
         "--info-keys", nargs="*", metavar="KEY", help="the info keys to compare (default: all)"
     )
+    add_backend(parser)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.set_defaults(run=_run)
 
@@ -56,6 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
         codec=arguments.codec,
         info_keys=arguments.info_keys,
         env_kwargs=make_kwargs,
+        **backend_of(arguments),
     )
     report = dataclasses.replace(report, name=arguments.env_id)
     print(json.dumps(report.to_dict()) if arguments.json else report)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import planvec
-from planvec.cli.arguments import INTERRUPTED, add_environment, environment, integer
+from planvec.cli.arguments import INTERRUPTED, add_backend, add_environment, backend_of, environment, integer
 from planvec.cli.messages import warn
 from planvec.cli.planner_options import (
     add_planner,
@@ -46,9 +46,10 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
         "--num-workers",
         type=integer(0),
         metavar="N",
-        help="number of worker processes, which does not change the results (default: one per core); 0 "
-        "steps in this process, which is faster if a step takes microseconds",
+        help="number of workers, which does not change the results (default: one per core); 0 steps in this "
+        "process, which is faster if a step takes microseconds",
     )
+    add_backend(parser)
     parser.add_argument(
         "--timeout",
         type=float,
@@ -90,6 +91,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     with make(
         source,
         num_workers=arguments.num_workers,
+        **backend_of(arguments),
         timeout=arguments.timeout,
         info_keys=planner.info_keys,
         codec=arguments.codec,

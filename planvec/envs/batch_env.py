@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 from planvec.backends import (
@@ -95,8 +96,9 @@ class BatchEnv(EnvCalls[Mode]):
         max_worker_rss: int | None = None,
         audit: float = DEFAULT_AUDIT,
     ) -> None:
-        _check_options(blocking, audit)
-        check_limits(timeout, max_restarts, max_worker_rss)
+        if not isinstance(blocking, bool):
+            raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
+        check_limits(timeout, max_restarts, max_worker_rss, audit)
         self._limits: dict[str, Any] = {
             "blocking": blocking,
             "timeout": timeout,
@@ -104,11 +106,11 @@ class BatchEnv(EnvCalls[Mode]):
             "max_worker_rss": max_worker_rss,
             "audit": audit,
         }
-        self._plan_env: PlanEnv | None = None
         self._processes: tuple[ExternalProcess, ...] = ()
+        self._reopen: Callable[[], Workers] | None = None
         backend: Backend
         if isinstance(workers, PlanEnv):
-            self._plan_env = workers
+            self._reopen = workers.clone
             backend = InProcess(workers.stepper, audit)
         elif isinstance(workers, Sequence):
             if not len(workers):
@@ -116,6 +118,7 @@ class BatchEnv(EnvCalls[Mode]):
                     "workers: expected at least one ExternalProcess, or a PlanEnv, got none"
                 )
             self._processes = tuple(workers)
+            self._reopen = partial(_clone_all, self._processes)
             backend = over_processes(
                 workers,
                 timeout=timeout,
@@ -171,17 +174,13 @@ class BatchEnv(EnvCalls[Mode]):
             TypeError: This `BatchEnv` was opened with a `gymnasium.Env` or a `Backend`, which cannot be
                 cloned.
         """
-        workers: Workers
-        if self._plan_env is not None:
-            workers = self._plan_env.clone()
-        elif self._processes:
-            workers = [process.clone() for process in self._processes]
-        else:
+        if self._reopen is None:
             raise TypeError(
-                "clone: expected a BatchEnv over worker processes or a PlanEnv, got one over the backend "
+                "clone: expected a BatchEnv opened with planvec.make, got one over the backend "
                 f"{self._backend!r}; open a second backend and pass it to BatchEnv"
             )
-        other: BatchEnv[Any] = BatchEnv(workers, **self._limits)
+        other: BatchEnv[Any] = BatchEnv(self._reopen(), **self._limits)
+        other._reopen = other._reopen or self._reopen
         other.set_state(self.get_state())
         return other
 
@@ -191,9 +190,6 @@ class BatchEnv(EnvCalls[Mode]):
         return f"<BatchEnv of {name}, {workers}>"
 
 
-def _check_options(blocking: Any, audit: Any) -> None:
-    if not isinstance(blocking, bool):
-        raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
-    is_number = isinstance(audit, (int, float)) and not isinstance(audit, bool)
-    if not (is_number and 0 <= audit <= 1):
-        raise InvalidBatchError(f"audit: expected a fraction from 0 to 1, got {audit!r}")
+def _clone_all(processes: Sequence[ExternalProcess]) -> list[ExternalProcess]:
+    """Start as many processes again."""
+    return [process.clone() for process in processes]

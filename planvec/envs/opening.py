@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.backends import DEFAULT_AUDIT, ExternalProcess, num_cores
+from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores, ray_opener
 from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
@@ -18,6 +19,7 @@ from planvec.rows import check_info_keys
 __all__ = ["make"]
 
 Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
+BackendName = Literal["processes", "ray"]
 
 
 class _Factory:
@@ -38,6 +40,7 @@ def make(
     env: Makeable,
     *,
     num_workers: int | None = None,
+    backend: BackendName = "processes",
     blocking: Literal[True] = True,
     start_method: str | None = None,
     timeout: float | None = None,
@@ -48,6 +51,8 @@ def make(
     codec: CodecChoice = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    ray_address: str | None = None,
+    ray_actor_options: Mapping[str, Any] | None = None,
 ) -> BatchEnv[Literal[True]]: ...
 
 
@@ -56,6 +61,7 @@ def make(
     env: Makeable,
     *,
     num_workers: int | None = None,
+    backend: BackendName = "processes",
     blocking: Literal[False],
     start_method: str | None = None,
     timeout: float | None = None,
@@ -66,6 +72,8 @@ def make(
     codec: CodecChoice = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    ray_address: str | None = None,
+    ray_actor_options: Mapping[str, Any] | None = None,
 ) -> BatchEnv[Literal[False]]: ...
 
 
@@ -74,6 +82,7 @@ def make(
     env: Makeable,
     *,
     num_workers: int | None = None,
+    backend: BackendName = "processes",
     blocking: bool,
     start_method: str | None = None,
     timeout: float | None = None,
@@ -84,6 +93,8 @@ def make(
     codec: CodecChoice = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    ray_address: str | None = None,
+    ray_actor_options: Mapping[str, Any] | None = None,
 ) -> BatchEnv[bool]: ...
 
 
@@ -91,6 +102,7 @@ def make(
     env: Makeable,
     *,
     num_workers: int | None = None,
+    backend: BackendName = "processes",
     blocking: bool = True,
     start_method: str | None = None,
     timeout: float | None = None,
@@ -101,13 +113,17 @@ def make(
     codec: CodecChoice = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    ray_address: str | None = None,
+    ray_actor_options: Mapping[str, Any] | None = None,
 ) -> BatchEnv[Any]:
     """Open an environment for planning. Its base state is the state of `reset(seed=0)`, until you reset it.
 
     Args:
         env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a `gymnasium.Env`. The
             factory may be a lambda, a closure or a function from a notebook.
-        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
+            machine or of the cluster.
+        backend: "processes" runs workers on this machine, "ray" in actors of a Ray cluster.
         blocking: Whether batch calls wait for their result by default; otherwise they return promises.
         start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork". Scripts
             need no `__main__` guard.
@@ -123,6 +139,11 @@ def make(
         render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec. `render` needs
             "rgb_array".
         env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
+        ray_address: `host:port` of a Ray cluster, or "auto" for the one that runs on this machine. None takes
+            the cluster that this process is connected to, or that the variable `RAY_ADDRESS` names; if there
+            is none, Ray is started on this machine until `close`.
+        ray_actor_options: Options of `ray.remote` for each actor, such as `num_cpus` (default 1),
+            `resources` and `runtime_env`.
 
     Raises:
         TypeError: `env` is an environment, which cannot be made once per worker.
@@ -134,6 +155,7 @@ def make(
         WorkerStartError: A worker did not become ready. Its cause holds the remote traceback.
     """
     num_workers = _check_workers(env, num_workers)
+    over_ray = ray_opener(backend, num_workers, start_method, ray_address, ray_actor_options)
     check_codec(codec)
     check_info_keys(info_keys)
     if isinstance(env, str):
@@ -154,7 +176,20 @@ def make(
     }
     if num_workers == 0:
         return BatchEnv(PlanEnv(env, **options), **limits)
-    return _open_over_processes(_Factory(env, options), num_workers, start_method, limits)
+    if over_ray is not None:
+        del limits["blocking"]
+        open_backend = partial(
+            over_ray,
+            _Factory(env, options),
+            num_workers=num_workers,
+            address=ray_address,
+            actor_options=ray_actor_options,
+            **limits,
+        )
+        return _open_over_ray(open_backend, blocking)
+    return _open_over_processes(
+        _Factory(env, options), num_cores() if num_workers is None else num_workers, start_method, limits
+    )
 
 
 def _open_over_processes(
@@ -173,8 +208,20 @@ def _open_over_processes(
         raise
 
 
-def _check_workers(env: Makeable, num_workers: int | None) -> int:
-    """Return the number of workers, one per available core for None.
+def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> BatchEnv[Any]:
+    """Return a `BatchEnv` over new actors; they end if an argument is wrong."""
+    backend = open_backend()
+    try:
+        env: BatchEnv[Any] = BatchEnv(backend, blocking=blocking)
+    except BaseException:
+        backend.close()
+        raise
+    env._reopen = partial(open_backend, num_workers=env.num_workers)
+    return env
+
+
+def _check_workers(env: Makeable, num_workers: int | None) -> int | None:
+    """Return the number of workers. None stands for one per available core.
 
     Raises:
         TypeError: `env` is an environment, which cannot be made once per worker.
@@ -187,7 +234,7 @@ def _check_workers(env: Makeable, num_workers: int | None) -> int:
             "which steps in this process"
         )
     if num_workers is None:
-        return num_cores()
+        return None
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
     return num_workers

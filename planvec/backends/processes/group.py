@@ -31,7 +31,7 @@ def close_all(workers: Sequence[ProcessWorker]) -> None:
 
 
 class ProcessGroup:
-    """Polls the channels and the handles of several processes. Implements `backends.sharded.WorkerGroup`.
+    """Polls the channels and the handles of several processes. Implements `backends.base.WorkerGroup`.
 
     Args:
         workers: All workers of a backend. A thread that waits for one answer handles the messages of all.

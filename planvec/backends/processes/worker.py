@@ -44,6 +44,9 @@ class ProcessWorker(Messenger):
         WorkerStartError: The system cannot start another process.
     """
 
+    is_delayed = False
+    """A process never waits for a place."""
+
     def __init__(self, spec: WorkerSpec, start_method: str) -> None:
         super().__init__(spec.name)
         self.spec = spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.backends.sharded.backend import Sharded, WorkerGroup
-from planvec.backends.sharded.description import check_replacement
+from planvec.backends.sharded.backend import Sharded
+from planvec.backends.sharded.description import check_replacement, check_same
 
-__all__ = ["Sharded", "WorkerGroup", "check_replacement"]
+__all__ = ["Sharded", "check_replacement", "check_same"]

@@ -14,36 +14,28 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from planvec.backends.audit import DEFAULT_AUDIT
-from planvec.backends.base import Future, Worker, WorkerExit
+from planvec.backends.base import Future, Worker, WorkerExit, WorkerGroup
 from planvec.backends.sharded.auditing import Auditor
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.description import common_description
 from planvec.backends.sharded.pace import Pace
-from planvec.backends.sharded.queue import MAX_PENDING, Queue, WorkerRecord
+from planvec.backends.sharded.queue import MAX_PENDING, Queue, WorkerRecord, can_begin
 from planvec.backends.sharded.recovery import Recovery, worker_error
 from planvec.backends.signals import REENTERED, is_from_handler, is_running
 from planvec.backends.stats import Stats
-from planvec.backends.waiting import Events, Waiter
+from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
 from planvec.rows import AllDone, Answer, Failed, Promise, Request, SetBaseStateRequest
 
-__all__ = ["Sharded", "WorkerGroup"]
+__all__ = ["Sharded"]
 
 T = TypeVar("T")
 
 _INFORMATIVE_SECONDS = 1e-3
 """A single row that takes less does not count in the estimated cost of rows: most of it is overhead."""
-
-
-class WorkerGroup(Events, Protocol):
-    """Handles the messages of several workers in one poll, and closes the workers together."""
-
-    def close(self) -> None:
-        """Close all workers at the same time, with one common deadline."""
-        ...
 
 
 class Sharded:
@@ -54,6 +46,7 @@ class Sharded:
         group: The group that handles the messages of these workers; None if they have threads of their own.
         max_restarts: Largest number of retries of a row on which workers exit.
         audit: Part of the time of all steps in which rows are stepped a second time, and compared.
+        message_cost: How many times as long a message takes as one to a process of this machine.
 
     Attributes:
         description: The description of the environment.
@@ -73,6 +66,7 @@ class Sharded:
         group: WorkerGroup | None = None,
         max_restarts: int = 3,
         audit: float = DEFAULT_AUDIT,
+        message_cost: float = 1.0,
     ) -> None:
         self.stats = Stats()
         self._lock = threading.RLock()
@@ -83,7 +77,7 @@ class Sharded:
         self._records = [WorkerRecord(worker) for worker in workers]
         self._queue = Queue()
         self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
-        self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(Pace)
+        self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(lambda: Pace(message_cost))
         self._calls: set[Call[Any]] = set()  # not done
         self._auditor = Auditor(audit, len(workers), self._submit_to, self.stats)
         self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
@@ -92,11 +86,11 @@ class Sharded:
         try:
             for record in self._records:
                 record.worker.listen(partial(self._worker_changed, record), self._lock)
-            self._waiter.wait_for(lambda: all(record.has_started_or_failed for record in self._records), None)
+            self._waiter.wait_for(lambda: can_begin(self._records), None)
             for record in self._records:
                 if record.failure is not None:
                     raise record.failure
-            self.description = common_description(workers)
+            self.description = common_description([worker for worker in workers if worker.is_ready])
         except BaseException:
             self.close()
             raise
@@ -105,7 +99,7 @@ class Sharded:
 
     @property
     def num_workers(self) -> int:
-        """Number of workers."""
+        """Number of workers, also of those that wait for a place."""
         return len(self._records)
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
@@ -281,14 +275,19 @@ class Sharded:
                 self._recovery.worker_exited(record, worker.exit)
             elif worker.is_ready:
                 self._recovery.worker_ready(record)
+                if record.lacks_base_state:
+                    self._send_base_state(record)
             self._dispatch()
         self._waiter.notify()
 
     def _send_base_state(self, record: WorkerRecord) -> Call[None] | None:
-        """Send a worker the base state that `sync_base_state` sent last, if it was called."""
-        if not self._shared_base_state or record.failure is not None:
+        """Send a worker the base state that was synced last, if any. Return the call unless it waits."""
+        record.lacks_base_state = record.worker.is_delayed
+        if record.lacks_base_state or not self._shared_base_state or record.failure is not None:
             return None
-        return self._submit_to(SetBaseStateRequest(self._shared_base_state[0]), record)
+        was_ready = record.worker.is_ready
+        call = self._submit_to(SetBaseStateRequest(self._shared_base_state[0]), record)
+        return call if was_ready else None
 
     def _submit_to(self, request: Request[T], record: WorkerRecord) -> Call[T]:
         """Submit a whole request to one worker, before all others, even if the worker is not ready yet."""

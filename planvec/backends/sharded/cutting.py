@@ -33,7 +33,8 @@ _LONGEST_EQUAL = 25e-3
 from all the earlier ones."""
 _SHORTEST = 2e-3
 """Seconds of work below which ranges are not shortened because rows to come may be expensive."""
-
+_NUM_FED = 16
+"""Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer."""
 
 _JUDGED_SECONDS = 1e-3
 """A batch of less work per worker than this says nothing about whether its rows are equal."""
@@ -109,22 +110,26 @@ class Cutter:
             self._is_last_round = left <= num_workers * _FIRST_ROWS
             self._round_rows = _FIRST_ROWS
             return
+        cost = pace.message_cost
+        least = cost * max(1.0, num_workers / _NUM_FED)
+        shortest, longest = sizes.shortest * least, max(sizes.longest * cost, sizes.shortest * least)
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         row_seconds = mean * pace.seconds
         fair_seconds = left * row_seconds / num_workers
-        num_equal_rounds = max(1, math.ceil(fair_seconds / _LONGEST_EQUAL))
+        num_equal_rounds = max(1, math.ceil(fair_seconds / (_LONGEST_EQUAL * least)))
         if fair_seconds / num_equal_rounds <= pace.equal_seconds:
             self._is_last_round = num_equal_rounds == 1
             self._round_rows = max(1, left // (num_workers * num_equal_rounds))
             return
-        is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= sizes.longest
-        self._is_last_round = is_rest or fair_seconds <= sizes.shortest
+        is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= longest
+        self._is_last_round = is_rest or fair_seconds <= shortest
         if not self._is_last_round:
             share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
-            wanted = max(share * fair_seconds, sizes.shortest)
+            wanted = max(share * fair_seconds, shortest)
             # The rows to come may be as expensive as the most expensive ones of late.
-            longest = sizes.longest if pace.num_batches > 1 else _LONGEST_FIRST
-            safe = max(longest * pace.seconds / pace.highest_seconds, _SHORTEST)
+            if pace.num_batches <= 1:
+                longest = _LONGEST_FIRST * least
+            safe = max(longest * pace.seconds / pace.highest_seconds, _SHORTEST * least)
             self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
 
     def learn(self, rows: slice, seconds: float) -> None:

@@ -8,7 +8,7 @@ from planvec.backends.base import Worker
 from planvec.errors import WorkerStartError
 from planvec.rows import EnvDescription
 
-__all__ = ["check_replacement", "common_description"]
+__all__ = ["check_replacement", "check_same", "common_description"]
 
 _DIFFERENT = (
     "results would depend on the worker. A factory must make the same environment in every process; use a "
@@ -31,24 +31,35 @@ def common_description(workers: Sequence[Worker]) -> EnvDescription:
                 f"workers: expected each to host a planvec.PlanEnv, but {worker.name} does not; "
                 "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
             )
-        for name, one, other in (
-            ("observation_space", first.observation_space, description.observation_space),
-            ("action_space", first.action_space, description.action_space),
-            ("state_dtype", first.state_dtype, description.state_dtype),
-        ):
-            if one != other:
-                raise WorkerStartError(
-                    f"workers: {worker.name} made another environment than the first: its {name} is "
-                    f"{other}, not {one}"
-                )
-        _check_code(f"workers: {worker.name}", first, description)
-        difference = _difference(first, description)
-        if difference:
-            raise WorkerStartError(
-                f"workers: {worker.name} made another environment than the first: {difference}"
-            )
+        check_same(worker.name, first, description)
     assert first is not None
     return first
+
+
+def check_same(name: str, first: EnvDescription, description: EnvDescription) -> None:
+    """Check that a worker has the same environment as the first one.
+
+    Args:
+        name: The name of the worker.
+        first: The description of the environment of the first worker.
+        description: The description of its own.
+
+    Raises:
+        WorkerStartError: It has another environment.
+    """
+    for what, one, other in (
+        ("observation_space", first.observation_space, description.observation_space),
+        ("action_space", first.action_space, description.action_space),
+        ("state_dtype", first.state_dtype, description.state_dtype),
+    ):
+        if one != other:
+            raise WorkerStartError(
+                f"workers: {name} made another environment than the first: its {what} is {other}, not {one}"
+            )
+    _check_code(f"workers: {name}", first, description)
+    difference = _difference(first, description)
+    if difference:
+        raise WorkerStartError(f"workers: {name} made another environment than the first: {difference}")
 
 
 def check_replacement(name: str, before: EnvDescription, description: EnvDescription) -> None:

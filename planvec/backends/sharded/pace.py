@@ -25,13 +25,18 @@ it."""
 class Pace:
     """Measures the time of a step in finished chunks of requests of one kind.
 
+    Args:
+        message_cost: How many times as long a message takes as one to a process of this machine.
+
     Attributes:
+        message_cost: As given.
         is_measured: Whether a chunk was finished.
         num_batches: Number of batches of several rows that have begun.
         seconds: Moving average of the time per environment step; 0 before the first chunk.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, message_cost: float = 1.0) -> None:
+        self.message_cost = message_cost
         self.is_measured = False
         self.num_batches = 0
         self.seconds = 0.0
@@ -89,7 +94,7 @@ class Pace:
             mean: Time of its rows per worker.
             highest: Time of the slowest worker if the batch were cut into one chunk of equal size per worker.
         """
-        saved = min(_CHUNKS_SECONDS, _CHUNKS_PART * mean)
+        saved = min(_CHUNKS_SECONDS * self.message_cost, _CHUNKS_PART * mean)
         loss = min(1.0, max(0.0, highest - mean - saved) / mean)
         self._loss += _BATCH_WEIGHT * (loss - self._loss)
         self._longest_equal = max(self._longest_equal, mean) if self._loss < _EQUAL_LOSS else 0.0

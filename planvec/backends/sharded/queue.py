@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from planvec.backends.base import Worker
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.errors import PlanvecError
 
-__all__ = ["MAX_PENDING", "Queue", "WorkerRecord"]
+__all__ = ["MAX_PENDING", "Queue", "WorkerRecord", "can_begin"]
 
 MAX_PENDING = 2
 """Largest number of chunks of a worker at a time: the one that it executes, and the next one."""
@@ -27,6 +28,7 @@ class WorkerRecord:
         num_failures: Number of its exits since it last finished a chunk, except kills from outside.
         failure: The reason that it cannot start, or None.
         exit_text: Text for messages: how it exited last, and while executing which rows.
+        lacks_base_state: Whether it had no place when a base state was synced, and gets it once it is ready.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -35,11 +37,21 @@ class WorkerRecord:
         self.num_failures = 0
         self.failure: PlanvecError | None = None
         self.exit_text = ""
+        self.lacks_base_state = False
 
     @property
     def has_started_or_failed(self) -> bool:
         """Whether it is ready, or cannot start."""
         return self.worker.is_ready or self.failure is not None
+
+
+def can_begin(records: Sequence[WorkerRecord]) -> bool:
+    """Return whether a worker has started or failed, and so have the others that do not wait for a place."""
+    have_started = [record.has_started_or_failed for record in records]
+    return any(have_started) and all(
+        has_started or record.worker.is_delayed
+        for has_started, record in zip(have_started, records, strict=True)
+    )
 
 
 class Queue:

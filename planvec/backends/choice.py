@@ -1,0 +1,52 @@
+"""Chooses where workers run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from planvec.backends.base import Backend
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+
+__all__ = ["ray_opener"]
+
+
+def ray_opener(
+    backend: Any,
+    num_workers: int | None,
+    start_method: str | None,
+    ray_address: str | None,
+    ray_actor_options: Mapping[str, Any] | None,
+) -> Callable[..., Backend] | None:
+    """Return the function that opens Ray's backend; None if workers are processes.
+
+    Args:
+        backend: "processes" or "ray".
+        num_workers: Number of workers; 0 steps in this process; None takes as many as there is room for.
+        start_method: How processes are started.
+        ray_address: The address of a Ray cluster.
+        ray_actor_options: Options of actors.
+
+    Raises:
+        InvalidBatchError: There is no such backend, or an argument belongs to another one.
+        UnsupportedEnvError: Ray is not installed.
+    """
+    if backend == "processes":
+        options = {"ray_address": ray_address, "ray_actor_options": ray_actor_options}
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise InvalidBatchError(f'{given[0]}: expected None without backend="ray"')
+        return None
+    if backend != "ray":
+        raise InvalidBatchError(f'backend: expected "processes" or "ray", got {backend!r}')
+    if num_workers == 0:
+        raise InvalidBatchError('num_workers: expected at least 1, or None, with backend="ray", got 0')
+    if start_method is not None:
+        raise InvalidBatchError(
+            'start_method: expected None with backend="ray", which starts actors by itself'
+        )
+    try:
+        from planvec.backends.ray import over_ray
+    except ImportError as error:
+        raise UnsupportedEnvError('backend="ray" needs Ray: pip install "planvec[ray]"') from error
+    return over_ray
