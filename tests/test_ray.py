@@ -239,6 +239,13 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     refused('ray_address: expected None without backend="ray"', backend="processes", ray_address="auto")
     refused("num_workers: expected at least 1", num_workers=0)
     refused('start_method: expected None with backend="ray"', start_method="spawn")
+    refused('ray_address: expected "host:port", "auto" or None, got 6379', ray_address=6379)
+    refused(
+        "ray_actor_options: expected a dict of options of ray.remote, or None, got 'gpu'",
+        ray_actor_options="gpu",
+    )
+    refused("audit: expected a fraction from 0 to 1, got 7", audit=7)
+    refused("blocking: expected True or False, got 'yes'", blocking="yes")
     refused("ray_address: expected .* call ray.shutdown", ray_address="10.0.0.1:6379")
     refused(
         "ray_actor_options: expected none of .* got .'max_restarts'.", ray_actor_options={"max_restarts": 3}

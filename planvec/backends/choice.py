@@ -45,6 +45,12 @@ def ray_opener(
         raise InvalidBatchError(
             'start_method: expected None with backend="ray", which starts actors by itself'
         )
+    if not isinstance(ray_address, str | None):
+        raise InvalidBatchError(f'ray_address: expected "host:port", "auto" or None, got {ray_address!r}')
+    if not isinstance(ray_actor_options, Mapping | None):
+        raise InvalidBatchError(
+            f"ray_actor_options: expected a dict of options of ray.remote, or None, got {ray_actor_options!r}"
+        )
     try:
         from planvec.backends.ray import over_ray
     except ImportError as error:
