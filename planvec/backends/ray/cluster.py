@@ -56,7 +56,7 @@ class Cluster:
                 _start(num_cpus)
                 _users.add(self)
             else:
-                _connect(address or os.environ["RAY_ADDRESS"])
+                _connect(os.environ["RAY_ADDRESS"] if address is None else address)
 
     def close(self) -> None:
         """Stop Ray, if planvec has started it and no other backend uses it. Closing again does nothing."""
@@ -79,7 +79,8 @@ def _check_connected(address: str | None) -> None:
 
 def _start(num_cpus: float) -> None:
     num_cpus = max(os.cpu_count() or 1, int(-(-num_cpus // 1)))
-    ray.init(num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
+    # Without an address, Ray would take a cluster that runs on this machine, and refuse `num_cpus`.
+    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
     _log.warning(
         "ray_address: got None, so Ray was started on this machine with %d CPUs; close() stops it. To use a "
         'cluster, pass ray_address="host:port"',

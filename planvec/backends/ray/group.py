@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from planvec.backends.ray.cluster import Cluster
 from planvec.backends.ray.inbox import Inbox
 from planvec.backends.ray.worker import RayWorker
+from planvec.backends.signals import delayed_signals
 
 __all__ = ["RayGroup"]
 
@@ -59,7 +60,9 @@ class RayGroup:
         now = time.monotonic()
         self._next_clock_check = now + _CLOCK_SECONDS
         for worker in self._workers:
-            worker.check_clock(now)
+            if worker.seconds_left(now) <= 0:
+                with delayed_signals():  # an interrupt must not lose an actor, or the report of its exit
+                    worker.check_clock(now)
         self._check()
 
     def close(self) -> None:

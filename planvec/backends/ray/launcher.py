@@ -17,7 +17,15 @@ from planvec.rows import EnvDescription
 
 __all__ = ["Launcher"]
 
-_OWN = ("concurrency_groups", "lifetime", "max_concurrency", "max_restarts", "max_task_retries", "name")
+_OWN = (
+    "concurrency_groups",
+    "lifetime",
+    "max_concurrency",
+    "max_pending_calls",
+    "max_restarts",
+    "max_task_retries",
+    "name",
+)
 """Options of actors that planvec sets: it restarts actors and retries rows by itself."""
 _HASH_SEED = {"PYTHONHASHSEED": "0"}
 """Strings have the same hashes in all actors, so that sets of strings have the same order."""

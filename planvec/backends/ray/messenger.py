@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayError, RaySystemError, RayTaskError
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.pending import Pending
@@ -17,6 +17,7 @@ from planvec.backends.ray.actor import Reply, read_reply
 from planvec.backends.ray.inbox import Inbox
 from planvec.backends.ray.launcher import Launcher
 from planvec.backends.ray.packing import pack_by_value
+from planvec.backends.signals import delayed_signals
 from planvec.backends.stats import ExitReason
 from planvec.errors import EnvError, InvalidBatchError
 from planvec.rows import EnvDescription, Request
@@ -126,21 +127,22 @@ class Messenger(ABC):
             text = f"an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
             pending.finish(error=InvalidBatchError(f"{pending.request.verb}: {text}"))
             return
-        if not self._sent:
-            self._since = time.monotonic()
-        self._sent.append(pending)
-        pending.is_sent = True
-        reference = self._actor.perform.remote(*packed, self.max_rss is not None)
-        self._expect(reference, lambda future: self._answered(pending, future))
+        with delayed_signals():  # an interrupt must not leave a request that nobody waits for
+            reference = self._actor.perform.remote(*packed, self.max_rss is not None)
+            if not self._sent:
+                self._since = time.monotonic()
+            self._sent.append(pending)
+            pending.is_sent = True
+            self._expect(reference, lambda future: self._answered(pending, future))
 
     def _answered(self, pending: Pending, future: Any) -> None:
         error = future.exception()
-        if isinstance(error, RayActorError):
-            self._died(error)
+        if isinstance(error, RayError) and not isinstance(error, (RaySystemError, RayTaskError)):
+            self._died(error)  # or its answer was lost, with a node or for want of memory
             return
         self._sent.remove(pending)
         self._since, self._late_since = time.monotonic(), None
-        if error is not None:  # the answer was lost, or cannot be read here
+        if error is not None:  # the answer cannot be read here
             pending.finish(error=EnvError(f"{self.name}: {type(error).__name__}: {error}"))
             return
         self._launcher.caution.answered()
@@ -151,7 +153,14 @@ class Messenger(ABC):
             pending.finish(error=reply.failure.to_error())
         else:
             assert reply.answer is not None
-            pending.finish(read_reply(reply.answer))
+            try:
+                answer = read_reply(reply.answer)
+            except Exception as error:
+                text = f"the answer cannot be read in this process ({type(error).__name__}: {error})"
+                advice = "exclude infos that only the nodes can make with info_keys"
+                pending.finish(error=EnvError(f"{pending.request.verb}: {text}; {advice}"))
+            else:
+                pending.finish(answer)
         if self._is_outgrown and not self._sent and self.exit is None:
             how = f"took more memory than max_worker_rss={self.max_rss:,} bytes"
             self._lose(WorkerExit(ExitReason.OUTGROWN, f"{self._text()} {how}"))

@@ -67,7 +67,8 @@ def over_ray(
     try:
         launcher, inbox = Launcher(pickled, options), Inbox()
         num_workers = _room(launcher.resources) if num_workers is None else num_workers
-        workers += [RayWorker(f"planvec-actor-{index}", launcher, inbox) for index in range(num_workers)]
+        for index in range(num_workers):  # so that those that were started are closed if one raises
+            workers.append(RayWorker(f"planvec-actor-{index}", launcher, inbox))
         backend = Sharded(
             workers,
             group=RayGroup(workers, inbox, cluster, _PlaceCheck(workers, launcher)),

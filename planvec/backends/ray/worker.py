@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
+from ray.exceptions import ActorDiedError
 
 from planvec.backends.base import WorkerExit
 from planvec.backends.messages.failures import Failure
@@ -139,9 +140,12 @@ class RayWorker(Messenger):
             return self._late_since + _PROGRESS_SECONDS - now
         if not self.is_ready:
             return self._since + _START_SECONDS - now if self.node else math.inf
-        if self._sent and self.timeout is not None:
-            return self._since + self.timeout - now
-        return math.inf
+        if not self._sent:
+            return math.inf
+        allowed = math.inf if self.timeout is None else self.timeout
+        if self._sent[0].cancelled():
+            allowed = min(allowed, _CANCELLED_SECONDS)
+        return self._since + allowed - now
 
     def check_clock(self, now: float) -> None:
         """Start or kill the actor if it is time to. `now` is `time.monotonic()`."""
@@ -187,15 +191,16 @@ class RayWorker(Messenger):
         if error_at_start is not None:
             self.give_up(error_at_start)
             return
-        has_lost_node = lost_node(self.node)
+        # Ray tells that an actor cannot be reached before it knows that its node has left.
+        was_innocent = lost_node(self.node) or not isinstance(error, ActorDiedError)
         if len(self._sent) > 1:  # perhaps it has done the first one, and only the answer was lost
             self._launcher.caution.begin()
         exit = WorkerExit(
             ExitReason.CRASH,
             f"{self._text()} {reason}",
-            is_cause=self.is_ready and len(self._sent) == 1 and not has_lost_node,
+            is_cause=self.is_ready and len(self._sent) == 1 and not was_innocent,
             was_starting=not self.is_ready,
-            was_killed=has_lost_node,
+            was_killed=was_innocent,
         )
         self._lose(exit)
 
