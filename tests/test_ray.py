@@ -367,14 +367,14 @@ def test_a_node_that_leaves_takes_no_row_along_and_one_that_joins_is_used() -> N
     try:
         ray.init(address=nodes.address, logging_level=logging.ERROR, log_to_driver=False)
         with (
-            open_env("CartPole-v1", num_workers=3) as env,
+            open_env("CartPole-v1", num_workers=3, max_restarts=0) as env,
             planvec.make("CartPole-v1", num_workers=0) as here,
         ):
             assert sum(worker.is_ready for worker in workers_of(env)) == 2
             actions = actions_of(here, 6000)
             expected = here.step_batch(actions, dt=16)
             promise = env.step_batch(actions, dt=16, blocking=False)
-            nodes.remove_node(node)
+            nodes.remove_node(node, allow_graceful=False)
             assert_same(promise.result(60), expected)
             nodes.add_node(num_cpus=2)
             end = time.monotonic() + 60
