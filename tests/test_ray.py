@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -27,7 +28,7 @@ from ray_here import RAY_CPUS, connect_ray, disconnect_ray
 
 import planvec
 from planvec.backends.processes.os import procfs
-from planvec.backends.ray import cluster, opening
+from planvec.backends.ray import cluster, places
 from planvec.backends.ray.shared_states import LARGE
 
 pytestmark = pytest.mark.ray
@@ -170,6 +171,34 @@ def test_an_environment_that_cannot_be_made_is_an_error() -> None:
         open_env(broken)
 
 
+class ReadableThere:
+    """Can be unpickled in the process that has pickled it only, as if its module were not installed here."""
+
+    def __reduce__(self) -> Any:
+        return _read_there, (os.getpid(),)
+
+
+def _read_there(pid: int) -> ReadableThere:
+    if pid != os.getpid():
+        raise ModuleNotFoundError("No module named 'only_there'")
+    return ReadableThere()
+
+
+class Informative(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Has infos that cannot be read here."""
+
+    def step(self, action: Any) -> Any:
+        return (*self.env.step(action)[:4], {"object": ReadableThere()})
+
+
+def test_an_answer_that_cannot_be_read_here_is_an_error_of_its_own_call() -> None:
+    with open_env(lambda: Informative(gymnasium.make("CartPole-v1")), num_workers=1, codec="copied") as env:
+        promise = env.step_batch([0], blocking=False)
+        for _ in range(2):
+            with pytest.raises(planvec.EnvError, match="cannot be read in this process .*info_keys"):
+                promise.result(10)
+
+
 class Registered(gymnasium.Env[Any, Any]):
     """Is registered here, so that actors do not know its id."""
 
@@ -246,12 +275,26 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     refused("audit: expected a fraction from 0 to 1, got 7", audit=7)
     refused("blocking: expected True or False, got 'yes'", blocking="yes")
-    refused("ray_address: expected .* call ray.shutdown", ray_address="10.0.0.1:6379")
+    refused(
+        "ray_address: expected .* since this process is connected to that cluster",
+        ray_address="10.0.0.1:6379",
+    )
     refused(
         "ray_actor_options: expected none of .* got .'max_restarts'.", ray_actor_options={"max_restarts": 3}
     )
     refused("ray_actor_options: .*num_gpu", ray_actor_options={"num_gpu": 3})
-    monkeypatch.setattr(opening, "_PLACE_SECONDS", 1.0)
+    refused("ray_address: expected", ray_address="")
+    for options, text in (
+        ({"num_cpus": "1"}, "num_cpus"),
+        ({"runtime_env": "x"}, "runtime_env: expected a dict or None, got 'x'"),
+        ({"runtime_env": {"env_vars": "x"}}, "env_vars: expected a dict or None, got 'x'"),
+        ({"resources": "gold"}, "resource"),
+        ({"resources": {"gold": "x"}}, "str"),
+        ({"max_pending_calls": 1}, "expected none of"),
+    ):
+        refused(f"ray_actor_options: .*{text}", ray_actor_options=options)
+    refused("max_worker_rss: expected more than the .* bytes that an actor uses", max_worker_rss=1000)
+    monkeypatch.setattr(places, "_PLACE_SECONDS", 1.0)
     refused(
         "no node had room for an actor within 1 s.*'gold': 1.*; no node has as much",
         planvec.WorkerStartError,
@@ -289,6 +332,39 @@ def test_ray_is_started_and_stopped_where_there_is_none() -> None:
     assert "Ray was started on this machine" in printed
     assert "open True" in printed
     assert "closed False" in printed
+
+
+def test_what_uses_ray_after_it_was_stopped_or_in_a_fork_is_refused_and_starts_nothing() -> None:
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
+    printed = run(
+        f"""
+        import os, planvec, ray, warnings
+        warnings.simplefilter("ignore")
+        env = planvec.make("CartPole-v1", backend="ray", num_workers=1, ray_address="127.0.0.1:{port}")
+        promise = env.step_batch([0], blocking=False)
+        pid = os.fork()
+        if not pid:
+            for call in (lambda: env.step_batch([0]), lambda: promise.result(5)):
+                try:
+                    call()
+                except planvec.ClosedError as error:
+                    print("in the fork:", error, flush=True)
+            env.close()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        promise.result()
+        ray.shutdown()
+        try:
+            env.step_batch([0])
+        except planvec.ClosedError as error:
+            print("after the end:", error)
+        env.close()
+        print("started", ray.is_initialized())
+        """
+    )
+    assert printed.count("in the fork: the workers belong to the process from which") == 2, printed
+    assert "after the end: Ray was stopped, perhaps by ray.shutdown()" in printed
+    assert "started False" in printed
 
 
 def _answer(server: socket.socket, answer: bytes) -> None:
@@ -342,22 +418,35 @@ def test_a_package_that_a_node_lacks_is_named(tmp_path: Path) -> None:
         open_env(make)
 
 
+def wait_for_the_end_of(pids: list[int]) -> None:
+    end = time.monotonic() + 30
+    while any(procfs.exists(pid) and procfs.state(pid) != "Z" for pid in pids):
+        assert time.monotonic() < end, "actors are left"
+        time.sleep(0.1)
+
+
+def test_environments_that_are_dropped_without_close_leave_no_actor() -> None:
+    env = open_env("CartPole-v1", num_workers=1)
+    pids = [worker.pid for worker in workers_of(env)]
+    del env
+    gc.collect()
+    wait_for_the_end_of(pids)
+
+
 def test_a_driver_that_is_killed_leaves_no_actor() -> None:
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
     script = f"""
         import os, planvec
-        env = planvec.make("CartPole-v1", backend="ray", num_workers=2,
-                           ray_address="{ray.get_runtime_context().gcs_address}")
-        print("actors:", *[record.worker.pid for record in env._backend._records], flush=True)
+        env = planvec.make("CartPole-v1", backend="ray", num_workers=1, ray_address="127.0.0.1:{port}")
+        other = env.clone()  # at the same address, which Ray knows by another name
+        workers = [each._backend._records[0].worker for each in (env, other)]
+        print("actors:", *[worker.pid for worker in workers], flush=True)
         os.kill(os.getpid(), 9)
         """
     printed = run(script)
     found = re.search(r"^actors: (\d+) (\d+)$", printed, re.MULTILINE)
     assert found is not None, printed
-    pids = [int(pid) for pid in found.groups()]
-    end = time.monotonic() + 30
-    while any(procfs.exists(pid) and procfs.state(pid) != "Z" for pid in pids):
-        assert time.monotonic() < end, "actors are left"
-        time.sleep(0.1)
+    wait_for_the_end_of([int(pid) for pid in found.groups()])
 
 
 def test_a_node_that_leaves_takes_no_row_along_and_one_that_joins_is_used() -> None:

@@ -12,7 +12,7 @@ from planvec.lazy import lazy_names
 if TYPE_CHECKING:
     from planvec.backends.audit import DEFAULT_AUDIT
     from planvec.backends.base import Backend, Future, Worker, WorkerExit
-    from planvec.backends.choice import ray_opener
+    from planvec.backends.choice import ray_connection, ray_opener
     from planvec.backends.in_process import InProcess
     from planvec.backends.limits import check_limits
     from planvec.backends.processes import (
@@ -51,6 +51,7 @@ __all__ = [
     "num_cores",
     "over_processes",
     "pause_before_restart",
+    "ray_connection",
     "ray_opener",
 ]
 
@@ -79,6 +80,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
             "WorkerExit": "planvec.backends.base",
             "num_cores": "planvec.backends.processes",
             "over_processes": "planvec.backends.processes",
+            "ray_connection": "planvec.backends.choice",
             "ray_opener": "planvec.backends.choice",
         },
     )

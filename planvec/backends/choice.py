@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
 from planvec.backends.base import Backend
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 
-__all__ = ["ray_opener"]
+__all__ = ["ray_connection", "ray_opener"]
 
 
 def ray_opener(
@@ -56,3 +57,17 @@ def ray_opener(
     except ImportError as error:
         raise UnsupportedEnvError('backend="ray" needs Ray: pip install "planvec[ray]"') from error
     return over_ray
+
+
+def ray_connection(backend: str, ray_address: str | None) -> AbstractContextManager[object]:
+    """Return a connection to Ray to keep while several backends are opened; nothing for processes.
+
+    Raises:
+        InvalidBatchError: The address has another form, or this process is connected to another cluster.
+        WorkerStartError: The cluster does not answer.
+    """
+    if backend != "ray":
+        return nullcontext()
+    from planvec.backends.ray import Cluster
+
+    return closing(Cluster(ray_address, 1))

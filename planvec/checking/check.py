@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from planvec.backends import Backend, ExternalProcess, ray_opener
+from planvec.backends import Backend, ExternalProcess, ray_connection, ray_opener
 from planvec.checking.branches import (
     Branch,
     random_branches,
@@ -78,6 +78,7 @@ def check_env(
     Raises:
         gymnasium.error.Error: The id is unknown.
         ValueError: One of the numbers is below 1.
+        WorkerStartError: No Ray cluster answers at `ray_address`.
     """
     for name, number in (
         ("num_steps", num_steps),
@@ -90,16 +91,21 @@ def check_env(
     name = env if isinstance(env, str) else getattr(source, "id", getattr(source, "__name__", repr(source)))
     over_ray = ray_opener(backend, 1, None, ray_address, None)
     options = {"codec": codec, "info_keys": info_keys, "trust": True, "env_kwargs": env_kwargs}
-    try:
-        with _Check(source, options, seed, partial(_open_in_worker, over_ray, ray_address)) as check:
-            try:
-                return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
-            except Exception as error:
-                if isinstance(error, PlanvecError):
-                    raise
-                return CheckReport(str(name), error=f"the environment raised {type(error).__name__}: {error}")
-    except PlanvecError as error:
-        return CheckReport(str(name), error=str(error))
+    open_in_worker = partial(_open_in_worker, over_ray, ray_address)
+    with ray_connection(
+        backend, ray_address
+    ):  # a cluster that does not answer is no fault of the environment
+        try:
+            with _Check(source, options, seed, open_in_worker) as check:
+                try:
+                    return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
+                except Exception as error:
+                    if isinstance(error, PlanvecError):
+                        raise
+                    text = f"the environment raised {type(error).__name__}: {error}"
+                    return CheckReport(str(name), error=text)
+        except PlanvecError as error:
+            return CheckReport(str(name), error=str(error))
 
 
 class _Check:

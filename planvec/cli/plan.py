@@ -46,8 +46,8 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
         "--num-workers",
         type=integer(0),
         metavar="N",
-        help="number of workers, which does not change the results (default: one per core); 0 steps in this "
-        "process, which is faster if a step takes microseconds",
+        help="number of workers, which does not change the results (default: one per core, here or in the "
+        "cluster); 0 steps in this process, which is faster if a step takes microseconds",
     )
     add_backend(parser)
     parser.add_argument(

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from planvec.backends.ray.cluster import Cluster
     from planvec.backends.ray.opening import over_ray
 
-__all__ = ["over_ray"]
+__all__ = ["Cluster", "over_ray"]
 
 # Lazy, so that an actor, which imports `actor`, does not import the modules of the driver.
 if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
-    __getattr__, __dir__ = lazy_names(__name__, {"over_ray": "planvec.backends.ray.opening"})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"Cluster": "planvec.backends.ray.cluster", "over_ray": "planvec.backends.ray.opening"},
+    )

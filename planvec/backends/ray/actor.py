@@ -16,7 +16,7 @@ from planvec.backends.messages.failures import Failure
 from planvec.backends.messages.main_classes import load_from_parent
 from planvec.backends.messages.serving import perform
 from planvec.backends.messages.values import write_value
-from planvec.backends.processes.os.procfs import bytes_used
+from planvec.backends.processes.os.procfs import bytes_shared, bytes_used
 from planvec.backends.ray.packing import Packed, pack, unpack
 from planvec.rows import Answer, Columns, Outputs, Request, raw, unpicklable_rows
 from planvec.stepping import ROW, STEP, EnvStepper
@@ -58,13 +58,14 @@ class StepActor:
 
     def __init__(self) -> None:
         self._stepper: EnvStepper | None = None
+        self._num_requests = 0
 
     def where(self) -> tuple[int, str]:
         """Return the process id and the id of the node."""
         return os.getpid(), ray.get_runtime_context().get_node_id()
 
-    def open(self, factory: bytes, path: list[str], directory: str | None) -> bytes | Failure:
-        """Make the environment, and return its pickled description.
+    def open(self, factory: bytes, path: list[str], directory: str | None) -> tuple[bytes | Failure, int]:
+        """Make the environment. Return its pickled description, and the bytes of memory in use.
 
         Args:
             factory: Makes a `PlanEnv`; pickled by cloudpickle.
@@ -73,39 +74,46 @@ class StepActor:
                 None keeps the one that Ray has set.
         """
         sys.path += [entry for entry in path if entry not in sys.path and os.path.exists(entry)]
-        if directory is not None and os.path.isdir(directory):
-            os.chdir(directory)
+        result: bytes | Failure
         try:
+            if directory is not None and os.path.isdir(directory):
+                os.chdir(directory)
             self._stepper = load_from_parent(factory)().stepper
-            description: bytes = cloudpickle.dumps(self._stepper.description)
+            result = cloudpickle.dumps(self._stepper.description)
         except BaseException as error:
-            return Failure.of(error)
-        return description
+            result = Failure.of(error)
+        return result, _bytes_of_its_own()
 
     def perform(self, data: bytes, buffers: list[Any], asks_rss: bool) -> Reply:
         """Perform a packed request. `asks_rss` says whether to tell how much memory is used."""
         assert self._stepper is not None
         progress = self._stepper.loop.progress
         progress[ROW] = -1
+        self._num_requests += 1
         try:
             request: Request[Any] = unpack(data, buffers)
             packed = perform(self._stepper, request, None, lambda answer: _pack_answer(request, answer))
             failure = None
         except BaseException as error:
             packed, failure = None, Failure.of(error)
-        return Reply(packed, failure, bytes_used(os.getpid()) if asks_rss else 0)
+        return Reply(packed, failure, _bytes_of_its_own() if asks_rss else 0)
 
     @ray.method(concurrency_group="watch")
-    def progress(self) -> tuple[int, int]:
-        """Return the row at work, -1 if there is none, and the step of its rollout."""
+    def progress(self) -> tuple[int, int, int]:
+        """Return the number of the request at work, its row (-1: none), and the step of its rollout."""
         assert self._stepper is not None
         progress = self._stepper.loop.progress
-        return int(progress[ROW]), int(progress[STEP])
+        return self._num_requests, int(progress[ROW]), int(progress[STEP])
 
     @ray.method(concurrency_group="life")
     def live(self) -> None:
         """Never return: the driver learns from the error of this call that the actor has died."""
         threading.Event().wait()
+
+
+def _bytes_of_its_own() -> int:
+    """Return the bytes of memory that this process uses, without what it reads in the object store."""
+    return bytes_used(os.getpid()) - bytes_shared(os.getpid())
 
 
 def _pack_answer(request: Request[Any], answer: Answer) -> Packed:

@@ -30,15 +30,17 @@ _ADVICE = "Start a cluster with `ray start --head`, and pass the address that it
 _lock = threading.Lock()
 _users: set[Cluster] = set()
 """The open clusters, once planvec has started Ray in this process."""
+_addresses: dict[tuple[str, str], str] = {}
+"""The connection of this process -> the address that planvec connected it to, as the user wrote it."""
 
 
 class Cluster:
     """Is a connection to Ray.
 
     Args:
-        address: `host:port` of a cluster, or "auto" for the one of this machine. None takes the connection
-            that this process has, else the cluster that the variable `RAY_ADDRESS` names, else it starts Ray
-            on this machine.
+        address: `host:port` of a cluster, "auto" for the one of this machine, or "local" to start Ray on this
+            machine. None takes the connection that this process has, else the cluster that the variable
+            `RAY_ADDRESS` names, else it starts Ray.
         num_cpus: CPUs that Ray should offer at least, if it is started here.
 
     Raises:
@@ -48,32 +50,50 @@ class Cluster:
 
     def __init__(self, address: str | None, num_cpus: float) -> None:
         with _lock:
+            if address is None and not ray.is_initialized():
+                address = os.environ.get("RAY_ADDRESS", "local")
             if ray.is_initialized():
                 _check_connected(address)
+                _users.intersection_update({user for user in _users if user.is_connected})
                 if _users:
                     _users.add(self)
-            elif address is None and not os.environ.get("RAY_ADDRESS"):
+            elif address == "local":
                 _start(num_cpus)
                 _users.add(self)
             else:
-                _connect(os.environ["RAY_ADDRESS"] if address is None else address)
+                assert address is not None
+                _connect(address)
+            self._pid, self._connection = os.getpid(), _connection()
+            if address is not None:
+                _addresses.setdefault(self._connection, address)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process still has the connection: not after `ray.shutdown()`, and not in a fork."""
+        return os.getpid() == self._pid and ray.is_initialized() and _connection() == self._connection
 
     def close(self) -> None:
         """Stop Ray, if planvec has started it and no other backend uses it. Closing again does nothing."""
         with _lock:
             if self in _users:
                 _users.remove(self)
-                if not _users:
+                if not _users and self.is_connected:
                     ray.shutdown()
+
+
+def _connection() -> tuple[str, str]:
+    """Return what tells the present connection from every other one: the cluster and the job."""
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_job_id()
 
 
 def _check_connected(address: str | None) -> None:
     """Check that this process is not connected to another cluster than the one that is wanted."""
-    present: str = ray.get_runtime_context().gcs_address
-    if address not in (None, "auto", present):
+    present, _ = connection = _connection()
+    if address not in (None, "auto", present, _addresses.get(connection)):
         raise InvalidBatchError(
             f"ray_address: expected {present!r} or None, since this process is connected to that cluster, "
-            f"got {address!r}; call ray.shutdown() first"
+            f"got {address!r}; ray.shutdown() ends that connection, and all environments that use it"
         )
 
 
@@ -82,14 +102,14 @@ def _start(num_cpus: float) -> None:
     # Without an address, Ray would take a cluster that runs on this machine, and refuse `num_cpus`.
     ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, logging_level=logging.WARNING)
     _log.warning(
-        "ray_address: got None, so Ray was started on this machine with %d CPUs; close() stops it. To use a "
-        'cluster, pass ray_address="host:port"',
+        "Ray was started on this machine with %d CPUs; the last close() stops it. To use a cluster, pass "
+        'ray_address="host:port", or "auto" for the one of this machine',
         num_cpus,
     )
 
 
 def _connect(address: str) -> None:
-    if address not in ("auto", "local"):
+    if address != "auto":
         _check_answers(address)
     try:
         ray.init(address=address, logging_level=logging.WARNING)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from ray.exceptions import ActorUnavailableError, RuntimeEnvSetupError
+
 from planvec.backends.messages.failures import Failure
 from planvec.backends.ray.cluster import cluster_nodes
 from planvec.errors import PlanvecError, WorkerStartError
@@ -27,7 +29,7 @@ def died(error: BaseException | None, node: str) -> tuple[str, PlanvecError | No
         node: The id of its node; "" if it never had a place.
     """
     text = str(error)
-    if "runtime_env" in text.lower() and "fail" in text.lower():
+    if isinstance(error, RuntimeEnvSetupError):
         return "", WorkerStartError(f"ray_actor_options: the runtime_env cannot be set up: {text.strip()}")
     missing = _MISSING.search(text)
     if missing is not None and not node:
@@ -36,6 +38,8 @@ def died(error: BaseException | None, node: str) -> tuple[str, PlanvecError | No
         )
     if lost_node(node):
         return "was lost with its node, which has left the cluster", None
+    if isinstance(error, ActorUnavailableError):
+        return "cannot be reached, perhaps since its node has left", None
     cause = _CAUSE.search(text)
     return ("died: " + " ".join((cause.group(1) if cause else text).split())[:300]), None
 

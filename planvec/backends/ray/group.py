@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 
-from planvec.backends.ray.cluster import Cluster
 from planvec.backends.ray.inbox import Inbox
+from planvec.backends.ray.launcher import Launcher
 from planvec.backends.ray.worker import RayWorker
 from planvec.backends.signals import delayed_signals
+from planvec.errors import ClosedError
 
 __all__ = ["RayGroup"]
 
@@ -24,18 +27,21 @@ class RayGroup:
     Args:
         workers: All workers of the backend.
         inbox: The events of their actors.
-        cluster: The connection to Ray.
+        launcher: Ends their actors when the group is closed, or collected as garbage.
         check: Called now and then, to check the cluster as a whole.
     """
 
     def __init__(
-        self, workers: Sequence[RayWorker], inbox: Inbox, cluster: Cluster, check: Callable[[], None]
+        self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher, check: Callable[[], None]
     ) -> None:
-        self._workers, self._inbox, self._cluster, self._check = workers, inbox, cluster, check
+        self._workers, self._inbox, self._launcher, self._check = workers, inbox, launcher, check
         self._next_clock_check = 0.0
+        self._pid = os.getpid()
+        weakref.finalize(self, launcher.end_later).atexit = False  # Ray itself ends them at exit
 
     def poll(self) -> None:
         """Handle all events that have happened, without waiting."""
+        self._check_owner()
         self._inbox.deliver()
         self._check_clock()
 
@@ -48,6 +54,7 @@ class RayGroup:
         Returns:
             Whether anything was handled.
         """
+        self._check_owner()
         now = time.monotonic()
         left = [_MAX_SECONDS, *(worker.seconds_left(now) for worker in self._workers)]
         self._inbox.wait(min(left if timeout is None else [*left, timeout]))
@@ -56,7 +63,18 @@ class RayGroup:
             self._check_clock()
         return has_any
 
+    def _check_owner(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "the workers belong to the process from which this one was forked; open new ones here"
+            )
+
     def _check_clock(self) -> None:
+        error = self._launcher.why_unusable()
+        if error is not None:
+            for worker in self._workers:
+                worker.give_up(error)
+            return
         now = time.monotonic()
         self._next_clock_check = now + _CLOCK_SECONDS
         for worker in self._workers:
@@ -66,7 +84,8 @@ class RayGroup:
         self._check()
 
     def close(self) -> None:
-        """Kill all actors. Stop Ray if planvec has started it."""
-        for worker in self._workers:
-            worker.close()
-        self._cluster.close()
+        """Kill all actors. Stop Ray if planvec has started it. Does nothing in a fork."""
+        if os.getpid() == self._pid:  # another thread may have held the locks during the fork
+            for worker in self._workers:
+                worker.close()
+            self._launcher.end()

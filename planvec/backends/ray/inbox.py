@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from planvec.backends.signals import delayed_signals
@@ -19,7 +22,9 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        self._events: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._handlers: dict[int, Callable[[Any], None]] = {}
+        self._numbers = itertools.count()
+        self._events: deque[tuple[int, Any]] = deque()
         self._bell = threading.Event()
 
     def expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
@@ -29,11 +34,10 @@ class Inbox:
             reference: Ray's reference to the result of the call.
             handle: Receives a `concurrent.futures.Future`, which is done.
         """
-        reference.future().add_done_callback(lambda future: self._put(handle, future))
-
-    def _put(self, handle: Callable[[Any], None], future: Any) -> None:
-        self._events.append((handle, future))
-        self._bell.set()
+        number = next(self._numbers)
+        self._handlers[number] = handle
+        # Ray keeps the callback until the call is done, which may be never: it must not keep the workers.
+        reference.future().add_done_callback(partial(_put, weakref.ref(self), number))
 
     def wait(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for a result. Returns whether there is one."""
@@ -46,9 +50,17 @@ class Inbox:
         while self._events:
             with delayed_signals():  # an interrupt must not lose an answer
                 try:
-                    handle, future = self._events.popleft()
+                    number, future = self._events.popleft()
                 except IndexError:  # another thread has taken it
                     break
-                handle(future)
+                self._handlers.pop(number)(future)
             any_events = True
         return any_events
+
+
+def _put(reference: weakref.ref[Inbox], number: int, future: Any) -> None:
+    """Note that a call is done, if anyone still waits for it."""
+    inbox = reference()
+    if inbox is not None:
+        inbox._events.append((number, future))
+        inbox._bell.set()

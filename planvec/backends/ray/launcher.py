@@ -1,34 +1,23 @@
-"""Defines `Launcher`, which starts the actors of one backend."""
+"""Defines `Launcher`, which starts and kills the actors of one backend."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+import threading
 from typing import Any
 
 import ray
 
-from planvec.backends.ray.actor import CONCURRENCY_GROUPS, StepActor
 from planvec.backends.ray.caution import Caution
+from planvec.backends.ray.cluster import Cluster
+from planvec.backends.ray.options import ActorOptions
 from planvec.backends.ray.shared_states import SharedStates
-from planvec.errors import InvalidBatchError
+from planvec.errors import ClosedError
 from planvec.rows import EnvDescription
 
 __all__ = ["Launcher"]
-
-_OWN = (
-    "concurrency_groups",
-    "lifetime",
-    "max_concurrency",
-    "max_pending_calls",
-    "max_restarts",
-    "max_task_retries",
-    "name",
-)
-"""Options of actors that planvec sets: it restarts actors and retries rows by itself."""
-_HASH_SEED = {"PYTHONHASHSEED": "0"}
-"""Strings have the same hashes in all actors, so that sets of strings have the same order."""
 
 
 class Launcher:
@@ -36,49 +25,59 @@ class Launcher:
 
     Args:
         factory: Makes a `PlanEnv`; pickled by cloudpickle.
-        options: The options of actors that the user has passed.
+        options: The options of the actors.
+        cluster: The connection to Ray. `end` closes it.
 
     Attributes:
+        options: As given.
         factory: The factory in the object store, from which each node takes it once.
         path: The `sys.path` of this process.
-        directory: The working directory of this process; None if `runtime_env` names another one.
-        resources: Name -> the amount that one actor needs.
+        directory: The working directory of this process; None if a `runtime_env` names another one.
         description: The description of the environment, once a worker has made it.
         caution: Says whether its actors get one request at a time.
         shared_states: Gives references to large states that were sent before.
-
-    Raises:
-        InvalidBatchError: The options are wrong.
     """
 
-    def __init__(self, factory: bytes, options: Mapping[str, Any]) -> None:
-        own = [name for name in _OWN if name in options]
-        if own:
-            raise InvalidBatchError(
-                f"ray_actor_options: expected none of {list(_OWN)}, which planvec sets itself, got {own}"
-            )
-        options = {"num_cpus": 1, **options}
-        environment = dict(options.get("runtime_env") or {})
-        variables = {**_HASH_SEED, **(environment.get("env_vars") or {})}
-        options["runtime_env"] = {**environment, "env_vars": variables}
-        self.resources: dict[str, float] = {
-            "CPU": options["num_cpus"],
-            "GPU": options.get("num_gpus") or 0,
-            "memory": options.get("memory") or 0,
-            **(options.get("resources") or {}),
-        }
-        try:
-            remote: Any = ray.remote  # its types know few of its options
-            self._actor_class = remote(concurrency_groups=CONCURRENCY_GROUPS)(StepActor).options(**options)
-        except (ValueError, TypeError) as error:
-            raise InvalidBatchError(f"ray_actor_options: {error}") from error
+    def __init__(self, factory: bytes, options: ActorOptions, cluster: Cluster) -> None:
+        self.options, self._cluster = options, cluster
+        self._actors: set[Any] = set()
+        self._is_ended = False
         self.factory = ray.put(factory)
         self.path = [entry or os.getcwd() for entry in sys.path]
-        self.directory = None if "working_dir" in environment else os.getcwd()
+        environments = (options.runtime_env, ray.get_runtime_context().runtime_env)
+        has_directory = any("working_dir" in environment for environment in environments)
+        self.directory = None if has_directory else os.getcwd()
         self.description: EnvDescription | None = None
         self.caution = Caution()
         self.shared_states = SharedStates()
 
+    def why_unusable(self) -> ClosedError | None:
+        """Return the error of a call without the connection to Ray: a call would start Ray anew."""
+        if self._cluster.is_connected:
+            return None
+        return ClosedError("Ray was stopped, perhaps by ray.shutdown(); open the environment again")
+
     def start(self) -> Any:
         """Start an actor, and return its handle at once."""
-        return self._actor_class.remote()
+        actor = self.options.actor_class.remote()
+        self._actors.add(actor)
+        return actor
+
+    def kill(self, actor: Any) -> None:
+        """Kill an actor. One that is dead already is forgotten."""
+        self._actors.discard(actor)
+        if self._cluster.is_connected:
+            with contextlib.suppress(Exception):  # it is dead, or Ray is being stopped
+                ray.kill(actor, no_restart=True)
+
+    def end(self) -> None:
+        """Kill all actors that are left. Stop Ray if planvec has started it. May be called again."""
+        self._is_ended = True
+        for actor in list(self._actors):
+            self.kill(actor)
+        self._cluster.close()
+
+    def end_later(self) -> None:
+        """Do the same in a thread: the garbage collector may run in one of Ray's own threads."""
+        if not self._is_ended and self._cluster.is_connected:
+            threading.Thread(target=self.end, name="planvec-ray-end", daemon=True).start()

@@ -40,6 +40,7 @@ class Messenger(ABC):
         capacity: Largest number of rows in one request.
         node: The id of the node of the actor; "" while it has no place.
         pid: The process id of the actor.
+        rss: Bytes of memory that the actor used before its first request; 0 if they are not known.
         timeout: Seconds that one request may take, or None for no limit.
         max_rss: Bytes of memory that the actor may use between two requests, or None for no limit.
         description: The description of the environment. Valid once the actor is ready.
@@ -60,12 +61,13 @@ class Messenger(ABC):
         self.description: EnvDescription | None = None
         self.exit: WorkerExit | None = None
         self.is_ready = self.is_closed = False
-        self.node, self.pid = "", 0
+        self.node, self.pid, self.rss = "", 0, 0
         self._launcher, self._inbox = launcher, inbox
         self._changed: Callable[[Any], None] = lambda worker: None
         self._sent: deque[Pending] = deque()  # to the actor, the oldest first
         self._waiting: deque[Pending] = deque()  # for the actor to be ready
         self._generation = 0  # of the actor: events of earlier ones are dropped
+        self._num_answers = 0  # of the actor
         self._late_since: float | None = None
         self._is_outgrown = False
 
@@ -121,8 +123,15 @@ class Messenger(ABC):
                 self._send(pending)
 
     def _send(self, pending: Pending) -> None:
+        closed = self._launcher.why_unusable()
+        if closed is not None:
+            pending.finish(error=closed)
+            return
         try:
             packed = pack_by_value(pending.request, self._launcher.shared_states)
+        except RayError as error:
+            pending.finish(error=EnvError(f"{pending.request.verb}: {type(error).__name__}: {error}"))
+            return
         except Exception as error:
             text = f"an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
             pending.finish(error=InvalidBatchError(f"{pending.request.verb}: {text}"))
@@ -141,6 +150,7 @@ class Messenger(ABC):
             self._died(error)  # or its answer was lost, with a node or for want of memory
             return
         self._sent.remove(pending)
+        self._num_answers += 1
         self._since, self._late_since = time.monotonic(), None
         if error is not None:  # the answer cannot be read here
             pending.finish(error=EnvError(f"{self.name}: {type(error).__name__}: {error}"))

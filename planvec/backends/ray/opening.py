@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 
 from planvec.backends.limits import check_limits
-from planvec.backends.ray.cluster import Cluster, cluster_nodes
+from planvec.backends.ray.cluster import Cluster
 from planvec.backends.ray.group import RayGroup
 from planvec.backends.ray.inbox import Inbox
 from planvec.backends.ray.launcher import Launcher
+from planvec.backends.ray.options import ActorOptions
+from planvec.backends.ray.places import PlaceCheck, num_places
 from planvec.backends.ray.worker import RayWorker
 from planvec.backends.sharded import Sharded
-from planvec.errors import WorkerStartError
+from planvec.errors import InvalidBatchError, WorkerStartError
 
 __all__ = ["over_ray"]
 
 _MESSAGE_COST = 25.0
 """See `Sharded`. A message to an actor and its answer cost a core about 2 ms, on both sides together."""
-_PLACE_SECONDS = 20.0
-"""Longest time for the first actor to get a place on a node."""
 
 
 def over_ray(
@@ -61,21 +60,23 @@ def over_ray(
     except Exception as error:
         text = f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error})"
         raise WorkerStartError(f"{text}; nothing was started") from error
-    options = dict(actor_options or {})
-    cluster = Cluster(address, options.get("num_cpus", 1) * (num_workers or 1))
+    options = ActorOptions(actor_options or {})
+    cluster = Cluster(address, options.num_cpus * (num_workers or 1))
     workers: list[RayWorker] = []
     try:
-        launcher, inbox = Launcher(pickled, options), Inbox()
-        num_workers = _room(launcher.resources) if num_workers is None else num_workers
-        for index in range(num_workers):  # so that those that were started are closed if one raises
+        launcher, inbox = Launcher(pickled, options, cluster), Inbox()
+        for index in range(num_places(options.resources) if num_workers is None else num_workers):
+            # One by one: the exception that starting one raises must find the others in the list.
             workers.append(RayWorker(f"planvec-actor-{index}", launcher, inbox))
         backend = Sharded(
             workers,
-            group=RayGroup(workers, inbox, cluster, _PlaceCheck(workers, launcher)),
+            group=RayGroup(workers, inbox, launcher, PlaceCheck(workers, options)),
             max_restarts=max_restarts,
             audit=audit,
             message_cost=_MESSAGE_COST,
         )
+        if max_worker_rss is not None:
+            _check_rss(workers, max_worker_rss)
     except BaseException:
         for worker in workers:
             worker.close()
@@ -86,42 +87,11 @@ def over_ray(
     return backend
 
 
-def _room(needed: Mapping[str, float]) -> int:
-    """Return the number of actors for which all nodes together have resources, at least 1.
-
-    An actor that needs nothing counts as one that needs a CPU.
-    """
-    used = {name: amount for name, amount in needed.items() if amount} or {"CPU": 1}
-    nodes = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
-    return max(1, sum(min(int(node.get(name, 0) / used[name]) for name in used) for node in nodes))
-
-
-class _PlaceCheck:
-    """Gives up the workers if none of them gets a place on a node at first."""
-
-    def __init__(self, workers: list[RayWorker], launcher: Launcher) -> None:
-        self._workers, self._launcher = workers, launcher
-        self._deadline = time.monotonic() + _PLACE_SECONDS
-
-    def __call__(self) -> None:
-        if self._deadline < time.monotonic():
-            self._deadline = float("inf")
-            if not any(worker.node or worker.exit for worker in self._workers):
-                error = WorkerStartError(self._text())
-                for worker in self._workers:
-                    worker.give_up(error)
-
-    def _text(self) -> str:
-        needed = {name: amount for name, amount in self._launcher.resources.items() if amount}
-        alive = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
-        nodes = [{name: resources.get(name, 0) for name in needed} for resources in alive]
-        is_possible = any(all(node[name] >= needed[name] for name in needed) for node in nodes)
-        advice = (
-            "all of it is in use: close what uses it, or add nodes"
-            if is_possible
-            else "no node has as much: change ray_actor_options, or add such a node"
-        )
-        return (
-            f"ray_actor_options: no node had room for an actor within {_PLACE_SECONDS:g} s. An actor needs "
-            f"{needed}, the nodes have {nodes}; {advice}"
+def _check_rss(workers: Sequence[RayWorker], max_worker_rss: int) -> None:
+    """Check that the actors that are ready use less memory than they may."""
+    used = max(worker.rss for worker in workers)
+    if used >= max_worker_rss:
+        raise InvalidBatchError(
+            f"max_worker_rss: expected more than the {used:,} bytes that an actor uses before its "
+            f"first step, got {max_worker_rss:,}"
         )

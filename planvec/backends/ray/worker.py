@@ -8,14 +8,12 @@ A thread that waits for an answer handles the events, starts actors and checks t
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-import ray
 from ray.exceptions import ActorDiedError
 
 from planvec.backends.base import WorkerExit
@@ -67,6 +65,7 @@ class RayWorker(Messenger):
     def _start(self) -> None:
         self._generation += 1
         self.node, self.pid, self.is_ready, self._is_outgrown = "", 0, False, False
+        self._num_answers = 0
         self._starts_at, self._since, self._late_since = math.inf, time.monotonic(), None
         actor = self._actor = self._launcher.start()
         self._expect(actor.where.remote(), self._placed)
@@ -92,7 +91,8 @@ class RayWorker(Messenger):
         if future.exception() is not None:
             self._died(future.exception())
             return
-        result: bytes | Failure = future.result()
+        result: bytes | Failure
+        result, self.rss = future.result()
         try:
             if isinstance(result, Failure):
                 raise start_error(with_advice(result), self.name)
@@ -118,7 +118,11 @@ class RayWorker(Messenger):
 
     def _start_if_due(self) -> None:
         if not self.is_closed and self._starts_at <= time.monotonic():
-            self._start()
+            error = self._launcher.why_unusable()
+            if error is not None:
+                self.give_up(error)
+            else:
+                self._start()
 
     def close(self) -> None:
         """Kill the actor. Futures that are not done raise `ClosedError`."""
@@ -176,7 +180,10 @@ class RayWorker(Messenger):
 
     def _told_progress(self, future: Any) -> None:
         if self._late_since is not None and future.exception() is None:
-            row, step = future.result()
+            number, row, step = future.result()
+            if number > self._num_answers + 1:  # the answer to the late request is on its way
+                self._late_since, self._since = None, time.monotonic()
+                return
             self._late(row if 0 <= row < self._sent[0].request.num_rows else None, step)
 
     def _late(self, row: int | None, step: int) -> None:
@@ -187,7 +194,8 @@ class RayWorker(Messenger):
 
     def _died(self, error: BaseException | None) -> None:
         """Report the exit of the actor."""
-        reason, error_at_start = died(error, self.node)
+        closed = self._launcher.why_unusable()
+        reason, error_at_start = ("", closed) if closed is not None else died(error, self.node)
         if error_at_start is not None:
             self.give_up(error_at_start)
             return
@@ -206,12 +214,13 @@ class RayWorker(Messenger):
 
     def give_up(self, error: PlanvecError) -> None:
         """End an actor that cannot make its environment: another one would fail in the same way."""
-        self._lose(WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error))
+        with self.lock:
+            if self.exit is None and not self.is_closed:
+                self._lose(WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error))
 
     def _lose(self, exit: WorkerExit) -> None:
         """Kill the actor, and report its exit to the futures and to the callback for changes."""
-        with contextlib.suppress(Exception):  # it is dead, or Ray was stopped
-            ray.kill(self._actor, no_restart=True)
+        self._launcher.kill(self._actor)
         self._generation += 1
         self.exit, self.is_ready, self.node = exit, False, ""
         lost, self._late_since = [*self._sent, *self._waiting], None

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["bytes_used", "children", "command", "descendants", "exists", "state"]
+__all__ = ["bytes_shared", "bytes_used", "children", "command", "descendants", "exists", "state"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -33,6 +33,12 @@ def state(pid: int) -> str:
 def bytes_used(pid: int) -> int:
     """Return the bytes of memory that a process uses; 0 if they are not known."""
     return int(_read(pid, "statm", lambda text: text.split()[1]) or 0) * _PAGE
+
+
+def bytes_shared(pid: int) -> int:
+    """Return the bytes of shared memory that a process uses; 0 if they are not known."""
+    kilobytes = _read(pid, "status", lambda text: text.partition("RssShmem:")[2].split()[0])
+    return int(kilobytes or 0) << 10
 
 
 def command(pid: int) -> str:
