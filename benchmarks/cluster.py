@@ -38,8 +38,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
 import ray
+from cart_pole_codec import CartPoleCodec
 from gymnasium.envs.classic_control import CartPoleEnv
 from timing import first_rows, measure
 
@@ -78,33 +78,13 @@ class TimedCartPole(CartPoleEnv):
         return super().step(action)
 
 
-class TimedCodec(planvec.Codec):
-    """Saves a `TimedCartPole`, in the way of CartPole itself."""
-
-    dtype = np.dtype([("physics", "f8", 4)])
-    draws = False
-
-    def get(self, env: Any) -> Any:
-        """Return the state."""
-        return (env.state,)
-
-    def set(self, env: Any, value: Any) -> None:
-        """Restore a state."""
-        (env.state,) = value
-        env.steps_beyond_terminated = None
-
-    def observe(self, env: Any) -> Any:
-        """Return the state in single precision."""
-        return np.array(env.state, np.float32)
-
-
 def timed(seconds: float, computes: bool = False) -> Callable[[], gymnasium.Env[Any, Any]]:
     """Return a factory of `TimedCartPole`."""
     return lambda: gymnasium.wrappers.TimeLimit(TimedCartPole(seconds, computes), 500)
 
 
 def open_env(make: Any, num_workers: int, **options: Any) -> Any:
-    codec = None if isinstance(make, str) else TimedCodec
+    codec = None if isinstance(make, str) else CartPoleCodec
     return planvec.make(make, num_workers=num_workers, codec=codec, **options)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from cart_pole_codec import CartPoleCodec
 from figures import Figures, add_plain
 from gymnasium.envs.classic_control import CartPoleEnv
 from names import action_seed
@@ -42,26 +43,6 @@ class SlowCartPole(CartPoleEnv):
         if math.isnan(angle):
             raise ArithmeticError
         return super().step(action)
-
-
-class SlowCodec(planvec.Codec):
-    """Saves a `SlowCartPole`, in the way of CartPole itself."""
-
-    dtype = np.dtype([("physics", "f8", 4)])
-    draws = False
-
-    def get(self, env: Any) -> Any:
-        """Return the state."""
-        return (env.state,)
-
-    def set(self, env: Any, value: Any) -> None:
-        """Restore a state."""
-        (env.state,) = value
-        env.steps_beyond_terminated = None
-
-    def observe(self, env: Any) -> Any:
-        """Return the state in single precision."""
-        return np.array(env.state, np.float32)
 
 
 def make_fast() -> gymnasium.Env[Any, Any]:
@@ -214,7 +195,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
     add_plain(parser)
     arguments = parser.parse_args()
-    planvec.register_codec(SlowCartPole, SlowCodec)
+    planvec.register_codec(SlowCartPole, CartPoleCodec)
     repeats, seconds = (7, 0.05) if arguments.quick else (25, 0.1)
     figures = Figures(arguments.plain)
     results = compare("CartPole-v1", make_fast, repeats, seconds, figures)
