@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import re
 import signal
@@ -23,8 +22,7 @@ import ray
 from compare import assert_same
 from environments import Warehouse
 from faulty import ARMED, Faulty, actions_with
-from ray.cluster_utils import Cluster
-from ray_here import RAY_CPUS, connect_ray, disconnect_ray
+from ray_here import PLACES, RAY_CPUS, connect_ray
 
 import planvec
 from planvec.backends.processes.os import procfs
@@ -62,7 +60,18 @@ def actions_of(env: Any, num_rows: int) -> Any:
     return np.stack([env.action_space.sample() for _ in range(num_rows)])
 
 
-@pytest.mark.parametrize("make", ["CartPole-v1", Warehouse, "FrozenLake-v1", "LunarLander-v3"])
+LONG = pytest.mark.ray_product
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "CartPole-v1",
+        Warehouse,
+        pytest.param("FrozenLake-v1", marks=LONG),
+        pytest.param("LunarLander-v3", marks=LONG),
+    ],
+)
 def test_every_bit_is_that_of_this_process(make: Any) -> None:
     with open_env(make) as env, planvec.make(make, num_workers=0) as here:
         for each in (env, here):
@@ -127,7 +136,7 @@ def test_a_row_that_kills_every_actor_is_named_or_flagged_alone() -> None:
         assert env.stats.masked_rows == 1
 
 
-@pytest.mark.parametrize("name", ["hang", "hang_in_c"])
+@pytest.mark.parametrize("name", [pytest.param("hang", marks=LONG), "hang_in_c"])
 def test_an_actor_that_takes_too_long_is_killed(name: str) -> None:
     with open_env(Faulty, timeout=1.0) as env:
         env.reset(seed=0, options=ARMED)
@@ -449,30 +458,30 @@ def test_a_driver_that_is_killed_leaves_no_actor() -> None:
     wait_for_the_end_of([int(pid) for pid in found.groups()])
 
 
+def step_until(env: Any, actions: Any, num_ready: int) -> None:
+    """Step until so many actors have a place and are ready."""
+    end = time.monotonic() + 60
+    while sum(worker.is_ready for worker in workers_of(env)) != num_ready:
+        assert time.monotonic() < end
+        env.step_batch(actions[:100])
+
+
 def test_a_node_that_leaves_takes_no_row_along_and_one_that_joins_is_used() -> None:
-    disconnect_ray()
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    node = nodes.add_node(num_cpus=1)
-    try:
-        ray.init(address=nodes.address, logging_level=logging.ERROR, log_to_driver=False)
-        with (
-            open_env("CartPole-v1", num_workers=3, max_restarts=0) as env,
-            planvec.make("CartPole-v1", num_workers=0) as here,
-        ):
-            assert sum(worker.is_ready for worker in workers_of(env)) == 2
-            actions = actions_of(here, 6000)
-            expected = here.step_batch(actions, dt=16)
-            promise = env.step_batch(actions, dt=16, blocking=False)
-            nodes.remove_node(node, allow_graceful=False)
-            assert_same(promise.result(60), expected)
-            nodes.add_node(num_cpus=2)
-            end = time.monotonic() + 60
-            while not all(worker.is_ready for worker in workers_of(env)):
-                assert time.monotonic() < end, "the new node is not used"
-                assert_same(env.step_batch(actions[:100], dt=16).rewards, expected.rewards[:100])
-            assert len({worker.node for worker in workers_of(env)}) == 2
-            assert_same(env.step_batch(actions, dt=16), expected)
-    finally:
-        disconnect_ray()
-        nodes.shutdown()
-        connect_ray()
+    nodes = connect_ray()
+    node = nodes.add_node(num_cpus=1, resources={PLACES: 1})
+    options = {"num_cpus": 0, "resources": {PLACES: 1}}
+    with (
+        open_env("CartPole-v1", num_workers=3, max_restarts=0, ray_actor_options=options) as env,
+        planvec.make("CartPole-v1", num_workers=0) as here,
+    ):
+        actions = actions_of(here, 6000)
+        step_until(env, actions, num_ready=2)
+        expected = here.step_batch(actions, dt=16)
+        promise = env.step_batch(actions, dt=16, blocking=False)
+        nodes.remove_node(node, allow_graceful=False)
+        assert_same(promise.result(60), expected)
+        node = nodes.add_node(num_cpus=1, resources={PLACES: 2})
+        step_until(env, actions, num_ready=3)
+        assert len({worker.node for worker in workers_of(env)}) == 2
+        assert_same(env.step_batch(actions, dt=16), expected)
+    nodes.remove_node(node)
