@@ -16,6 +16,8 @@ __all__ = ["PlaceCheck", "num_places"]
 _log = logging.getLogger("planvec")
 _PLACE_SECONDS = 20.0
 """Longest time for the first actor to get a place on a node."""
+_TOLD_SECONDS = 10.0
+"""Time after which the log says that workers wait for a place."""
 _SETUP_SECONDS = 600.0
 """Longest time for it if Ray has to set up a `runtime_env` first, and a node is large enough."""
 
@@ -43,20 +45,27 @@ class PlaceCheck:
         self._workers, self._options = workers, options
         self._started = time.monotonic()
         self._has_place = False
-        self._num_waiting = 0
+        self._served_at, self._num_told = self._started, 0
 
     def __call__(self) -> None:
         """Check the places of the workers now."""
-        num_waiting = sum(worker.is_delayed for worker in self._workers)
-        if num_waiting > self._num_waiting:
-            what = "a place" + (" or their runtime_env" if self._options.runtime_env else "")
-            needed, nodes = self._amounts()
-            text = "%d of %d actors wait for %s; others go on. An actor needs %s, the nodes have %s"
-            _log.warning(text, num_waiting, len(self._workers), what, needed, nodes)
-        self._num_waiting = num_waiting
+        self._tell_who_waits()
         self._has_place = self._has_place or any(worker.node or worker.exit for worker in self._workers)
         if not self._has_place and time.monotonic() - self._started > _PLACE_SECONDS:
             self._check_first_place()
+
+    def _tell_who_waits(self) -> None:
+        """Say in the log that workers wait, once they have for a while and whenever more of them do."""
+        now = time.monotonic()
+        num_waiting = sum(worker.is_delayed for worker in self._workers)
+        if not num_waiting:
+            self._served_at, self._num_told = now, 0
+        elif now - self._served_at > _TOLD_SECONDS and num_waiting > self._num_told:
+            self._num_told = num_waiting
+            what = "a place" + (" or their runtime_env" if self._options.runtime_env else "")
+            needed, nodes = self._amounts()
+            text = "%d of %d actors still wait for %s; an actor needs %s, the nodes have %s"
+            _log.warning(text, num_waiting, len(self._workers), what, needed, nodes)
 
     def _check_first_place(self) -> None:
         needed, nodes = self._amounts()
