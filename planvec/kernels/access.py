@@ -1,0 +1,306 @@
+"""Compiled access to the parts of a state, for each kernel and layout.
+
+numba compiles a loop once for every combination of argument types. The first argument of the loops of
+`planvec.kernels.loops` is a `KernelType`, which stands for a kernel and a layout: so the loops are written
+once, compiled for each kernel, and cached on disk. The functions here are generated for a `KernelType`, with
+constant offsets.
+
+Letters: S numbers of a state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.datamodel import models, register_default
+from numba.core.pythonapi import NativeValue
+from numba.extending import overload, unbox
+
+from planvec.kernels.base import Kernel
+from planvec.kernels.layout import Field, Layout
+from planvec.kernels.memory import load, store, view
+from planvec.kernels.random import load_generator, seed_generator, store_generator
+
+__all__ = [
+    "KernelType",
+    "begin_state",
+    "elapsed_of",
+    "ends_of",
+    "generator_in",
+    "generator_out",
+    "load_action",
+    "load_state",
+    "random_action",
+    "refuses",
+    "reseed",
+    "store_ends",
+    "store_observation",
+    "store_state",
+    "take_step",
+]
+
+_kernels: dict[str, Kernel] = {}
+"""Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions."""
+
+
+class KernelType(types.Type):  # type: ignore[misc]
+    """Stands for a kernel and a layout in the signatures of loops. Its values are empty.
+
+    Args:
+        kernel: The kernel.
+        digest: A digest of the code of its functions.
+        layout: The layout.
+    """
+
+    def __init__(self, kernel: Kernel, digest: str, layout: Layout) -> None:
+        super().__init__(name=f"planvec.Kernel({digest}, {layout})")
+        self.layout = layout
+        _kernels[self.name] = kernel
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return _kernels[self.name]
+
+
+register_default(KernelType)(models.OpaqueModel)
+
+
+@unbox(KernelType)
+def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
+    """Ignore the Python value."""
+    return NativeValue(cgutils.get_null_value(ir.IntType(8).as_pointer()))
+
+
+def _generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
+    """Return a function with a body of generated lines.
+
+    Args:
+        name: Its name.
+        arguments: Its arguments.
+        lines: The lines of its body.
+        names: The global names that it uses.
+    """
+    body = "\n".join(f"    {line}" for line in lines)
+    scope = {"load": load, "store": store, "view": view, **names}
+    exec(f"def {name}({arguments}):\n{body}", scope)
+    return scope[name]
+
+
+def _accessor(arguments: str) -> Callable[[Callable[[KernelType], Any]], Any]:
+    """Make a function that compiled code calls, from one that generates it for a `KernelType`.
+
+    Args:
+        arguments: The arguments of the compiled function. The first is the kernel.
+    """
+
+    def decorate(generate: Callable[[KernelType], Any]) -> Any:
+        name = generate.__name__
+        stub = _generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
+        stub.__module__, stub.__doc__ = __name__, generate.__doc__
+        select = _generated(name, arguments, ["return generate(kernel)"], generate=generate)
+        overload(stub)(select)
+        return stub
+
+    return decorate
+
+
+def _type_name(field: Field) -> str:
+    """Return the name of NumPy's scalar type, such as "float64"."""
+    return np.dtype(field.dtype).name
+
+
+def _scalar_types(*fields: Field) -> dict[str, Any]:
+    """Return the scalar types of fields by name."""
+    return {_type_name(field): np.dtype(field.dtype).type for field in fields}
+
+
+def _loads(fields: tuple[Field, ...], offset: str) -> list[str]:
+    """Return an expression for each number, or array, of some fields."""
+    expressions = []
+    for field in fields:
+        name = _type_name(field)
+        if field.is_array:
+            expressions.append(f"view(data, {offset} + {field.offset}, {field.size}, {name})")
+        else:
+            size = np.dtype(field.dtype).itemsize
+            expressions += [
+                f"load(data, {offset} + {field.offset + number * size}, {name})"
+                for number in range(field.size)
+            ]
+    return expressions
+
+
+@_accessor("kernel, data, at")
+def load_state(kernel: KernelType) -> Any:
+    """Return the state of the record at an offset: a tuple of S numbers."""
+    fields = kernel.layout.fields
+    values = ", ".join(_loads(fields, "at"))
+    return _generated("load_state", "kernel, data, at", [f"return ({values},)"], **_scalar_types(*fields))
+
+
+@_accessor("kernel, data, at, state")
+def store_state(kernel: KernelType) -> Any:
+    """Write a state into the record at an offset. Arrays were changed in place."""
+    fields, lines, index = kernel.layout.fields, [], 0
+    for field in fields:
+        size, name = np.dtype(field.dtype).itemsize, _type_name(field)
+        for number in range(1 if field.is_array else field.size):
+            if not field.is_array:
+                lines.append(f"store(data, at + {field.offset + number * size}, {name}, state[{index}])")
+            index += 1
+    return _generated("store_state", "kernel, data, at, state", lines or ["pass"], **_scalar_types(*fields))
+
+
+@_accessor("kernel, source, source_at, target, target_at")
+def begin_state(kernel: KernelType) -> Any:
+    """Return the state of a record, for a step whose result is written to another one.
+
+    Other fields are copied there. Arrays are those of the copy, which the kernel may change.
+    """
+    layout, arguments = kernel.layout, "kernel, source, source_at, target, target_at"
+    if not layout.has_rest:
+        lines = ["return load_state(kernel, source, source_at)"]
+    else:
+        lines = [
+            f"for index in range({layout.itemsize}):",
+            "    target[target_at + index] = source[source_at + index]",
+            "return load_state(kernel, target, target_at)",
+        ]
+    return _generated("begin_state", arguments, lines, load_state=load_state)
+
+
+@_accessor("kernel, data, row")
+def load_action(kernel: KernelType) -> Any:
+    """Return an action of a batch: a number, or a tuple of numbers."""
+    action, layout = kernel.layout.action, kernel.layout
+    size = action.size * np.dtype(action.dtype).itemsize
+    values = _loads((action,), f"row * {size}")
+    result = values[0] if layout.has_scalar_action else f"({', '.join(values)},)"
+    return _generated("load_action", "kernel, data, row", [f"return {result}"], **_scalar_types(action))
+
+
+@_accessor("kernel, uniforms, low, size, lowest, highest")
+def random_action(kernel: KernelType) -> Any:
+    """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`.
+
+    The arguments are arrays with one number for each number of an action: random numbers in [0, 1), the
+    smallest value, the size of the range, and the limits of values that rounding may exceed.
+    """
+    action, values = kernel.layout.action, []
+    name = _type_name(action)
+    for index in range(action.size):
+        if np.dtype(action.dtype).kind == "f":
+            drawn = f"{name}(low[{index}] + size[{index}] * uniforms[{index}])"
+            values.append(f"min(max({drawn}, {name}(lowest[{index}])), {name}(highest[{index}]))")
+        else:
+            values.append(f"{name}(int64(low[{index}]) + int64(floor(uniforms[{index}] * size[{index}])))")
+    result = values[0] if kernel.layout.has_scalar_action else f"({', '.join(values)},)"
+    arguments = "kernel, uniforms, low, size, lowest, highest"
+    names = {"int64": np.int64, "floor": math.floor, **_scalar_types(action)}
+    return _generated("random_action", arguments, [f"return {result}"], **names)
+
+
+@_accessor("kernel, state, action, constants, random")
+def take_step(kernel: KernelType) -> Any:
+    """Take a step. Returns the state, the reward, whether it is terminal, and a number for the infos."""
+    values, index = [], 0
+    for field in kernel.layout.fields:
+        for _ in range(1 if field.is_array else field.size):
+            values.append(
+                f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
+            )
+            index += 1
+    lines = [
+        "after, reward, terminated, extra = step(state, action, constants, random)",
+        f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
+    ]
+    arguments = "kernel, state, action, constants, random"
+    step = njit(error_model="numpy")(kernel.kernel.step)
+    return _generated("take_step", arguments, lines, step=step, **_scalar_types(*kernel.layout.fields))
+
+
+@_accessor("kernel, state, ended, constants")
+def refuses(kernel: KernelType) -> Any:
+    """Return whether the environment itself has to handle a state."""
+    function = njit(error_model="numpy")(kernel.kernel.refuses)
+    arguments = "kernel, state, ended, constants"
+    return _generated("refuses", arguments, ["return function(state, ended, constants)"], function=function)
+
+
+@_accessor("kernel, data, row, state, constants")
+def store_observation(kernel: KernelType) -> Any:
+    """Write the observation of a state into the arrays `data` of the observations of a batch."""
+    lines, index = ["numbers = function(state, constants)"], 0
+    for part, field in enumerate(kernel.layout.observation):
+        size, name = np.dtype(field.dtype).itemsize, _type_name(field)
+        for number in range(field.size):
+            offset = f"row * {field.size * size} + {number * size}"
+            lines.append(f"store(data[{part}], {offset}, {name}, {name}(numbers[{index}]))")
+            index += 1
+    return _generated(
+        "store_observation",
+        "kernel, data, row, state, constants",
+        lines,
+        function=njit(error_model="numpy")(kernel.kernel.observe),
+        **_scalar_types(*kernel.layout.observation),
+    )
+
+
+# -- the fields that planvec adds to the state ----------------------------------------------------------------
+
+
+@_accessor("kernel, data, at")
+def ends_of(kernel: KernelType) -> Any:
+    """Return the flags `terminated` and `truncated` of the record at an offset."""
+    layout = kernel.layout
+    lines = [f"return data[at + {layout.terminated}] != 0, data[at + {layout.truncated}] != 0"]
+    return _generated("ends_of", "kernel, data, at", lines)
+
+
+@_accessor("kernel, data, at")
+def elapsed_of(kernel: KernelType) -> Any:
+    """Return the steps since the reset; 0 if states do not count them."""
+    offset = kernel.layout.elapsed
+    result = "0" if offset < 0 else f"load(data, at + {offset}, int32)"
+    return _generated("elapsed_of", "kernel, data, at", [f"return {result}"], int32=np.int32)
+
+
+@_accessor("kernel, data, at, elapsed, terminated, truncated")
+def store_ends(kernel: KernelType) -> Any:
+    """Write the flags and the steps since the reset."""
+    layout = kernel.layout
+    lines = [f"data[at + {layout.terminated}] = terminated", f"data[at + {layout.truncated}] = truncated"]
+    if layout.elapsed >= 0:
+        lines.append(f"store(data, at + {layout.elapsed}, int32, min(elapsed, 2147483647))")
+    arguments = "kernel, data, at, elapsed, terminated, truncated"
+    return _generated("store_ends", arguments, lines, int32=np.int32)
+
+
+@_accessor("kernel, random, data, at")
+def generator_in(kernel: KernelType) -> Any:
+    """Read the generator of a record."""
+    offset = kernel.layout.generator
+    lines = ["pass"] if offset < 0 else [f"load_generator(random, data, at + {offset})"]
+    return _generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
+
+
+@_accessor("kernel, random, data, at")
+def generator_out(kernel: KernelType) -> Any:
+    """Write the generator of a record."""
+    offset = kernel.layout.generator
+    lines = ["pass"] if offset < 0 else [f"store_generator(random, data, at + {offset})"]
+    return _generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
+
+
+@_accessor("kernel, random, seed, pool")
+def reseed(kernel: KernelType) -> Any:
+    """Seed the generator, if there is one."""
+    lines = ["pass"] if kernel.layout.generator < 0 else ["seed_generator(random, seed, pool)"]
+    return _generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)

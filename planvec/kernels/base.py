@@ -1,0 +1,60 @@
+"""Defines `Kernel`, a step that can be compiled, and knows the kernels of environment classes.
+
+A kernel is written as functions of numbers. planvec compiles them into loops over whole batches of states::
+
+    state, action, constants, random  --step-->  state, reward, terminated, extra
+    state, constants                  --observe-->  the numbers of an observation
+
+It must give every bit that the environment's own step gives. `planvec.stepping.kernel_proof` compares both
+before a kernel is used.
+
+Letters: B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planvec.rows import Columns
+
+__all__ = ["Kernel", "KernelTable"]
+
+
+def never(state: Any, ended: bool, constants: Any) -> bool:
+    """Accept every state: the default of `Kernel.refuses`."""
+    return False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Describes a compiled step of one class of environments.
+
+    The functions are compiled by numba. They see the fields of a state as a tuple of numbers; a field of more
+    than `layout.MAX_SCALARS` numbers is an array, which they change in place.
+
+    Attributes:
+        fields: Names of the fields of the state that the functions take, in order. Others never change.
+        step: `step(state, action, constants, random) -> (state, reward, terminated, extra)`. The action is a
+            number for a Discrete space, else a tuple of numbers. `random` is the generator of the state, see
+            `planvec.kernels.random`. `extra` is a number for `columns`.
+        observe: `observe(state, constants) -> tuple`: the numbers of the observation, in order.
+        constants: `constants(env) -> tuple` of numbers and arrays that the functions take. It is called
+            before every batch, and raises `ValueError` for an environment that the kernel does not know.
+        refuses: `refuses(state, ended, constants) -> bool`: whether the environment itself has to step, or to observe if
+            the episode has ended, such a state.
+        columns: `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from
+            arrays `[B, ...]`. None: there are none.
+    """
+
+    fields: tuple[str, ...]
+    step: Callable[..., Any]
+    observe: Callable[..., Any]
+    constants: Callable[[Any], tuple[Any, ...]]
+    refuses: Callable[[Any, bool, Any], bool] = never
+    columns: Callable[..., Columns] | None = None
+
+
+KernelTable = Mapping[type, Kernel]
+"""Environment class -> its kernel."""

@@ -1,0 +1,190 @@
+"""Compiles a kernel for one environment and runs it over batches. Letters: B rows, A numbers of an action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from planvec.kernels.access import KernelType
+from planvec.kernels.base import Kernel
+from planvec.kernels.digests import code_digest
+from planvec.kernels.layout import layout_of
+from planvec.kernels.loops import roll_rows, step_rows
+from planvec.kernels.ranges import ActionRange
+from planvec.kernels.threads import run_sliced
+from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, leaves
+
+__all__ = ["CompiledKernel"]
+
+_BYTES = types.Array(types.uint8, 1, "C")
+_NUMBERS = types.Array(types.float64, 1, "C")
+_INTEGERS = types.Array(types.int64, 1, "C")
+_SEEDS = types.Array(types.uint64, 1, "C")
+_MIN_STEPS = 4096
+"""Smallest number of steps that are worth waking a thread: about 0.1 ms."""
+_UNLIMITED = 2**62
+_NO_SEEDS = np.empty(0, np.uint64)
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+class CompiledKernel:
+    """Steps and rolls out batches with the compiled kernel of an environment.
+
+    Args:
+        kernel: The kernel.
+        env: The environment, wrappers included, for its spaces.
+        dtype: The dtype of one state.
+        time_limit: Steps after which an episode is truncated; None: no limit.
+        num_threads: Number of threads.
+
+    Raises:
+        ValueError: The kernel cannot be used for this environment.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        env: gymnasium.Env[Any, Any],
+        dtype: np.dtype[Any],
+        time_limit: int | None,
+        num_threads: int,
+    ) -> None:
+        self._kernel = kernel
+        self._base = env.unwrapped
+        self._layout = layout_of(dtype, kernel.fields, env)
+        self._limit = time_limit or _UNLIMITED
+        self._num_threads = num_threads
+        self._range = ActionRange.of(env.action_space)
+        constants = numba.typeof(kernel.constants(self._base))
+        digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
+        self._type = KernelType(kernel, digest, self._layout)
+        observations = types.UniTuple(_BYTES, len(self._layout.observation))
+        self._step_rows = _compile(
+            step_rows,
+            (self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, _INTEGERS, types.int64, _SEEDS)
+            + (types.int64, _BYTES, types.int64, observations, _NUMBERS, _BYTES, _BYTES, _INTEGERS)
+            + (_NUMBERS, types.int64),
+        )
+        self._roll_rows = _compile(
+            roll_rows,
+            (self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, types.int64, types.float64, _SEEDS)
+            + (types.int64, types.uint64, types.int64, *[_NUMBERS] * 4)
+            + (_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
+        )
+
+    def step(self, batch: StepBatch, out: Outputs, want_infos: bool) -> Columns | None:
+        """Step rows and write their results.
+
+        Args:
+            batch: The rows.
+            out: The outputs to fill.
+            want_infos: Whether to return infos.
+
+        Returns:
+            The infos; None if the environment itself has to step the batch.
+        """
+        assert out.num_steps is not None
+        assert out.terminated is not None
+        assert out.truncated is not None
+        num_rows, size, same_dt = len(batch.states), self._layout.itemsize, batch.same_dt
+        constants = self._kernel.constants(self._base)
+        has_extras = want_infos and self._kernel.columns is not None
+        extras = np.zeros(num_rows if has_extras else 1)
+        new_states = None if out.new_states is None else _bytes_of(out.new_states)
+        arguments = (
+            _bytes_of(batch.states),
+            _bytes_of(batch.actions),
+            np.ascontiguousarray(batch.dt) if same_dt is None else np.array([same_dt]),
+            int(same_dt is None),
+            _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
+            self._limit,
+        )
+        results = (
+            0 if new_states is None else size,
+            tuple([_bytes_of(leaf) for leaf in leaves(out.observations)]),
+            out.rewards,
+            out.terminated.view(np.uint8),
+            out.truncated.view(np.uint8),
+            out.num_steps,
+            extras,
+            int(has_extras),
+        )
+
+        def run(first: int, last: int) -> int:
+            records = np.empty(size, np.uint8) if new_states is None else new_states
+            return self._step_rows(
+                self._type, constants, size, first, last, *arguments, records, *results
+            )
+
+        min_rows = _MIN_STEPS // (same_dt or 1)
+        if run_sliced(run, num_rows, self._num_threads, min_rows, is_even=same_dt is not None):
+            return None
+        if not has_extras:
+            return {}
+        assert self._kernel.columns is not None
+        return self._kernel.columns(constants, extras, out.observations, out.num_steps > 0)
+
+    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
+        """Roll out rows and write their results.
+
+        Args:
+            batch: The rows.
+            out: The outputs to fill.
+
+        Returns:
+            False if the environment itself has to step the batch.
+        """
+        assert out.terminated is not None
+        assert out.truncated is not None
+        if batch.actions is None and self._range is None:
+            return False
+        constants = self._kernel.constants(self._base)
+        size = self._layout.itemsize
+        unused = np.empty(self._layout.action.size)
+        arguments = (
+            _bytes_of(batch.states),
+            _NO_BYTES if batch.actions is None else _bytes_of(batch.actions),
+            batch.horizon,
+            float(batch.discount),
+            _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
+            self._limit,
+            batch.action_seed,
+            batch.first_row,
+            *(self._range or [unused] * 4),
+            _bytes_of(out.new_states),
+            out.rewards,
+            out.terminated.view(np.uint8),
+            out.truncated.view(np.uint8),
+            out.num_steps,
+        )
+
+        def run(first: int, last: int) -> int:
+            return self._roll_rows(self._type, constants, size, first, last, *arguments)
+
+        min_rows = max(1, _MIN_STEPS // batch.horizon)
+        return not run_sliced(run, len(batch.states), self._num_threads, min_rows, is_even=False)
+
+
+def _bytes_of(array: Any) -> NDArray[np.uint8]:
+    """Return the bytes of an array in one dimension: a view if they are contiguous, else a copy.
+
+    Outputs are always contiguous.
+    """
+    flat: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat
+
+
+def _compile(loop: Any, arguments: tuple[types.Type, ...]) -> Callable[..., int]:
+    """Compile a loop for arguments of these types, or load it from the cache on disk.
+
+    The result is called directly: numba need not find out the types of its arguments.
+    """
+    loop.compile(arguments)
+    entry: Callable[..., int] = loop.overloads[arguments].entry_point
+    return entry

@@ -1,0 +1,169 @@
+"""The steps of Gymnasium's FrozenLake, CliffWalking and Taxi, written for compilation.
+
+All three take the outcome of a step from a table `env.P`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from planvec.kernels.base import Kernel
+from planvec.kernels.random import random as draw
+from planvec.kernels.random import random_index
+from planvec.rows import Column, Columns
+
+__all__ = ["GRID", "TAXI"]
+
+Table = tuple[
+    NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
+]
+"""Arrays `[cells, actions, outcomes]`: cumulated probabilities, probabilities, new cells, rewards, ends."""
+
+_tables: WeakKeyDictionary[Any, tuple[Any, Table]] = WeakKeyDictionary()
+"""Environment -> its `P` and the arrays made of it."""
+
+
+def _table(env: Any) -> Table:
+    """Return the table of an environment as arrays.
+
+    Raises:
+        ValueError: A probability is not a float, as infos would show.
+    """
+    known = _tables.get(env)
+    if known is None or known[0] is not env.P:
+        known = (env.P, _make_table(env.P))
+        _tables[env] = known
+    return known[1]
+
+
+def _make_table(outcomes: dict[int, dict[int, list[tuple[Any, ...]]]]) -> Table:
+    shape = (
+        len(outcomes),
+        len(outcomes[0]),
+        max(len(row) for actions in outcomes.values() for row in actions.values()),
+    )
+    cumulated = np.full(shape, -1.0)  # an outcome that is missing is never drawn
+    probabilities, rewards = np.zeros(shape), np.zeros(shape)
+    cells, ends = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+    for cell, actions in outcomes.items():
+        for action, row in actions.items():
+            if not all(isinstance(outcome[0], float) for outcome in row):
+                raise ValueError("probabilities that are not floats")
+            cumulated[cell, action, : len(row)] = np.cumsum([outcome[0] for outcome in row])
+            for index, (probability, new_cell, reward, ends_there) in enumerate(row):
+                probabilities[cell, action, index] = probability
+                cells[cell, action, index] = new_cell
+                rewards[cell, action, index] = reward
+                ends[cell, action, index] = ends_there
+    return cumulated, probabilities, cells, rewards, ends
+
+
+@njit(cache=True)
+def _draw_outcome(cumulated: NDArray[np.float64], random: Any) -> int:
+    """Draw an outcome, as `gymnasium.envs.toy_text.utils.categorical_sample`."""
+    drawn = draw(random)
+    for index in range(len(cumulated)):
+        if cumulated[index] > drawn:
+            return index
+    return 0
+
+
+def _columns(
+    constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
+) -> Columns:
+    return {"prob": Column(float, extras, stepped)} if stepped.any() else {}
+
+
+# -- FrozenLake and CliffWalking ------------------------------------------------------------------------------
+
+
+def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
+    cell, _ = state
+    cumulated, probabilities, cells, rewards, ends = constants
+    index = _draw_outcome(cumulated[cell, action], random)
+    at = (cell, action, index)
+    return (cells[at], action), rewards[at], ends[at], probabilities[at]
+
+
+def _observe(state: Any, constants: Any) -> Any:
+    return (state[0],)
+
+
+def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    return state[0] < 0 or state[0] >= len(constants[0])
+
+
+GRID = Kernel(
+    fields=("cell", "last_action"),
+    step=_step,
+    observe=_observe,
+    constants=_table,
+    refuses=_refuses,
+    columns=_columns,
+)
+
+
+# -- Taxi -------------------------------------------------------------------------------------------------------
+
+
+def _taxi_constants(env: Any) -> tuple[Any, ...]:
+    if len(env.locs) != 4 or env.action_space.n != 6:
+        raise ValueError("another map")
+    known = _masks.get(env)
+    if known is None or known[0] is not env.P:
+        known = (env.P, np.array([env.action_mask(cell) for cell in range(len(env.P))], np.int8))
+        _masks[env] = known
+    return _table(env), bool(env.fickle_passenger), known[1]
+
+
+_masks: WeakKeyDictionary[Any, tuple[Any, NDArray[np.int8]]] = WeakKeyDictionary()
+"""Environment -> its `P`, and the mask of legal actions `[cells, 6]`."""
+
+
+def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
+    cell, is_fickle, _ = state
+    (cumulated, probabilities, cells, rewards, ends), fickle_passenger, _ = constants
+    index = _draw_outcome(cumulated[cell, action], random)
+    at = (cell, action, index)
+    new_cell = cells[at]
+    # A cell is ((row * 5 + column) * 5 + passenger) * 4 + destination; 4 is the passenger in the taxi.
+    has_moved = new_cell // 20 != cell // 20
+    if fickle_passenger and is_fickle and cell // 4 % 5 == 4 and has_moved:
+        is_fickle = False
+        destination = random_index(random, 3)
+        destination += destination >= cell % 4
+        new_cell = new_cell // 4 * 4 + destination
+    return (new_cell, is_fickle, action), rewards[at], ends[at], probabilities[at]
+
+
+def _taxi_refuses(state: Any, ended: bool, constants: Any) -> bool:
+    return state[0] < 0 or state[0] >= len(constants[0][0])
+
+
+def _taxi_columns(
+    constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
+) -> Columns:
+    if not stepped.any():
+        return {}
+    masks = constants[2][observations]
+    masks[~stepped] = 0
+    kind = (masks.dtype, masks.shape[1:])
+    return {
+        "prob": Column(float, extras, stepped),
+        "action_mask": Column(kind, masks, stepped.copy()),
+    }
+
+
+TAXI = Kernel(
+    fields=("cell", "fickle", "last_action"),
+    step=_taxi_step,
+    observe=_observe,
+    constants=_taxi_constants,
+    refuses=_taxi_refuses,
+    columns=_taxi_columns,
+)

@@ -1,0 +1,48 @@
+"""The step of Gymnasium's Pendulum, written for compilation.
+
+Every operation is the one of `gymnasium.envs.classic_control.PendulumEnv.step`, in the same order and
+precision, since another order would round differently.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from planvec.kernels.base import Kernel
+
+__all__ = ["PENDULUM"]
+
+
+def _constants(env: Any) -> tuple[float, ...]:
+    pull = 3 * env.g / (2 * env.l)
+    lever = 3.0 / (env.m * env.l**2)
+    two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
+    return float(pull), float(lever), float(env.max_speed), float(env.max_torque), float(env.dt), two
+
+
+def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
+    angle, speed, _, _ = state
+    (torque,) = action
+    pull, lever, max_speed, max_torque, dt, two = constants
+    torque = min(max(torque, np.float32(-max_torque)), np.float32(max_torque))
+    normalized = ((angle + math.pi) % (2 * math.pi)) - math.pi
+    effort = np.float32(0.001) * np.float32(torque ** np.float32(two))
+    costs = math.pow(normalized, two) + 0.1 * math.pow(speed, two) + effort
+    # NumPy multiplies a Python float by a float32 in single precision.
+    speed = speed + (pull * math.sin(angle) + np.float32(lever) * torque) * dt
+    speed = min(max(speed, -max_speed), max_speed)
+    angle = angle + speed * dt
+    return (angle, speed, torque, True), -costs, False, 0.0
+
+
+def _observe(state: Any, constants: Any) -> Any:
+    angle, speed, _, _ = state
+    return math.cos(angle), math.sin(angle), speed
+
+
+PENDULUM = Kernel(
+    fields=("physics", "torque", "has_torque"), step=_step, observe=_observe, constants=_constants
+)

@@ -1,0 +1,113 @@
+"""Compiled access to the bytes of records: loads and stores at any address, and products of 128 bits.
+
+The fields of a record need not be aligned, and NumPy's views of them have strides that are not known when a
+kernel is compiled. These functions take the bytes of all records as one array `[num_bytes]` uint8, and an
+offset, which is mostly a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.numpy_support import as_dtype
+
+__all__ = ["load", "multiply_high", "store", "view"]
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, pointee: Any) -> Any:
+    """Return a pointer to the bytes from an offset on."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [offset]), pointee.as_pointer())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
+    """Return the number at an offset.
+
+    Args:
+        data: `[num_bytes]` uint8.
+        offset: The offset in bytes.
+        like: The scalar type to read, such as `np.float64`.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        model = context.data_model_manager[signature.return_type]
+        pointee = model.get_data_type()
+        pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], pointee)
+        return model.from_data(builder, builder.load(pointer, align=1))
+
+    return like.dtype(data, types.intp, like), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) -> Any:
+    """Write a number at an offset, converted as NumPy converts it. Arguments as in `load`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target = like.dtype
+        model = context.data_model_manager[target]
+        converted = context.cast(builder, arguments[3], signature.args[3], target)
+        pointee = model.get_data_type()
+        pointer = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], pointee)
+        builder.store(model.as_data(builder, converted), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.intp, like, value), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> Any:
+    """Return a field of several numbers as an array `[size]` that shares the memory. Arguments as in `load`."""
+    array_type = types.Array(like.dtype, 1, "C", aligned=False)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        model = context.data_model_manager[like.dtype]
+        source = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = _pointer(
+            context, builder, signature.args[0], arguments[0], arguments[1], model.get_data_type()
+        )
+        array = context.make_array(signature.return_type)(context, builder)
+        itemsize = context.get_constant(types.intp, as_dtype(like.dtype).itemsize)
+        context.populate_array(
+            array,
+            data=pointer,
+            shape=cgutils.pack_array(builder, [arguments[2]]),
+            strides=cgutils.pack_array(builder, [itemsize]),
+            itemsize=itemsize,
+            meminfo=source.meminfo,
+            parent=source.parent,
+        )
+        context.nrt.incref(builder, signature.return_type, array._getvalue())
+        return array._getvalue()
+
+    return array_type(data, types.intp, types.intp, like), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def multiply_high(typing_context: Any, first: Any, second: Any) -> Any:
+    """Return the upper 64 bits of the product of two unsigned integers of 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+def _check_platform() -> None:
+    """Check the byte order: records are little-endian.
+
+    Raises:
+        ImportError: This machine is big-endian.
+    """
+    if np.little_endian is not True:
+        raise ImportError("planvec's kernels read little-endian records; this machine is big-endian")
+
+
+_check_platform()

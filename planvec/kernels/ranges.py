@@ -1,0 +1,52 @@
+"""The range of random actions, in the form that kernels take. Letters: A numbers of an action."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from planvec.rows import is_uniform
+
+__all__ = ["ActionRange"]
+
+
+class ActionRange(NamedTuple):
+    """Describes the random actions of a space: `low + size * u`, with u in [0, 1), between limits.
+
+    Integers are rounded down before `low` is added. See `planvec.rows.random_actions.actions_of`.
+
+    Attributes:
+        low: `[A]` float64.
+        size: `[A]` float64.
+        lowest: `[A]` float64, the limits that rounding may exceed.
+        highest: `[A]` float64.
+    """
+
+    low: NDArray[np.float64]
+    size: NDArray[np.float64]
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, space: gymnasium.Space[Any]) -> ActionRange | None:
+        """Return the range of a space; None if its random actions are drawn otherwise."""
+        if not is_uniform(space):
+            return None
+        low: Any
+        size: Any
+        if isinstance(space, spaces.Box):
+            low = space.low.astype(np.float64)
+            size = space.high - low if space.dtype.kind == "f" else space.high.astype(np.float64) - low + 1
+        elif isinstance(space, spaces.Discrete):
+            low, size = int(space.start), int(space.n)
+        elif isinstance(space, spaces.MultiDiscrete):
+            low, size = space.start, space.nvec
+        else:
+            low, size = np.zeros(space.shape), np.full(space.shape, 2)
+        low, size = (np.array(part, np.float64).reshape(-1) for part in (low, size))
+        highest = np.array(getattr(space, "high", low), np.float64).reshape(-1)
+        return cls(low, size, low, highest)

@@ -1,0 +1,60 @@
+"""Runs a compiled loop over slices of rows on several threads.
+
+numba's own parallel loops need its global threading layer, which a forked child cannot use after its parent.
+Compiled loops release the GIL, so threads of Python do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+__all__ = ["run_sliced"]
+
+_SLICES_PER_THREAD = 4
+"""Slices of rows per thread where rows may differ in cost."""
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+"""(process id, number of threads) -> the threads. A forked child has none of its parent's threads."""
+
+
+def run_sliced(
+    run: Callable[[int, int], int], num_rows: int, num_threads: int, min_rows: int, is_even: bool
+) -> int:
+    """Run a loop over all rows. The calling thread runs a part of them.
+
+    Args:
+        run: `run(first, last)` runs the loop over some rows, and returns a status: 0 if it succeeded.
+        num_rows: Number of rows.
+        num_threads: Number of threads, this one included.
+        min_rows: Smallest number of rows that are worth waking a thread.
+        is_even: Whether all rows cost about the same.
+
+    Returns:
+        The largest status.
+    """
+    num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows // max(min_rows, 1))
+    if num_threads < 2 or num_slices < 2:
+        return run(0, num_rows)
+    bounds = [num_rows * index // num_slices for index in range(num_slices + 1)]
+    slices = list(zip(bounds, bounds[1:], strict=False))
+    pool = _pool(num_threads - 1)
+    futures = [pool.submit(run, *part) for part in slices[1:]]
+    status = run(*slices[0])
+    for future in reversed(futures):  # run those that no thread has begun
+        status = max(status, _finish(future, run, slices[1 + futures.index(future)]))
+    return status
+
+
+def _finish(future: Future[int], run: Callable[[int, int], int], part: tuple[int, int]) -> int:
+    """Return the status of a slice, which is run here if no thread has begun it."""
+    return run(*part) if future.cancel() else future.result()
+
+
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    """Return the threads of this process."""
+    key = (os.getpid(), num_threads)
+    if key not in _pools:
+        _pools[key] = ThreadPoolExecutor(num_threads, thread_name_prefix="planvec-kernel")
+    return _pools[key]
