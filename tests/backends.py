@@ -12,7 +12,7 @@ from toy_workers import ObjectWorker, ThreadWorker, over
 import planvec
 from planvec import BatchEnv, PlanEnv
 
-__all__ = ["BACKENDS", "DEFAULT", "HERE", "PROCESSES", "RAY", "TOYS", "Backend", "quick_or_slow"]
+__all__ = ["BACKENDS", "COMPILED", "DEFAULT", "HERE", "PROCESSES", "RAY", "TOYS", "Backend", "quick_or_slow"]
 
 
 class Backend(NamedTuple):
@@ -41,6 +41,12 @@ def _in_process(make: Any, num_workers: int = 2, codec: Any = None) -> BatchEnv:
     return planvec.make(make, num_workers=0, codec=codec)
 
 
+def _compiled(make: Any, num_workers: int = 2, codec: Any = None) -> PlanEnv:
+    env = PlanEnv(make, codec=codec)
+    env.stepper.kernel.load()  # nothing happens where there is no kernel
+    return env
+
+
 def _over_processes(method: str) -> Callable[..., BatchEnv]:
     def open_env(make: Any, num_workers: int = 2, codec: Any = None) -> BatchEnv:
         return planvec.make(make, num_workers=num_workers, start_method=method, codec=codec)
@@ -61,14 +67,15 @@ def _over_toys(kind: type[ThreadWorker]) -> Callable[..., BatchEnv]:
 
 
 HERE = [Backend("PlanEnv", _plan_env, has_stats=False), Backend("InProcess", _in_process)]
+COMPILED = Backend("compiled", _compiled, has_stats=False)
 PROCESSES = [Backend(name, _over_processes(name)) for name in ("template", "forkserver", "fork", "spawn")]
 TOYS = [
     Backend("threads", _over_toys(ThreadWorker), can_be_cloned=False),
     Backend("objects", _over_toys(ObjectWorker), can_be_cloned=False),
 ]
 RAY = Backend("ray", _over_ray, mark=pytest.mark.ray_product)
-BACKENDS = [*HERE, *PROCESSES, *TOYS, RAY]
-DEFAULT = [*HERE, PROCESSES[0], *TOYS]
+BACKENDS = [*HERE, COMPILED, *PROCESSES, *TOYS, RAY]
+DEFAULT = [*HERE, COMPILED, PROCESSES[0], *TOYS]
 """One of each kind, to run over in the quick suite."""
 
 

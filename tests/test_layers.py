@@ -22,14 +22,15 @@ LEVELS = {
     "lazy": 0,
     "rows": 1,
     "codecs": 2,
-    "stepping": 3,
-    "backends": 4,
-    "envs": 5,
-    "planners": 6,
-    "vector": 6,
-    "checking": 7,
-    "cli": 8,
-    "__main__": 9,
+    "kernels": 3,
+    "stepping": 4,
+    "backends": 5,
+    "envs": 6,
+    "planners": 7,
+    "vector": 7,
+    "checking": 8,
+    "cli": 9,
+    "__main__": 10,
 }
 """Folder or module at the top -> its level. `planvec/__init__.py` hands on names and has none."""
 

@@ -73,12 +73,12 @@ class InProcess:
         return Completed(result)
 
     def _repeat(self, request: Request[Any], answer: Answer) -> PlanvecError | None:
-        """Step a row a second time if it is time for an audit. Return the error of a difference."""
+        """Let the environment step a row again if it is time for an audit; return the error, if any."""
         row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
         if row is None:
             return None
         self.stats.audited_rows += 1
-        return row.compare(self._stepper.perform(row.request), "again")
+        return row.compare(self._stepper.perform(row.request, by_rows=True), "the environment itself")
 
     def sync_base_state(self) -> Promise[None]:
         """Do nothing: there is only one environment."""

@@ -61,8 +61,7 @@ class StackCodec(StateCodec):
         self.layers = layers
         codec, wrapper_codecs = layers.base_codec, layers.wrapper_codecs
         self._env, self._base, self._codec = env, env.unwrapped, codec
-        self.how = codec.how or type(codec).__name__
-        self.note = codec.note
+        self.how, self.note = codec.how or type(codec).__name__, codec.note
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
         self._outer_limit, self._wrappers = _leave_out_outer_wrappers(pairs)
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
@@ -100,6 +99,7 @@ class StackCodec(StateCodec):
         self._is_fixed = not self.format.dtype.hasobject
         self.fingerprint = layers.constants
         self.fresh_results = self.takes_ints = layers.is_verified
+        self.steps_base = stepped is self._base and not self.saves_observation
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""

@@ -7,14 +7,15 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores, ray_opener
 from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import find_spec
-from planvec.rows import check_info_keys
+from planvec.kernels import has_kernel
+from planvec.rows import check_compiled, check_info_keys
 
 __all__ = ["make"]
 
@@ -49,6 +50,7 @@ def make(
     audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
+    compiled: bool | None = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     ray_address: str | None = None,
@@ -70,6 +72,7 @@ def make(
     audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
+    compiled: bool | None = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     ray_address: str | None = None,
@@ -91,6 +94,7 @@ def make(
     audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
+    compiled: bool | None = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     ray_address: str | None = None,
@@ -111,6 +115,7 @@ def make(
     audit: float = DEFAULT_AUDIT,
     info_keys: Sequence[str] | None = None,
     codec: CodecChoice = None,
+    compiled: bool | None = None,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     ray_address: str | None = None,
@@ -122,7 +127,7 @@ def make(
         env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a `gymnasium.Env`. The
             factory may be a lambda, a closure or a function from a notebook.
         num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
-            machine or of the cluster.
+            machine or of the cluster, or 0 if there is a kernel (`compiled`).
         backend: "processes" runs workers on this machine, "ray" in actors of a Ray cluster.
         blocking: Whether batch calls wait for their result by default; otherwise they return promises.
         start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork". Scripts
@@ -136,6 +141,9 @@ def make(
         info_keys: The info keys to keep; None keeps all, `()` none.
         codec: How states are saved: None chooses; "copied", "replay", a subclass of `planvec.Codec` or
             `planvec.Copied([...])` is used in any case. `planvec.codec_for` says more.
+        compiled: Whether to step with the compiled kernel of the environment, which gives the same bits. None
+            takes it in this process as soon as it saves time, and starts no workers where there is a kernel
+            and `num_workers` is not given. True takes it at once, in workers too, and fails if there is none.
         render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec. `render` needs
             "rgb_array".
         env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
@@ -158,6 +166,7 @@ def make(
     over_ray = ray_opener(backend, num_workers, start_method, ray_address, ray_actor_options)
     check_codec(codec)
     check_info_keys(info_keys)
+    check_compiled(compiled, None)
     if isinstance(env, str):
         # Here, because ids that the user's script registers are unknown in workers.
         env = find_spec(env)
@@ -166,6 +175,7 @@ def make(
         "info_keys": info_keys,
         "render_mode": render_mode,
         "env_kwargs": env_kwargs,
+        "compiled": compiled,
     }
     limits: dict[str, Any] = {
         "blocking": blocking,
@@ -174,8 +184,13 @@ def make(
         "max_worker_rss": max_worker_rss,
         "audit": audit,
     }
+    wants_processes = over_ray is None and (start_method, timeout, max_worker_rss) != (None, None, None)
+    if num_workers is None and over_ray is None and not wants_processes and compiled is not False:
+        num_workers = 0 if _has_kernel(env) else None
     if num_workers == 0:
         return BatchEnv(PlanEnv(env, **options), **limits)
+    # A kernel in a worker uses its one core, and only if the user asks for it.
+    options |= {"compiled": compiled is True, "num_threads": 1}
     if over_ray is not None:
         del limits["blocking"]
         open_backend = partial(
@@ -218,6 +233,14 @@ def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> Batc
         raise
     env._reopen = partial(open_backend, num_workers=env.num_workers)
     return env
+
+
+def _has_kernel(env: Makeable) -> bool:
+    """Return whether the class of an environment has a kernel. It is not known of a factory."""
+    if not isinstance(env, EnvSpec) or env.entry_point is None:
+        return False
+    entry = env.entry_point
+    return has_kernel(load_env_creator(entry) if isinstance(entry, str) else entry)
 
 
 def _check_workers(env: Makeable, num_workers: int | None) -> int | None:

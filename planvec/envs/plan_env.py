@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import gymnasium
 
-from planvec.backends import InProcess
+from planvec.backends import InProcess, num_cores
 from planvec.codecs import CodecChoice, StateCodec, check_codec, codec_for
 from planvec.envs.env_calls import EnvCalls
 from planvec.envs.sources import EnvSource, make_env
-from planvec.rows import check_info_keys
+from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
 
 __all__ = ["PlanEnv"]
@@ -30,6 +30,9 @@ class PlanEnv(EnvCalls[Literal[True]]):
         render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec.
         env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
         trust: Whether to use the codec without verifying it.
+        compiled: Whether to step with a kernel, which gives the same bits: None takes it when it saves time,
+            True at once, and fails if there is none.
+        num_threads: Number of threads that step a batch with a kernel; None takes one per available core.
 
     Attributes:
         codec: Saves and restores the environment.
@@ -49,13 +52,17 @@ class PlanEnv(EnvCalls[Literal[True]]):
         render_mode: str | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         trust: bool = False,
+        compiled: bool | None = None,
+        num_threads: int | None = None,
     ) -> None:
         check_info_keys(info_keys)
+        check_compiled(compiled, num_threads)
         check_codec(codec)
         made = make_env(env, render_mode, env_kwargs)
         try:
             self.codec: StateCodec = codec_for(made, codec, info_keys=info_keys, trust=trust)
-            self.stepper = EnvStepper(made, self.codec, info_keys)
+            threads = num_cores() if num_threads is None else num_threads
+            self.stepper = EnvStepper(made, self.codec, info_keys, compiled, threads)
         except BaseException:
             made.close()
             raise
@@ -67,11 +74,13 @@ class PlanEnv(EnvCalls[Literal[True]]):
             "render_mode": render_mode,
             "env_kwargs": env_kwargs,
             "trust": trust,
+            "compiled": compiled,
+            "num_threads": num_threads,
         }
 
     @property
     def env(self) -> gymnasium.Env[Any, Any]:
-        """The environment. Its own state is the state of the row that was stepped last."""
+        """The environment. Its state is that of the row that it stepped last; kernels do not step it."""
         return self.stepper.env
 
     def clone(self) -> PlanEnv:

@@ -1,34 +1,21 @@
-"""Compiled access to the parts of a state, for each kernel and layout.
+"""Compiled access to the parts of a state, generated for each `KernelType` with constant offsets.
 
-numba compiles a loop once for every combination of argument types. The first argument of the loops of
-`planvec.kernels.loops` is a `KernelType`, which stands for a kernel and a layout: so the loops are written
-once, compiled for each kernel, and cached on disk. The functions here are generated for a `KernelType`, with
-constant offsets.
-
-Letters: S numbers of a state.
+Each function here generates a function for compiled code. Letters: S numbers of a state.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.core.datamodel import models, register_default
-from numba.core.pythonapi import NativeValue
-from numba.extending import overload, unbox
+from numba import njit
 
-from planvec.kernels.base import Kernel
-from planvec.kernels.layout import Field, Layout
-from planvec.kernels.memory import load, store, view
+from planvec.kernels.kernel_type import KernelType, accessor, generated
+from planvec.kernels.layout import Field
 from planvec.kernels.random import load_generator, seed_generator, store_generator
 
 __all__ = [
-    "KernelType",
     "begin_state",
     "elapsed_of",
     "ends_of",
@@ -44,71 +31,6 @@ __all__ = [
     "store_state",
     "take_step",
 ]
-
-_kernels: dict[str, Kernel] = {}
-"""Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions."""
-
-
-class KernelType(types.Type):  # type: ignore[misc]
-    """Stands for a kernel and a layout in the signatures of loops. Its values are empty.
-
-    Args:
-        kernel: The kernel.
-        digest: A digest of the code of its functions.
-        layout: The layout.
-    """
-
-    def __init__(self, kernel: Kernel, digest: str, layout: Layout) -> None:
-        super().__init__(name=f"planvec.Kernel({digest}, {layout})")
-        self.layout = layout
-        _kernels[self.name] = kernel
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel."""
-        return _kernels[self.name]
-
-
-register_default(KernelType)(models.OpaqueModel)
-
-
-@unbox(KernelType)
-def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
-    """Ignore the Python value."""
-    return NativeValue(cgutils.get_null_value(ir.IntType(8).as_pointer()))
-
-
-def _generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
-    """Return a function with a body of generated lines.
-
-    Args:
-        name: Its name.
-        arguments: Its arguments.
-        lines: The lines of its body.
-        names: The global names that it uses.
-    """
-    body = "\n".join(f"    {line}" for line in lines)
-    scope = {"load": load, "store": store, "view": view, **names}
-    exec(f"def {name}({arguments}):\n{body}", scope)
-    return scope[name]
-
-
-def _accessor(arguments: str) -> Callable[[Callable[[KernelType], Any]], Any]:
-    """Make a function that compiled code calls, from one that generates it for a `KernelType`.
-
-    Args:
-        arguments: The arguments of the compiled function. The first is the kernel.
-    """
-
-    def decorate(generate: Callable[[KernelType], Any]) -> Any:
-        name = generate.__name__
-        stub = _generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
-        stub.__module__, stub.__doc__ = __name__, generate.__doc__
-        select = _generated(name, arguments, ["return generate(kernel)"], generate=generate)
-        overload(stub)(select)
-        return stub
-
-    return decorate
 
 
 def _type_name(field: Field) -> str:
@@ -137,15 +59,15 @@ def _loads(fields: tuple[Field, ...], offset: str) -> list[str]:
     return expressions
 
 
-@_accessor("kernel, data, at")
+@accessor("kernel, data, at")
 def load_state(kernel: KernelType) -> Any:
     """Return the state of the record at an offset: a tuple of S numbers."""
     fields = kernel.layout.fields
     values = ", ".join(_loads(fields, "at"))
-    return _generated("load_state", "kernel, data, at", [f"return ({values},)"], **_scalar_types(*fields))
+    return generated("load_state", "kernel, data, at", [f"return ({values},)"], **_scalar_types(*fields))
 
 
-@_accessor("kernel, data, at, state")
+@accessor("kernel, data, at, state")
 def store_state(kernel: KernelType) -> Any:
     """Write a state into the record at an offset. Arrays were changed in place."""
     fields, lines, index = kernel.layout.fields, [], 0
@@ -155,10 +77,10 @@ def store_state(kernel: KernelType) -> Any:
             if not field.is_array:
                 lines.append(f"store(data, at + {field.offset + number * size}, {name}, state[{index}])")
             index += 1
-    return _generated("store_state", "kernel, data, at, state", lines or ["pass"], **_scalar_types(*fields))
+    return generated("store_state", "kernel, data, at, state", lines or ["pass"], **_scalar_types(*fields))
 
 
-@_accessor("kernel, source, source_at, target, target_at")
+@accessor("kernel, source, source_at, target, target_at")
 def begin_state(kernel: KernelType) -> Any:
     """Return the state of a record, for a step whose result is written to another one.
 
@@ -173,20 +95,20 @@ def begin_state(kernel: KernelType) -> Any:
             "    target[target_at + index] = source[source_at + index]",
             "return load_state(kernel, target, target_at)",
         ]
-    return _generated("begin_state", arguments, lines, load_state=load_state)
+    return generated("begin_state", arguments, lines, load_state=load_state)
 
 
-@_accessor("kernel, data, row")
+@accessor("kernel, data, row")
 def load_action(kernel: KernelType) -> Any:
     """Return an action of a batch: a number, or a tuple of numbers."""
     action, layout = kernel.layout.action, kernel.layout
     size = action.size * np.dtype(action.dtype).itemsize
     values = _loads((action,), f"row * {size}")
     result = values[0] if layout.has_scalar_action else f"({', '.join(values)},)"
-    return _generated("load_action", "kernel, data, row", [f"return {result}"], **_scalar_types(action))
+    return generated("load_action", "kernel, data, row", [f"return {result}"], **_scalar_types(action))
 
 
-@_accessor("kernel, uniforms, low, size, lowest, highest")
+@accessor("kernel, uniforms, low, size, lowest, highest")
 def random_action(kernel: KernelType) -> Any:
     """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`.
 
@@ -204,18 +126,16 @@ def random_action(kernel: KernelType) -> Any:
     result = values[0] if kernel.layout.has_scalar_action else f"({', '.join(values)},)"
     arguments = "kernel, uniforms, low, size, lowest, highest"
     names = {"int64": np.int64, "floor": math.floor, **_scalar_types(action)}
-    return _generated("random_action", arguments, [f"return {result}"], **names)
+    return generated("random_action", arguments, [f"return {result}"], **names)
 
 
-@_accessor("kernel, state, action, constants, random")
+@accessor("kernel, state, action, constants, random")
 def take_step(kernel: KernelType) -> Any:
     """Take a step. Returns the state, the reward, whether it is terminal, and a number for the infos."""
     values, index = [], 0
     for field in kernel.layout.fields:
         for _ in range(1 if field.is_array else field.size):
-            values.append(
-                f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
-            )
+            values.append(f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])")
             index += 1
     lines = [
         "after, reward, terminated, extra = step(state, action, constants, random)",
@@ -223,18 +143,18 @@ def take_step(kernel: KernelType) -> Any:
     ]
     arguments = "kernel, state, action, constants, random"
     step = njit(error_model="numpy")(kernel.kernel.step)
-    return _generated("take_step", arguments, lines, step=step, **_scalar_types(*kernel.layout.fields))
+    return generated("take_step", arguments, lines, step=step, **_scalar_types(*kernel.layout.fields))
 
 
-@_accessor("kernel, state, ended, constants")
+@accessor("kernel, state, ended, constants")
 def refuses(kernel: KernelType) -> Any:
     """Return whether the environment itself has to handle a state."""
     function = njit(error_model="numpy")(kernel.kernel.refuses)
     arguments = "kernel, state, ended, constants"
-    return _generated("refuses", arguments, ["return function(state, ended, constants)"], function=function)
+    return generated("refuses", arguments, ["return function(state, ended, constants)"], function=function)
 
 
-@_accessor("kernel, data, row, state, constants")
+@accessor("kernel, data, row, state, constants")
 def store_observation(kernel: KernelType) -> Any:
     """Write the observation of a state into the arrays `data` of the observations of a batch."""
     lines, index = ["numbers = function(state, constants)"], 0
@@ -244,7 +164,7 @@ def store_observation(kernel: KernelType) -> Any:
             offset = f"row * {field.size * size} + {number * size}"
             lines.append(f"store(data[{part}], {offset}, {name}, {name}(numbers[{index}]))")
             index += 1
-    return _generated(
+    return generated(
         "store_observation",
         "kernel, data, row, state, constants",
         lines,
@@ -253,26 +173,26 @@ def store_observation(kernel: KernelType) -> Any:
     )
 
 
-# -- the fields that planvec adds to the state ----------------------------------------------------------------
+# -- the fields that planvec adds to the state ----------------------------------------------------------
 
 
-@_accessor("kernel, data, at")
+@accessor("kernel, data, at")
 def ends_of(kernel: KernelType) -> Any:
     """Return the flags `terminated` and `truncated` of the record at an offset."""
     layout = kernel.layout
     lines = [f"return data[at + {layout.terminated}] != 0, data[at + {layout.truncated}] != 0"]
-    return _generated("ends_of", "kernel, data, at", lines)
+    return generated("ends_of", "kernel, data, at", lines)
 
 
-@_accessor("kernel, data, at")
+@accessor("kernel, data, at")
 def elapsed_of(kernel: KernelType) -> Any:
     """Return the steps since the reset; 0 if states do not count them."""
     offset = kernel.layout.elapsed
     result = "0" if offset < 0 else f"load(data, at + {offset}, int32)"
-    return _generated("elapsed_of", "kernel, data, at", [f"return {result}"], int32=np.int32)
+    return generated("elapsed_of", "kernel, data, at", [f"return {result}"], int32=np.int32)
 
 
-@_accessor("kernel, data, at, elapsed, terminated, truncated")
+@accessor("kernel, data, at, elapsed, terminated, truncated")
 def store_ends(kernel: KernelType) -> Any:
     """Write the flags and the steps since the reset."""
     layout = kernel.layout
@@ -280,27 +200,27 @@ def store_ends(kernel: KernelType) -> Any:
     if layout.elapsed >= 0:
         lines.append(f"store(data, at + {layout.elapsed}, int32, min(elapsed, 2147483647))")
     arguments = "kernel, data, at, elapsed, terminated, truncated"
-    return _generated("store_ends", arguments, lines, int32=np.int32)
+    return generated("store_ends", arguments, lines, int32=np.int32)
 
 
-@_accessor("kernel, random, data, at")
+@accessor("kernel, random, data, at")
 def generator_in(kernel: KernelType) -> Any:
     """Read the generator of a record."""
     offset = kernel.layout.generator
     lines = ["pass"] if offset < 0 else [f"load_generator(random, data, at + {offset})"]
-    return _generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
+    return generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
 
 
-@_accessor("kernel, random, data, at")
+@accessor("kernel, random, data, at")
 def generator_out(kernel: KernelType) -> Any:
     """Write the generator of a record."""
     offset = kernel.layout.generator
     lines = ["pass"] if offset < 0 else [f"store_generator(random, data, at + {offset})"]
-    return _generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
+    return generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
 
 
-@_accessor("kernel, random, seed, pool")
+@accessor("kernel, random, seed, pool")
 def reseed(kernel: KernelType) -> Any:
     """Seed the generator, if there is one."""
     lines = ["pass"] if kernel.layout.generator < 0 else ["seed_generator(random, seed, pool)"]
-    return _generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)
+    return generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)

@@ -42,8 +42,8 @@ class Kernel:
         observe: `observe(state, constants) -> tuple`: the numbers of the observation, in order.
         constants: `constants(env) -> tuple` of numbers and arrays that the functions take. It is called
             before every batch, and raises `ValueError` for an environment that the kernel does not know.
-        refuses: `refuses(state, ended, constants) -> bool`: whether the environment itself has to step, or to observe if
-            the episode has ended, such a state.
+        refuses: `refuses(state, ended, constants) -> bool`: whether the environment itself has to step such
+            a state, or to observe it if the episode has ended.
         columns: `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from
             arrays `[B, ...]`. None: there are none.
     """

@@ -11,9 +11,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from planvec.kernels.access import KernelType
 from planvec.kernels.base import Kernel
 from planvec.kernels.digests import code_digest
+from planvec.kernels.kernel_type import KernelType
 from planvec.kernels.layout import layout_of
 from planvec.kernels.loops import roll_rows, step_rows
 from planvec.kernels.ranges import ActionRange
@@ -67,24 +67,24 @@ class CompiledKernel:
         observations = types.UniTuple(_BYTES, len(self._layout.observation))
         self._step_rows = _compile(
             step_rows,
-            (self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, _INTEGERS, types.int64, _SEEDS)
-            + (types.int64, _BYTES, types.int64, observations, _NUMBERS, _BYTES, _BYTES, _INTEGERS)
-            + (_NUMBERS, types.int64),
+            *(self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, _INTEGERS, types.int64, _SEEDS),
+            *(types.int64, _BYTES, types.int64, observations, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
+            *(_NUMBERS, types.int64),
         )
         self._roll_rows = _compile(
             roll_rows,
-            (self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, types.int64, types.float64, _SEEDS)
-            + (types.int64, types.uint64, types.int64, *[_NUMBERS] * 4)
-            + (_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
+            *(self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, types.int64, types.float64, _SEEDS),
+            *(types.int64, types.uint64, types.int64, *[_NUMBERS] * 4),
+            *(_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
         )
 
-    def step(self, batch: StepBatch, out: Outputs, want_infos: bool) -> Columns | None:
+    def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
         """Step rows and write their results.
 
         Args:
             batch: The rows.
             out: The outputs to fill.
-            want_infos: Whether to return infos.
+            info_keys: The info keys to return; None returns all.
 
         Returns:
             The infos; None if the environment itself has to step the batch.
@@ -94,7 +94,7 @@ class CompiledKernel:
         assert out.truncated is not None
         num_rows, size, same_dt = len(batch.states), self._layout.itemsize, batch.same_dt
         constants = self._kernel.constants(self._base)
-        has_extras = want_infos and self._kernel.columns is not None
+        has_extras = info_keys != () and self._kernel.columns is not None
         extras = np.zeros(num_rows if has_extras else 1)
         new_states = None if out.new_states is None else _bytes_of(out.new_states)
         arguments = (
@@ -118,9 +118,7 @@ class CompiledKernel:
 
         def run(first: int, last: int) -> int:
             records = np.empty(size, np.uint8) if new_states is None else new_states
-            return self._step_rows(
-                self._type, constants, size, first, last, *arguments, records, *results
-            )
+            return self._step_rows(self._type, constants, size, first, last, *arguments, records, *results)
 
         min_rows = _MIN_STEPS // (same_dt or 1)
         if run_sliced(run, num_rows, self._num_threads, min_rows, is_even=same_dt is not None):
@@ -128,7 +126,8 @@ class CompiledKernel:
         if not has_extras:
             return {}
         assert self._kernel.columns is not None
-        return self._kernel.columns(constants, extras, out.observations, out.num_steps > 0)
+        columns = self._kernel.columns(constants, extras, out.observations, out.num_steps > 0)
+        return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
         """Roll out rows and write their results.
@@ -180,7 +179,7 @@ def _bytes_of(array: Any) -> NDArray[np.uint8]:
     return flat
 
 
-def _compile(loop: Any, arguments: tuple[types.Type, ...]) -> Callable[..., int]:
+def _compile(loop: Any, *arguments: types.Type) -> Callable[..., int]:
     """Compile a loop for arguments of these types, or load it from the cache on disk.
 
     The result is called directly: numba need not find out the types of its arguments.

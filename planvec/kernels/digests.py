@@ -1,7 +1,7 @@
-"""Digests of the code of functions, so that numba's cache on disk never returns the code of an older version.
+"""Digests of the code of functions, so that numba's cache on disk never returns code of an older version.
 
-numba caches a loop under the types of its arguments, and looks at the file of the loop only. The functions of a
-kernel are in other files, and may call further ones.
+numba caches a loop under the types of its arguments, and looks at the file of the loop only. The functions of
+a kernel are in other files, and may call further ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the numbers of states, actions and observations lie in memory. Kernels are compiled for one layout."""
+"""Describes where the numbers of states, actions and observations lie, for which kernels are compiled."""
 
 from __future__ import annotations
 

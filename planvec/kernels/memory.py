@@ -7,6 +7,7 @@ offset, which is mostly a constant.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,19 @@ from numba.np.numpy_support import as_dtype
 __all__ = ["load", "multiply_high", "store", "view"]
 
 
+def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function for compiled code, which is called without the first argument."""
+    made: Callable[..., Any] = intrinsic(function)
+    return made
+
+
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, pointee: Any) -> Any:
     """Return a pointer to the bytes from an offset on."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [offset]), pointee.as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
     """Return the number at an offset.
 
@@ -44,7 +51,7 @@ def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
     return like.dtype(data, types.intp, like), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) -> Any:
     """Write a number at an offset, converted as NumPy converts it. Arguments as in `load`."""
 
@@ -60,9 +67,9 @@ def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) ->
     return types.void(data, types.intp, like, value), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> Any:
-    """Return a field of several numbers as an array `[size]` that shares the memory. Arguments as in `load`."""
+    """Return a field of several numbers as an array `[size]`, not a copy. Arguments as in `load`."""
     array_type = types.Array(like.dtype, 1, "C", aligned=False)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -88,7 +95,7 @@ def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> A
     return array_type(data, types.intp, types.intp, like), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def multiply_high(typing_context: Any, first: Any, second: Any) -> Any:
     """Return the upper 64 bits of the product of two unsigned integers of 64 bits."""
 

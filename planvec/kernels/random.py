@@ -11,6 +11,8 @@ number generation" (PCG64 is PCG-XSL-RR-128/64); Salmon et al. 2011, "Parallel r
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -27,6 +29,9 @@ __all__ = [
     "store_generator",
     "uniform",
 ]
+
+Word = Any
+"""An unsigned integer of 32 or 64 bits; the types of compiled code are finer than those of type checkers."""
 
 STATE, INCREMENT, SPARE, HAS_SPARE = 0, 2, 4, 5
 """Indices of a generator: the state and the increment (lower 64 bits first), and the 32 bits left over."""
@@ -74,7 +79,7 @@ def _advance(generator: NDArray[np.uint64]) -> None:
 
 
 @njit(cache=True)
-def next_uint64(generator: NDArray[np.uint64]) -> np.uint64:
+def next_uint64(generator: NDArray[np.uint64]) -> Word:
     """Draw 64 bits."""
     _advance(generator)
     low, high = generator[STATE], generator[STATE + 1]
@@ -83,7 +88,7 @@ def next_uint64(generator: NDArray[np.uint64]) -> np.uint64:
 
 
 @njit(cache=True)
-def _next_uint32(generator: NDArray[np.uint64]) -> np.uint64:
+def _next_uint32(generator: NDArray[np.uint64]) -> Word:
     """Draw 32 bits, those left over from the last draw if there are any."""
     if generator[HAS_SPARE]:
         generator[HAS_SPARE] = np.uint64(0)
@@ -131,12 +136,12 @@ def random_index(generator: NDArray[np.uint64], size: int) -> int:
 
 
 @njit(cache=True)
-def _u32(number: int) -> np.uint32:
+def _u32(number: Word) -> Word:
     return np.uint32(number & 0xFFFFFFFF)
 
 
 @njit(cache=True)
-def _hash(value: np.uint32, constant: np.uint32, multiplier: np.uint32) -> tuple[np.uint32, np.uint32]:
+def _hash(value: Word, constant: Word, multiplier: Word) -> tuple[Word, Word]:
     """Return a hash of 32 bits, and the constant of the next hash."""
     value = _u32(value ^ constant)
     constant = _u32(np.uint64(constant) * np.uint64(multiplier))
@@ -145,7 +150,7 @@ def _hash(value: np.uint32, constant: np.uint32, multiplier: np.uint32) -> tuple
 
 
 @njit(cache=True)
-def seed_generator(generator: NDArray[np.uint64], seed: np.uint64, pool: NDArray[np.uint32]) -> None:
+def seed_generator(generator: NDArray[np.uint64], seed: Word, pool: NDArray[np.uint32]) -> None:
     """Seed a generator as `numpy.random.PCG64(SeedSequence(seed))`, which `Env.reset(seed=seed)` does.
 
     Args:
@@ -155,7 +160,7 @@ def seed_generator(generator: NDArray[np.uint64], seed: np.uint64, pool: NDArray
     """
     constant = np.uint32(0x43B0D7E5)
     for index in range(4):
-        word = np.uint32(0)
+        word: Word = np.uint32(0)
         if index < 2:
             word = _u32(seed >> np.uint64(32 * index))
         pool[index], constant = _hash(word, constant, np.uint32(0x931E8875))
@@ -187,7 +192,7 @@ def seed_generator(generator: NDArray[np.uint64], seed: np.uint64, pool: NDArray
 
 
 @njit(cache=True)
-def philox_block(key: np.uint64, stream: np.uint64, counter: np.uint64, out: NDArray[np.float64]) -> None:
+def philox_block(key: Word, stream: Word, counter: Word, out: NDArray[np.float64]) -> None:
     """Draw four numbers in [0, 1) from a place of the sequence of `numpy.random.Philox(key=[key, stream])`.
 
     Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 
 __all__ = ["run_sliced"]
 
@@ -38,12 +39,12 @@ def run_sliced(
     if num_threads < 2 or num_slices < 2:
         return run(0, num_rows)
     bounds = [num_rows * index // num_slices for index in range(num_slices + 1)]
-    slices = list(zip(bounds, bounds[1:], strict=False))
+    slices = list(pairwise(bounds))
     pool = _pool(num_threads - 1)
-    futures = [pool.submit(run, *part) for part in slices[1:]]
+    others = [(pool.submit(run, *part), part) for part in slices[1:]]
     status = run(*slices[0])
-    for future in reversed(futures):  # run those that no thread has begun
-        status = max(status, _finish(future, run, slices[1 + futures.index(future)]))
+    for future, part in reversed(others):
+        status = max(status, _finish(future, run, part))
     return status
 
 

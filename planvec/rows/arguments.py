@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 
-__all__ = ["MAX_STEPS", "check_dt", "check_on_error", "check_seed", "check_seeds"]
+__all__ = ["MAX_STEPS", "check_compiled", "check_dt", "check_on_error", "check_seed", "check_seeds"]
 
 MAX_STEPS = 2**31 - 1
 """Largest number of steps of one row in one call."""
@@ -100,3 +100,18 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
         row = int(np.argmax(array < 0))
         raise InvalidBatchError(f"seeds[{row}]: expected at least 0, got {array[row]}")
     return array.astype(np.uint64, copy=False)
+
+
+def check_compiled(compiled: Any, num_threads: Any) -> None:
+    """Check the arguments `compiled` and `num_threads`.
+
+    Raises:
+        InvalidBatchError: `compiled` is not None, True or False; or `num_threads` is not at least 1 or None.
+    """
+    if not isinstance(compiled, bool | None):
+        raise InvalidBatchError(f"compiled: expected None, True or False, got {compiled!r}")
+    is_count = isinstance(num_threads, int) and not isinstance(num_threads, bool) and num_threads >= 1
+    if num_threads is not None and not is_count:
+        raise InvalidBatchError(
+            f"num_threads: expected an integer of at least 1, or None, got {num_threads!r}"
+        )

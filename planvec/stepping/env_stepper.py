@@ -34,6 +34,7 @@ from planvec.rows import (
 )
 from planvec.stepping.code_files import code_digests
 from planvec.stepping.env_errors import as_env_error
+from planvec.stepping.lazy_kernel import LazyKernel
 from planvec.stepping.row_loop import RowLoop
 
 __all__ = ["EnvStepper", "HasStepper"]
@@ -58,20 +59,30 @@ class EnvStepper:
         env: The environment, with its wrappers. It is reset with seed 0.
         codec: Saves and restores the environment.
         info_keys: The info keys to keep; None keeps all.
+        compiled: Whether to use a kernel: True requires it, None takes it when it saves time.
+        num_threads: Number of threads that step a batch with a kernel.
 
     Attributes:
-        loop: Steps and rolls out rows.
+        loop: Steps and rolls out rows one after another.
+        kernel: Steps and rolls out rows with a kernel, if there is one.
         base_state: The state from which rows start when the user gives no states.
         description: Describes the environment.
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], codec: StateCodec, info_keys: Sequence[str] | None
+        self,
+        env: gymnasium.Env[Any, Any],
+        codec: StateCodec,
+        info_keys: Sequence[str] | None,
+        compiled: bool | None = False,
+        num_threads: int = 1,
     ) -> None:
         self.env = env
         self.codec = codec
         self._is_closed = False
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
+        keys = None if info_keys is None else tuple(info_keys)
+        self.kernel = LazyKernel(env, codec, self.loop, compiled, num_threads, keys)
         self._lock = threading.RLock()  # several threads may share the one environment
         self._methods: dict[type[Request[Any]], Callable[[Any, Answer], None]] = {
             StepBatch: self._step,
@@ -98,13 +109,17 @@ class EnvStepper:
             codec.warning,
             code_digests(env),
         )
+        self.kernel.open(self.description)
 
-    def perform(self, request: Request[Any], outputs: Outputs | None = None) -> Answer:
+    def perform(
+        self, request: Request[Any], outputs: Outputs | None = None, *, by_rows: bool = False
+    ) -> Answer:
         """Perform a request.
 
         Args:
             request: The request. Its arguments have been checked.
             outputs: The arrays to fill; None makes new ones.
+            by_rows: Whether the environment itself must step, even if there is a kernel.
 
         Raises:
             EnvError: The environment raised; `row` is the row of the request.
@@ -115,9 +130,22 @@ class EnvStepper:
             outputs = request.new_outputs(self.description)
         answer = Answer(outputs)
         with self._lock:
+            if not by_rows and self._run_kernel(request, answer):
+                answer.seconds = time.perf_counter() - started
+                return answer
             self._methods[type(request)](request, answer)
         answer.seconds = time.perf_counter() - started
+        self.kernel.add_seconds(answer.seconds)
         return answer
+
+    def _run_kernel(self, request: Request[Any], answer: Answer) -> bool:
+        """Perform a request with the kernel. Returns whether it has."""
+        if isinstance(request, StepBatch):
+            columns = self.kernel.step(request, answer.outputs)
+            if columns is not None:
+                answer.columns = columns
+            return columns is not None
+        return isinstance(request, RolloutBatch) and self.kernel.rollout(request, answer.outputs)
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
         """Start an episode and make its state the base state.

@@ -41,12 +41,7 @@ def _derivatives(
     """Return the derivatives of the state, as `AcrobotEnv._dsdt`."""
     m1, m2, l1, lc1, lc2, moment, two = links
     g = 9.8
-    d1 = (
-        m1 * lc1**two
-        + m2 * (l1**two + lc2**two + 2 * l1 * lc2 * math.cos(theta2))
-        + moment
-        + moment
-    )
+    d1 = m1 * lc1**two + m2 * (l1**two + lc2**two + 2 * l1 * lc2 * math.cos(theta2)) + moment + moment
     d2 = m2 * (lc2**two + l1 * lc2 * math.cos(theta2)) + moment
     phi2 = m2 * lc2 * g * math.cos(theta1 + theta2 - math.pi / 2.0)
     phi1 = (

@@ -79,7 +79,7 @@ def _columns(
     return {"prob": Column(float, extras, stepped)} if stepped.any() else {}
 
 
-# -- FrozenLake and CliffWalking ------------------------------------------------------------------------------
+# -- FrozenLake and CliffWalking ----------------------------------------------------------------------
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -95,7 +95,7 @@ def _observe(state: Any, constants: Any) -> Any:
 
 
 def _refuses(state: Any, ended: bool, constants: Any) -> bool:
-    return state[0] < 0 or state[0] >= len(constants[0])
+    return bool(state[0] < 0 or state[0] >= len(constants[0]))
 
 
 GRID = Kernel(
@@ -108,7 +108,7 @@ GRID = Kernel(
 )
 
 
-# -- Taxi -------------------------------------------------------------------------------------------------------
+# -- Taxi ---------------------------------------------------------------------------------------------
 
 
 def _taxi_constants(env: Any) -> tuple[Any, ...]:
@@ -142,7 +142,7 @@ def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
 
 
 def _taxi_refuses(state: Any, ended: bool, constants: Any) -> bool:
-    return state[0] < 0 or state[0] >= len(constants[0][0])
+    return bool(state[0] < 0 or state[0] >= len(constants[0][0]))
 
 
 def _taxi_columns(

@@ -1,0 +1,55 @@
+"""Knows which classes of environments have a kernel, without importing numba."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+if TYPE_CHECKING:
+    from planvec.kernels.compiled import CompiledKernel
+
+__all__ = ["has_kernel", "open_kernel"]
+
+_GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
+_NAMES = {
+    "AcrobotEnv",
+    "BlackjackEnv",
+    "CartPoleEnv",
+    "CliffWalkingEnv",
+    "Continuous_MountainCarEnv",
+    "FrozenLakeEnv",
+    "MountainCarEnv",
+    "PendulumEnv",
+    "TaxiEnv",
+}
+"""Names of the classes of Gymnasium for which planvec ships a kernel."""
+
+
+def has_kernel(env_class: Any) -> bool:
+    """Return whether there is a kernel for exactly this class. A subclass may step otherwise."""
+    module = getattr(env_class, "__module__", None) or ""
+    return module.startswith(_GYMNASIUM) and getattr(env_class, "__name__", "") in _NAMES
+
+
+def open_kernel(
+    env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None, num_threads: int
+) -> CompiledKernel:
+    """Compile the kernel of an environment whose class has one, or load it from the cache.
+
+    Args:
+        env: The environment, wrappers included.
+        dtype: The dtype of one state.
+        time_limit: Steps after which an episode is truncated; None: no limit.
+        num_threads: Number of threads that step a batch.
+
+    Raises:
+        ValueError: The kernel cannot be used for this environment.
+    """
+    # Here, since numba takes long to import.
+    from planvec.kernels.compiled import CompiledKernel
+    from planvec.kernels.gymnasium import GYMNASIUM_KERNELS
+
+    kernel = GYMNASIUM_KERNELS[type(env.unwrapped)]
+    return CompiledKernel(kernel, env, dtype, time_limit, num_threads)

@@ -1,0 +1,90 @@
+"""Defines `KernelType`, for which loops are compiled, and generates functions for it.
+
+numba compiles a loop once for every combination of argument types. The first argument of the loops of
+`planvec.kernels.loops` is a `KernelType`, which stands for a kernel and a layout: so the loops are written
+once, compiled for each kernel, and cached on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import register_default
+from numba.core.pythonapi import NativeValue
+from numba.extending import overload, unbox
+
+from planvec.kernels.base import Kernel
+from planvec.kernels.layout import Layout
+from planvec.kernels.memory import load, store, view
+
+__all__ = ["KernelType", "accessor", "generated"]
+
+_kernels: dict[str, Kernel] = {}
+"""Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions."""
+
+
+class KernelType(types.Type):
+    """Stands for a kernel and a layout in the signatures of loops. Its values are empty.
+
+    Args:
+        kernel: The kernel.
+        digest: A digest of the code of its functions.
+        layout: The layout.
+    """
+
+    def __init__(self, kernel: Kernel, digest: str, layout: Layout) -> None:
+        super().__init__(name=f"planvec.Kernel({digest}, {layout})")
+        self.layout = layout
+        _kernels[self.name] = kernel
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return _kernels[self.name]
+
+
+register_default(KernelType)(models.OpaqueModel)
+
+
+@unbox(KernelType)  # type: ignore[untyped-decorator]
+def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
+    """Ignore the Python value."""
+    return NativeValue(cgutils.get_null_value(ir.IntType(8).as_pointer()))
+
+
+def generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
+    """Return a function with a body of generated lines.
+
+    Args:
+        name: Its name.
+        arguments: Its arguments.
+        lines: The lines of its body.
+        names: The global names that it uses.
+    """
+    body = "\n".join(f"    {line}" for line in lines)
+    scope = {"load": load, "store": store, "view": view, **names}
+    exec(f"def {name}({arguments}):\n{body}", scope)
+    return scope[name]
+
+
+def accessor(arguments: str) -> Callable[[Callable[[KernelType], Any]], Any]:
+    """Make a function that compiled code calls, from one that generates it for a `KernelType`.
+
+    Args:
+        arguments: The arguments of the compiled function. The first is the kernel.
+    """
+
+    def decorate(generate: Callable[[KernelType], Any]) -> Any:
+        name = generate.__name__
+        stub = generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
+        stub.__module__, stub.__doc__ = generate.__module__, generate.__doc__
+        select = generated(name, arguments, ["return generate(kernel)"], generate=generate)
+        overload(stub)(select)
+        return stub
+
+    return decorate

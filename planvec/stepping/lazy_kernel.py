@@ -1,0 +1,152 @@
+"""Uses the kernel of an environment as soon as that saves time.
+
+Importing numba and loading a kernel takes about a second, and compiling it for the first time a few seconds.
+A program that steps 20 rows would only wait for it. The results are the same with and without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from planvec.codecs import StateCodec
+from planvec.errors import UnsupportedEnvError
+from planvec.kernels import has_kernel, open_kernel
+from planvec.rows import Columns, EnvDescription, Outputs, RolloutBatch, StepBatch
+from planvec.stepping.kernel_proof import NUM_PROVED, find_difference
+from planvec.stepping.row_loop import RowLoop
+
+if TYPE_CHECKING:
+    from planvec.kernels import CompiledKernel
+
+__all__ = ["LazyKernel"]
+
+_log = logging.getLogger("planvec")
+
+_SECONDS_TO_LOAD = 1.0
+"""Time that the environment has to step before its kernel is loaded: about the time that loading takes."""
+_SECONDS_WITH_NUMBA = 0.25
+"""The same where numba is imported already, as planners do."""
+_SECONDS_PER_STEP = 5e-6
+"""Time of one step of the environments that have kernels."""
+_SECONDS_TO_ANNOUNCE = 1.0
+
+
+class LazyKernel:
+    """Loads, proves and uses the kernel of an environment.
+
+    Args:
+        env: The environment, wrappers included.
+        codec: Saves and restores it.
+        rows: Steps it.
+        compiled: True loads the kernel now, None when it saves time, False never.
+        num_threads: Number of threads that step a batch.
+        info_keys: The info keys to keep; None keeps all.
+
+    Attributes:
+        status: Whether there is a kernel and whether it is used, in words.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        codec: StateCodec,
+        rows: RowLoop,
+        compiled: bool | None,
+        num_threads: int,
+        info_keys: tuple[str, ...] | None,
+    ) -> None:
+        self._env = env
+        self._codec = codec
+        self._rows = rows
+        self._num_threads = num_threads
+        self._info_keys = info_keys
+        self._kernel: CompiledKernel | None = None
+        self._seconds = 0.0
+        self._is_pending = compiled is not False and self._exists()
+        self._is_required = compiled is True
+        self.status = "not loaded" if self._is_pending else self._reason(compiled)
+
+    def _exists(self) -> bool:
+        return self._codec.steps_base and has_kernel(type(self._env.unwrapped))
+
+    def _reason(self, compiled: bool | None) -> str:
+        """Return why no kernel is used."""
+        if compiled is False:
+            return "not used: compiled=False"
+        if has_kernel(type(self._env.unwrapped)):
+            return "not used: a wrapper or a codec that is not planvec's keeps more than the environment"
+        return f"none for {type(self._env.unwrapped).__name__}"
+
+    def open(self, about: EnvDescription) -> None:
+        """Load the kernel now if the user has asked for it.
+
+        Args:
+            about: Describes the environment.
+
+        Raises:
+            UnsupportedEnvError: There is none, or it gives other results than the environment.
+        """
+        self._about = about
+        if not self._is_required:
+            return
+        self.load()
+        if self._kernel is None:
+            raise UnsupportedEnvError(
+                f"compiled: expected None or False for {self._env}, whose kernel cannot be used, got True "
+                f"({self.status})"
+            )
+
+    def load(self) -> None:
+        """Compile the kernel, or load it from the cache, and prove it, if that was not done before.
+
+        `status` tells the result.
+        """
+        if not self._is_pending:
+            return
+        self._is_pending = False
+        started = time.perf_counter()
+        try:
+            codec = self._codec
+            kernel = open_kernel(self._env, codec.format.dtype, codec.time_limit, self._num_threads)
+            difference = find_difference(kernel, self._rows, codec, self._about, self._info_keys)
+        except Exception as error:
+            difference = f"{type(error).__name__}: {error}"
+            _log.debug("%s: its kernel cannot be used", self._env, exc_info=True)
+        seconds = time.perf_counter() - started
+        if difference:
+            self.status = f"not used: {difference}"
+            _log.warning("%s: its kernel is %s", self._env, self.status)
+            return
+        self._kernel = kernel
+        self.status = f"the same bits in {NUM_PROVED:,} transitions and rollouts"
+        if seconds > _SECONDS_TO_ANNOUNCE:
+            _log.info("%s: its kernel was compiled or loaded in %.1f s", self._env, seconds)
+
+    def step(self, batch: StepBatch, out: Outputs) -> Columns | None:
+        """Step rows with the kernel. Returns their infos; None if the environment has to step them."""
+        kernel = self._ready(batch.num_rows * (batch.same_dt or int(batch.dt.mean() if len(batch.dt) else 1)))
+        if kernel is None:
+            return None
+        return kernel.step(batch, out, self._info_keys)
+
+    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
+        """Roll out rows with the kernel. Returns False if the environment has to step them."""
+        kernel = self._ready(batch.num_rows * batch.horizon)
+        return kernel is not None and kernel.rollout(batch, out)
+
+    def add_seconds(self, seconds: float) -> None:
+        """Count the time that the environment has stepped."""
+        self._seconds += seconds
+
+    def _ready(self, num_steps: int) -> CompiledKernel | None:
+        """Return the kernel, which is loaded if it is time; None if there is none yet."""
+        if self._is_pending:
+            limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
+            if self._seconds + num_steps * _SECONDS_PER_STEP > limit:
+                self.load()
+        return self._kernel
