@@ -21,9 +21,11 @@ __all__ = [
     "ends_of",
     "generator_in",
     "generator_out",
+    "has_ended",
     "load_action",
     "load_state",
     "random_action",
+    "record_size",
     "refuses",
     "reseed",
     "store_ends",
@@ -142,14 +144,14 @@ def take_step(kernel: KernelType) -> Any:
         f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
     ]
     arguments = "kernel, state, action, constants, random"
-    step = njit(error_model="numpy")(kernel.kernel.step)
+    step = njit(error_model="numpy", forceinline=True)(kernel.kernel.step)
     return generated("take_step", arguments, lines, step=step, **_scalar_types(*kernel.layout.fields))
 
 
 @accessor("kernel, state, ended, constants")
 def refuses(kernel: KernelType) -> Any:
     """Return whether the environment itself has to handle a state."""
-    function = njit(error_model="numpy")(kernel.kernel.refuses)
+    function = njit(error_model="numpy", forceinline=True)(kernel.kernel.refuses)
     arguments = "kernel, state, ended, constants"
     return generated("refuses", arguments, ["return function(state, ended, constants)"], function=function)
 
@@ -168,7 +170,7 @@ def store_observation(kernel: KernelType) -> Any:
         "store_observation",
         "kernel, data, row, state, constants",
         lines,
-        function=njit(error_model="numpy")(kernel.kernel.observe),
+        function=njit(error_model="numpy", forceinline=True)(kernel.kernel.observe),
         **_scalar_types(*kernel.layout.observation),
     )
 
@@ -176,12 +178,29 @@ def store_observation(kernel: KernelType) -> Any:
 # -- the fields that planvec adds to the state ----------------------------------------------------------
 
 
+@accessor("kernel")
+def record_size(kernel: KernelType) -> Any:
+    """Return the number of bytes of a record."""
+    return generated("record_size", "kernel", [f"return {kernel.layout.itemsize}"])
+
+
+@accessor("kernel, data, at")
+def has_ended(kernel: KernelType) -> Any:
+    """Return whether the episode of the record at an offset has ended."""
+    first, second = sorted((kernel.layout.terminated, kernel.layout.truncated))
+    result = f"load(data, at + {first}, uint8) | load(data, at + {second}, uint8)"
+    if second == first + 1:
+        result = f"load(data, at + {first}, uint16)"
+    names = {"uint8": np.uint8, "uint16": np.uint16}
+    return generated("has_ended", "kernel, data, at", [f"return {result} != 0"], **names)
+
+
 @accessor("kernel, data, at")
 def ends_of(kernel: KernelType) -> Any:
     """Return the flags `terminated` and `truncated` of the record at an offset."""
     layout = kernel.layout
-    lines = [f"return data[at + {layout.terminated}] != 0, data[at + {layout.truncated}] != 0"]
-    return generated("ends_of", "kernel, data, at", lines)
+    flags = [f"load(data, at + {offset}, uint8) != 0" for offset in (layout.terminated, layout.truncated)]
+    return generated("ends_of", "kernel, data, at", [f"return {', '.join(flags)}"], uint8=np.uint8)
 
 
 @accessor("kernel, data, at")
@@ -196,11 +215,14 @@ def elapsed_of(kernel: KernelType) -> Any:
 def store_ends(kernel: KernelType) -> Any:
     """Write the flags and the steps since the reset."""
     layout = kernel.layout
-    lines = [f"data[at + {layout.terminated}] = terminated", f"data[at + {layout.truncated}] = truncated"]
+    lines = [
+        f"store(data, at + {layout.terminated}, uint8, terminated)",
+        f"store(data, at + {layout.truncated}, uint8, truncated)",
+    ]
     if layout.elapsed >= 0:
         lines.append(f"store(data, at + {layout.elapsed}, int32, min(elapsed, 2147483647))")
     arguments = "kernel, data, at, elapsed, terminated, truncated"
-    return generated("store_ends", arguments, lines, int32=np.int32)
+    return generated("store_ends", arguments, lines, int32=np.int32, uint8=np.uint8)
 
 
 @accessor("kernel, random, data, at")

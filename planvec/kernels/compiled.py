@@ -57,26 +57,32 @@ class CompiledKernel:
     ) -> None:
         self._kernel = kernel
         self._base = env.unwrapped
-        self._layout = layout_of(dtype, kernel.fields, env)
+        self._layout = layout = layout_of(dtype, kernel.fields, env)
         self._limit = time_limit or _UNLIMITED
         self._num_threads = num_threads
         self._range = ActionRange.of(env.action_space)
         constants = numba.typeof(kernel.constants(self._base))
         digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
-        self._type = KernelType(kernel, digest, self._layout)
-        observations = types.UniTuple(_BYTES, len(self._layout.observation))
-        self._step_rows = _compile(
-            step_rows,
-            *(self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, _INTEGERS, types.int64, _SEEDS),
-            *(types.int64, _BYTES, types.int64, observations, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
-            *(_NUMBERS, types.int64),
+        self._type = KernelType(kernel, digest, layout)
+        rows = (types.int64, types.int64, _BYTES, _BYTES)
+        self._step_arguments = (
+            *(self._type, constants, *rows),
+            *(_SEEDS, types.int64, _BYTES, types.boolean, types.UniTuple(_BYTES, len(layout.observation))),
+            *(_NUMBERS, _BYTES, _BYTES, _INTEGERS, _NUMBERS, types.boolean),
         )
+        self._step_once = self._compile_step(types.none)
+        self._step_repeatedly: Callable[..., int] | None = None
         self._roll_rows = _compile(
             roll_rows,
-            *(self._type, constants, *[types.int64] * 3, _BYTES, _BYTES, types.int64, types.float64, _SEEDS),
-            *(types.int64, types.uint64, types.int64, *[_NUMBERS] * 4),
+            *(self._type, constants, *rows, types.int64, types.float64, _SEEDS, types.int64),
+            *(types.uint64, types.int64, *[_NUMBERS] * 4),
             *(_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
         )
+
+    def _compile_step(self, dt: types.Type) -> Callable[..., int]:
+        """Return the loop over steps for one type of its argument `dt`."""
+        arguments = self._step_arguments
+        return _compile(step_rows, *arguments[:6], dt, *arguments[6:])
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
         """Step rows and write their results.
@@ -92,41 +98,44 @@ class CompiledKernel:
         assert out.num_steps is not None
         assert out.terminated is not None
         assert out.truncated is not None
-        num_rows, size, same_dt = len(batch.states), self._layout.itemsize, batch.same_dt
+        if batch.same_dt != 1 and self._step_repeatedly is None:
+            self._step_repeatedly = self._compile_step(_INTEGERS)
+        loop = self._step_once if batch.same_dt == 1 else self._step_repeatedly
+        assert loop is not None
+        num_rows, columns_of = len(batch.states), self._kernel.columns
+        has_extras = info_keys != () and columns_of is not None
         constants = self._kernel.constants(self._base)
-        has_extras = info_keys != () and self._kernel.columns is not None
         extras = np.zeros(num_rows if has_extras else 1)
-        new_states = None if out.new_states is None else _bytes_of(out.new_states)
+        states = None if out.new_states is None else _bytes_of(out.new_states)
         arguments = (
             _bytes_of(batch.states),
             _bytes_of(batch.actions),
-            np.ascontiguousarray(batch.dt) if same_dt is None else np.array([same_dt]),
-            int(same_dt is None),
+            None if batch.same_dt == 1 else np.ascontiguousarray(batch.dt),
             _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
             self._limit,
         )
         results = (
-            0 if new_states is None else size,
+            states is not None,
             tuple([_bytes_of(leaf) for leaf in leaves(out.observations)]),
             out.rewards,
             out.terminated.view(np.uint8),
             out.truncated.view(np.uint8),
             out.num_steps,
             extras,
-            int(has_extras),
+            has_extras,
         )
 
         def run(first: int, last: int) -> int:
-            records = np.empty(size, np.uint8) if new_states is None else new_states
-            return self._step_rows(self._type, constants, size, first, last, *arguments, records, *results)
+            new_states = np.empty(self._layout.itemsize, np.uint8) if states is None else states
+            return loop(self._type, constants, first, last, *arguments, new_states, *results)
 
-        min_rows = _MIN_STEPS // (same_dt or 1)
-        if run_sliced(run, num_rows, self._num_threads, min_rows, is_even=same_dt is not None):
+        min_rows = _MIN_STEPS // (batch.same_dt or 1)
+        if run_sliced(run, num_rows, self._num_threads, min_rows, is_even=batch.same_dt is not None):
             return None
         if not has_extras:
             return {}
-        assert self._kernel.columns is not None
-        columns = self._kernel.columns(constants, extras, out.observations, out.num_steps > 0)
+        assert columns_of is not None
+        columns = columns_of(constants, extras, out.observations, out.num_steps > 0)
         return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
@@ -144,7 +153,6 @@ class CompiledKernel:
         if batch.actions is None and self._range is None:
             return False
         constants = self._kernel.constants(self._base)
-        size = self._layout.itemsize
         unused = np.empty(self._layout.action.size)
         arguments = (
             _bytes_of(batch.states),
@@ -164,7 +172,7 @@ class CompiledKernel:
         )
 
         def run(first: int, last: int) -> int:
-            return self._roll_rows(self._type, constants, size, first, last, *arguments)
+            return self._roll_rows(self._type, constants, first, last, *arguments)
 
         min_rows = max(1, _MIN_STEPS // batch.horizon)
         return not run_sliced(run, len(batch.states), self._num_threads, min_rows, is_even=False)

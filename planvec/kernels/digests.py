@@ -1,7 +1,7 @@
 """Digests of the code of functions, so that numba's cache on disk never returns code of an older version.
 
 numba caches a loop under the types of its arguments, and looks at the file of the loop only. The functions of
-a kernel are in other files, and may call further ones.
+a kernel, and those that give access to its state, are in other files.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -24,6 +25,8 @@ def code_digest(*functions: Any) -> str:
         functions: Python functions, or functions compiled by numba.
     """
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
     seen = set[int]()
     for function in functions:
         for part in _parts(function, seen):

@@ -84,7 +84,7 @@ def accessor(arguments: str) -> Callable[[Callable[[KernelType], Any]], Any]:
         stub = generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
         stub.__module__, stub.__doc__ = generate.__module__, generate.__doc__
         select = generated(name, arguments, ["return generate(kernel)"], generate=generate)
-        overload(stub)(select)
+        overload(stub, jit_options={"forceinline": True, "error_model": "numpy"})(select)
         return stub
 
     return decorate

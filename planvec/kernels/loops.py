@@ -20,9 +20,11 @@ from planvec.kernels.access import (
     ends_of,
     generator_in,
     generator_out,
+    has_ended,
     load_action,
     load_state,
     random_action,
+    record_size,
     refuses,
     reseed,
     store_ends,
@@ -30,6 +32,7 @@ from planvec.kernels.access import (
     store_state,
     take_step,
 )
+from planvec.kernels.memory import store
 from planvec.kernels.random import NUM_WORDS, philox_block
 
 __all__ = ["REFUSED", "roll_rows", "step_rows"]
@@ -40,52 +43,75 @@ REFUSED = 1
 Bytes = NDArray[np.uint8]
 
 
+@njit(cache=True, nogil=True, error_model="numpy", inline="never")
+def _absorb(
+    kernel: Any,
+    constants: Any,
+    row: int,
+    states: Bytes,
+    source: int,
+    new_states: Bytes,
+    target: int,
+    observations: Any,
+    rewards: NDArray[np.float64],
+    terminated: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    num_steps: NDArray[np.int64],
+) -> int:
+    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
+    state = load_state(kernel, states, source)
+    if refuses(kernel, state, True, constants):
+        return REFUSED
+    for index in range(record_size(kernel)):
+        new_states[target + index] = states[source + index]
+    store_observation(kernel, observations, row, state, constants)
+    rewards[row], num_steps[row] = 0.0, 0
+    terminated[row], truncated[row] = ends_of(kernel, states, source)
+    return 0
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_rows(
     kernel: Any,
     constants: Any,
-    itemsize: int,
     first: int,
     last: int,
     states: Bytes,
     actions: Bytes,
-    dt: NDArray[np.int64],
-    dt_stride: int,
+    dt: Any,
     seeds: NDArray[np.uint64],
     time_limit: int,
     new_states: Bytes,
-    new_stride: int,
+    has_new_states: bool,
     observations: Any,
     rewards: NDArray[np.float64],
     terminated: NDArray[np.uint8],
     truncated: NDArray[np.uint8],
     num_steps: NDArray[np.int64],
     extras: NDArray[np.float64],
-    extra_stride: int,
+    has_extras: bool,
 ) -> int:
     """Step rows.
 
     Args:
         kernel: A `KernelType`.
         constants: The constants of the kernel.
-        itemsize: Bytes of a state.
         first: The first row.
         last: The row after the last one.
-        states: `[B * itemsize]`.
+        states: The bytes of B states.
         actions: The bytes of the actions.
-        dt: `[B]`, or `[1]` with `dt_stride` 0: how often an action is repeated.
-        dt_stride: 1 or 0.
+        dt: `[B]` int64, how often an action is repeated. None: once, for which another loop is compiled.
         seeds: `[B]`; empty: none.
         time_limit: Steps after which an episode is truncated.
-        new_states: Written: `[B * itemsize]`, or one record with `new_stride` 0.
-        new_stride: `itemsize` or 0.
+        new_states: Written: the bytes of B states, or of one.
+        has_new_states: Whether there is room for B states.
         observations: Written: the bytes of each array of the observations.
         rewards: `[B]`, written.
         terminated: `[B]`, written.
         truncated: `[B]`, written.
         num_steps: `[B]`, written.
-        extras: `[B]`, or `[1]` with `extra_stride` 0, written.
-        extra_stride: 1 or 0.
+        extras: `[B]` or `[1]`, written.
+        has_extras: Whether there is room for B numbers.
 
     Returns:
         0 or `REFUSED`.
@@ -93,43 +119,56 @@ def step_rows(
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     has_seeds = len(seeds) > 0
     for row in range(first, last):
-        source, target = row * itemsize, row * new_stride
-        was_terminated, was_truncated = ends_of(kernel, states, source)
-        if was_terminated or was_truncated:
-            state = load_state(kernel, states, source)
-            if refuses(kernel, state, True, constants):
-                return REFUSED
-            for index in range(itemsize):
-                new_states[target + index] = states[source + index]
-            store_observation(kernel, observations, row, state, constants)
-            rewards[row], num_steps[row] = 0.0, 0
-            terminated[row], truncated[row] = was_terminated, was_truncated
+        source = row * record_size(kernel)
+        target = source if has_new_states else 0
+        if has_ended(kernel, states, source):
+            status = _absorb(
+                kernel,
+                constants,
+                row,
+                states,
+                source,
+                new_states,
+                target,
+                observations,
+                rewards,
+                terminated,
+                truncated,
+                num_steps,
+            )
+            if status != 0:
+                return status
             continue
         state = begin_state(kernel, states, source, new_states, target)
-        if refuses(kernel, state, False, constants):
-            return REFUSED
         generator_in(kernel, random, states, source)
         if has_seeds:
             reseed(kernel, random, seeds[row], pool)
         action, elapsed = load_action(kernel, actions, row), elapsed_of(kernel, states, source)
         left = time_limit - elapsed
-        wanted = min(dt[row * dt_stride], left)
+        if refuses(kernel, state, False, constants):
+            return REFUSED
         state, reward, is_terminated, extra = take_step(kernel, state, action, constants, random)
         count = 1
-        while count < wanted and not is_terminated:
-            if refuses(kernel, state, False, constants):
-                return REFUSED
-            state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
-            reward += more
-            count += 1
+        if dt is not None:
+            wanted = min(dt[row], left)
+            while count < wanted and not is_terminated:
+                if refuses(kernel, state, False, constants):
+                    return REFUSED
+                state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
+                reward += more
+                count += 1
         is_truncated = count >= left
         store_state(kernel, new_states, target, state)
         generator_out(kernel, random, new_states, target)
         store_ends(kernel, new_states, target, elapsed + count, is_terminated, is_truncated)
         store_observation(kernel, observations, row, state, constants)
-        rewards[row], num_steps[row] = reward, count
-        terminated[row], truncated[row] = is_terminated, is_truncated
-        extras[row * extra_stride] = extra
+        # `store`, because indexing would test whether each index is negative.
+        store(rewards, row * 8, np.float64, reward)
+        store(num_steps, row * 8, np.int64, count)
+        store(terminated, row, np.uint8, is_terminated)
+        store(truncated, row, np.uint8, is_truncated)
+        if has_extras:
+            extras[row] = extra
     return 0
 
 
@@ -177,7 +216,6 @@ def _draw(
 def roll_rows(
     kernel: Any,
     constants: Any,
-    itemsize: int,
     first: int,
     last: int,
     states: Bytes,
@@ -203,10 +241,9 @@ def roll_rows(
     Args:
         kernel: A `KernelType`.
         constants: The constants of the kernel.
-        itemsize: Bytes of a state.
         first: The first row.
         last: The row after the last one.
-        states: `[B * itemsize]`.
+        states: The bytes of B states.
         actions: The bytes of the actions, those of a row one after another; empty: random ones.
         horizon: H.
         discount: Factor per step.
@@ -218,7 +255,7 @@ def roll_rows(
         size: `[A]`.
         lowest: `[A]`.
         highest: `[A]`.
-        new_states: `[B * itemsize]`, written.
+        new_states: Written: the bytes of B states.
         rewards: `[B]`, written: the returns.
         terminated: `[B]`, written.
         truncated: `[B]`, written.
@@ -231,13 +268,12 @@ def roll_rows(
     uniforms, block = np.zeros(len(low)), np.zeros(4)
     has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
     for row in range(first, last):
-        at = row * itemsize
-        was_terminated, was_truncated = ends_of(kernel, states, at)
-        if was_terminated or was_truncated:
-            for index in range(at, at + itemsize):
+        at = row * record_size(kernel)
+        if has_ended(kernel, states, at):
+            for index in range(at, at + record_size(kernel)):
                 new_states[index] = states[index]
             rewards[row], num_steps[row] = 0.0, 0
-            terminated[row], truncated[row] = was_terminated, was_truncated
+            terminated[row], truncated[row] = ends_of(kernel, states, at)
             continue
         state = begin_state(kernel, states, at, new_states, at)
         generator_in(kernel, random, states, at)

@@ -29,7 +29,8 @@ def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, pointee: Any) -> Any:
     """Return a pointer to the bytes from an offset on."""
     data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [offset]), pointee.as_pointer())
+    first = builder.bitcast(data, ir.IntType(8).as_pointer())
+    return builder.bitcast(builder.gep(first, [offset]), pointee.as_pointer())
 
 
 @_intrinsic
