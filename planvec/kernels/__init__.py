@@ -1,8 +1,9 @@
 """Compiled steps of environments, over whole batches.
 
-A kernel is a step written as functions of numbers (`base.Kernel`). `loops` steps and rolls out batches with
-it, `access` knows where the numbers of a state are, `random` draws NumPy's random numbers, and `gymnasium/`
-holds the kernels that planvec ships. All of these import numba; this entrance does not.
+A kernel is a step written as functions of numbers (`base.Kernel`). `step_loop` and `rollout_loop` step and
+roll out batches with it, `access` knows where the numbers of a state are, `random` draws NumPy's random
+numbers, and `gymnasium/` holds the kernels that planvec ships. All of these import numba; this entrance does
+not.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from planvec.kernels.layout import Field
 from planvec.kernels.random import load_generator, seed_generator, store_generator
 
 __all__ = [
+    "action_size",
     "begin_state",
     "elapsed_of",
     "ends_of",
@@ -59,6 +60,15 @@ def _loads(fields: tuple[Field, ...], offset: str) -> list[str]:
                 for number in range(field.size)
             ]
     return expressions
+
+
+def _constants(kernel: KernelType) -> str:
+    """Return an expression for the constants of a kernel, of which the loops pass those that are no flags."""
+    values, index = [], 0
+    for flag in kernel.flags:
+        values.append(f"constants[{index}]" if flag is None else str(flag))
+        index += flag is None
+    return f"({''.join(f'{value}, ' for value in values)})"
 
 
 @accessor("kernel, data, at")
@@ -140,7 +150,7 @@ def take_step(kernel: KernelType) -> Any:
             values.append(f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])")
             index += 1
     lines = [
-        "after, reward, terminated, extra = step(state, action, constants, random)",
+        f"after, reward, terminated, extra = step(state, action, {_constants(kernel)}, random)",
         f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
     ]
     arguments = "kernel, state, action, constants, random"
@@ -153,13 +163,14 @@ def refuses(kernel: KernelType) -> Any:
     """Return whether the environment itself has to handle a state."""
     function = njit(error_model="numpy", forceinline=True)(kernel.kernel.refuses)
     arguments = "kernel, state, ended, constants"
-    return generated("refuses", arguments, ["return function(state, ended, constants)"], function=function)
+    lines = [f"return function(state, ended, {_constants(kernel)})"]
+    return generated("refuses", arguments, lines, function=function)
 
 
 @accessor("kernel, data, row, state, constants")
 def store_observation(kernel: KernelType) -> Any:
     """Write the observation of a state into the arrays `data` of the observations of a batch."""
-    lines, index = ["numbers = function(state, constants)"], 0
+    lines, index = [f"numbers = function(state, {_constants(kernel)})"], 0
     for part, field in enumerate(kernel.layout.observation):
         size, name = np.dtype(field.dtype).itemsize, _type_name(field)
         for number in range(field.size):
@@ -182,6 +193,12 @@ def store_observation(kernel: KernelType) -> Any:
 def record_size(kernel: KernelType) -> Any:
     """Return the number of bytes of a record."""
     return generated("record_size", "kernel", [f"return {kernel.layout.itemsize}"])
+
+
+@accessor("kernel")
+def action_size(kernel: KernelType) -> Any:
+    """Return A."""
+    return generated("action_size", "kernel", [f"return {kernel.layout.action.size}"])
 
 
 @accessor("kernel, data, at")

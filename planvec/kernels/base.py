@@ -40,8 +40,9 @@ class Kernel:
             number for a Discrete space, else a tuple of numbers. `random` is the generator of the state, see
             `planvec.kernels.random`. `extra` is a number for `columns`.
         observe: `observe(state, constants) -> tuple`: the numbers of the observation, in order.
-        constants: `constants(env) -> tuple` of numbers and arrays that the functions take. It is called
-            before every batch, and raises `ValueError` for an environment that the kernel does not know.
+        constants: `constants(env) -> tuple` of numbers and arrays that the functions take. Those of type
+            bool are compiled in. It is called before every batch, and raises `ValueError` for an environment
+            that the kernel does not know.
         refuses: `refuses(state, ended, constants) -> bool`: whether the environment itself has to step such
             a state, or to observe it if the episode has ended.
         columns: `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from

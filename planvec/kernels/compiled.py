@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from planvec.kernels.base import Kernel
 from planvec.kernels.digests import code_digest
-from planvec.kernels.kernel_type import KernelType
+from planvec.kernels.kernel_type import Flags, KernelType
 from planvec.kernels.layout import layout_of
-from planvec.kernels.loops import roll_rows, step_rows
 from planvec.kernels.ranges import ActionRange
+from planvec.kernels.rollout_loop import roll_rows
+from planvec.kernels.step_loop import step_rows
 from planvec.kernels.threads import run_sliced
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, leaves
 
@@ -61,9 +62,10 @@ class CompiledKernel:
         self._limit = time_limit or _UNLIMITED
         self._num_threads = num_threads
         self._range = ActionRange.of(env.action_space)
-        constants = numba.typeof(kernel.constants(self._base))
+        self._flags = _flags_of(kernel.constants(self._base))
+        constants = numba.typeof(self._constants())
         digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
-        self._type = KernelType(kernel, digest, layout)
+        self._type = KernelType(kernel, digest, layout, self._flags)
         rows = (types.int64, types.int64, _BYTES, _BYTES)
         self._step_arguments = (
             *(self._type, constants, *rows),
@@ -78,6 +80,17 @@ class CompiledKernel:
             *(types.uint64, types.int64, *[_NUMBERS] * 4),
             *(_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
         )
+
+    def _constants(self) -> tuple[Any, ...]:
+        """Return the present constants that are no flags.
+
+        Raises:
+            ValueError: The environment was changed such that the kernel cannot be used.
+        """
+        constants = self._kernel.constants(self._base)
+        if _flags_of(constants) != self._flags:
+            raise ValueError(f"{self._base} was changed after it was opened")
+        return tuple(value for value in constants if not isinstance(value, bool))
 
     def _compile_step(self, dt: types.Type) -> Callable[..., int]:
         """Return the loop over steps for one type of its argument `dt`."""
@@ -104,7 +117,10 @@ class CompiledKernel:
         assert loop is not None
         num_rows, columns_of = len(batch.states), self._kernel.columns
         has_extras = info_keys != () and columns_of is not None
-        constants = self._kernel.constants(self._base)
+        try:
+            constants = self._constants()
+        except ValueError:
+            return None
         extras = np.zeros(num_rows if has_extras else 1)
         states = None if out.new_states is None else _bytes_of(out.new_states)
         arguments = (
@@ -135,7 +151,7 @@ class CompiledKernel:
         if not has_extras:
             return {}
         assert columns_of is not None
-        columns = columns_of(constants, extras, out.observations, out.num_steps > 0)
+        columns = columns_of(self._kernel.constants(self._base), extras, out.observations, out.num_steps > 0)
         return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
@@ -152,7 +168,10 @@ class CompiledKernel:
         assert out.truncated is not None
         if batch.actions is None and self._range is None:
             return False
-        constants = self._kernel.constants(self._base)
+        try:
+            constants = self._constants()
+        except ValueError:
+            return False
         unused = np.empty(self._layout.action.size)
         arguments = (
             _bytes_of(batch.states),
@@ -176,6 +195,11 @@ class CompiledKernel:
 
         min_rows = max(1, _MIN_STEPS // batch.horizon)
         return not run_sliced(run, len(batch.states), self._num_threads, min_rows, is_even=False)
+
+
+def _flags_of(constants: tuple[Any, ...]) -> Flags:
+    """Return the constants that are flags; see `Flags`."""
+    return tuple(value if isinstance(value, bool) else None for value in constants)
 
 
 def _bytes_of(array: Any) -> NDArray[np.uint8]:

@@ -1,12 +1,13 @@
 """Defines `KernelType`, for which loops are compiled, and generates functions for it.
 
-numba compiles a loop once for every combination of argument types. The first argument of the loops of
-`planvec.kernels.loops` is a `KernelType`, which stands for a kernel and a layout: so the loops are written
-once, compiled for each kernel, and cached on disk.
+numba compiles a loop once for every combination of argument types. The first argument of the loops is a
+`KernelType`, which stands for a kernel and a layout: so the loops are written once, compiled for each kernel,
+and cached on disk.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,14 @@ from planvec.kernels.base import Kernel
 from planvec.kernels.layout import Layout
 from planvec.kernels.memory import load, store, view
 
-__all__ = ["KernelType", "accessor", "generated"]
+__all__ = ["Flags", "KernelType", "accessor", "generated"]
 
 _kernels: dict[str, Kernel] = {}
 """Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions."""
+
+
+Flags = tuple[bool | None, ...]
+"""For each constant of a kernel its value if it is a bool, else None."""
 
 
 class KernelType(types.Type):
@@ -35,11 +40,14 @@ class KernelType(types.Type):
         kernel: The kernel.
         digest: A digest of the code of its functions.
         layout: The layout.
+        flags: The constants of the kernel that are flags, which are compiled in.
     """
 
-    def __init__(self, kernel: Kernel, digest: str, layout: Layout) -> None:
-        super().__init__(name=f"planvec.Kernel({digest}, {layout})")
+    def __init__(self, kernel: Kernel, digest: str, layout: Layout, flags: Flags) -> None:
+        identity = hashlib.sha256(repr((digest, layout, flags)).encode()).hexdigest()[:32]
+        super().__init__(name=f"planvec.Kernel({identity})")
         self.layout = layout
+        self.flags = flags
         _kernels[self.name] = kernel
 
     @property

@@ -102,7 +102,7 @@ def _next_uint32(generator: NDArray[np.uint64]) -> Word:
 @njit(cache=True)
 def random(generator: NDArray[np.uint64]) -> float:
     """Draw a number in [0, 1), as `numpy.random.Generator.random()`."""
-    return float(next_uint64(generator) >> np.uint64(11)) * _DOUBLE_UNIT
+    return float(np.int64(next_uint64(generator) >> np.uint64(11))) * _DOUBLE_UNIT
 
 
 @njit(cache=True)
@@ -215,7 +215,7 @@ def philox_block(key: Word, stream: Word, counter: Word, out: NDArray[np.float64
         )
         key += np.uint64(0x9E3779B97F4A7C15)
         stream += np.uint64(0xBB67AE8584CAA73B)
-    out[0] = float(first >> np.uint64(11)) * _DOUBLE_UNIT
-    out[1] = float(second >> np.uint64(11)) * _DOUBLE_UNIT
-    out[2] = float(third >> np.uint64(11)) * _DOUBLE_UNIT
-    out[3] = float(fourth >> np.uint64(11)) * _DOUBLE_UNIT
+    out[0] = float(np.int64(first >> np.uint64(11))) * _DOUBLE_UNIT
+    out[1] = float(np.int64(second >> np.uint64(11))) * _DOUBLE_UNIT
+    out[2] = float(np.int64(third >> np.uint64(11))) * _DOUBLE_UNIT
+    out[3] = float(np.int64(fourth >> np.uint64(11))) * _DOUBLE_UNIT

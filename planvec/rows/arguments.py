@@ -46,7 +46,9 @@ def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
     if type(dt) is int:
         if not 1 <= dt <= MAX_STEPS:
             raise InvalidBatchError(f"dt: expected from 1 to {MAX_STEPS}, got {dt}")
-        return _ONES[:num_rows] if dt == 1 and num_rows <= len(_ONES) else np.full(num_rows, dt)
+        if dt == 1 and num_rows <= len(_ONES):
+            return _ONES[:num_rows]
+        return np.broadcast_to(np.int64(dt), num_rows)  # a million rows take no memory
     array = _as_array("dt", dt)
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidBatchError(f"dt: expected integers, got dtype {array.dtype}")

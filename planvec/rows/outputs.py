@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.rows.infos import Columns
+from planvec.rows.recycled import empty
 from planvec.rows.space_arrays import copy_rows, empty_rows, raw, take_rows
 
 __all__ = ["Answer", "Errors", "Outputs"]
@@ -62,14 +63,14 @@ class Outputs:
             return_state: Whether there are new states.
         """
         space = observation_space
-        states = np.empty(num_rows, state_dtype) if return_state else None
+        states = empty(num_rows, state_dtype) if return_state else None
         return cls(
             new_states=states,
-            observations=None if space is None else empty_rows(space, num_rows),
-            rewards=np.empty(num_rows),
-            terminated=np.empty(num_rows, bool),
-            truncated=np.empty(num_rows, bool),
-            num_steps=np.empty(num_rows, np.int64),
+            observations=None if space is None else empty_rows(space, num_rows, empty),
+            rewards=empty(num_rows, np.float64),
+            terminated=empty(num_rows, np.bool_),
+            truncated=empty(num_rows, np.bool_),
+            num_steps=empty(num_rows, np.int64),
             state_blocks=None if states is None or state_dtype.hasobject else raw(states),
         )
 

@@ -1,0 +1,172 @@
+"""The compiled loop over the rollouts of a batch. It is compiled once for each kernel.
+
+It does what `planvec.stepping.row_loop` does, and draws the random actions of `planvec.rows.random_actions`.
+
+Letters: B rows, H steps of a rollout, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from planvec.kernels.access import (
+    action_size,
+    begin_state,
+    elapsed_of,
+    ends_of,
+    generator_in,
+    generator_out,
+    has_ended,
+    load_action,
+    random_action,
+    record_size,
+    refuses,
+    reseed,
+    store_ends,
+    store_state,
+    take_step,
+)
+from planvec.kernels.memory import load, store
+from planvec.kernels.random import NUM_WORDS, philox_block
+from planvec.kernels.step_loop import REFUSED, Bytes
+
+__all__ = ["roll_rows"]
+
+BLOCK = 64
+"""Number of random actions of a row that come from one section of Philox; see `ActionStreams`."""
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _draw(
+    kernel: Any,
+    uniforms: NDArray[np.float64],
+    block: NDArray[np.float64],
+    seed: np.uint64,
+    stream_row: int,
+    step: int,
+    held: int,
+) -> int:
+    """Draw the random numbers of an action.
+
+    Args:
+        kernel: A `KernelType`.
+        uniforms: `[A]`, written.
+        block: `[4]`, four numbers of the sequence, read and written.
+        seed: Seed of all streams.
+        stream_row: Index of the row in the whole batch.
+        step: The step.
+        held: The number of the four numbers in `block`, within the row and the section; -1: none.
+
+    Returns:
+        The new value of `held`.
+    """
+    size = action_size(kernel)
+    within = step % BLOCK * size
+    if within == 0:
+        held = -1  # another section
+    for index in range(size):
+        four, place = (within + index) // 4, (within + index) % 4
+        if four != held:
+            counter = np.uint64(stream_row) * np.uint64(BLOCK * size // 4) + np.uint64(four)
+            philox_block(seed, np.uint64(step // BLOCK), counter, block)
+            held = four
+        store(uniforms, index * 8, np.float64, load(block, place * 8, np.float64))
+    return held
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def roll_rows(
+    kernel: Any,
+    constants: Any,
+    first: int,
+    last: int,
+    states: Bytes,
+    actions: Bytes,
+    horizon: int,
+    discount: float,
+    seeds: NDArray[np.uint64],
+    time_limit: int,
+    action_seed: np.uint64,
+    first_row: int,
+    low: NDArray[np.float64],
+    size: NDArray[np.float64],
+    lowest: NDArray[np.float64],
+    highest: NDArray[np.float64],
+    new_states: Bytes,
+    rewards: NDArray[np.float64],
+    terminated: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    num_steps: NDArray[np.int64],
+) -> int:
+    """Roll out rows. Arguments that `step_rows` has, too, are described there.
+
+    Args:
+        kernel: A `KernelType`.
+        constants: The constants of the kernel.
+        first: The first row.
+        last: The row after the last one.
+        states: The bytes of B states.
+        actions: The bytes of the actions, those of a row one after another; empty: random ones.
+        horizon: H.
+        discount: Factor per step.
+        seeds: `[B]`; empty: none.
+        time_limit: Steps after which an episode is truncated.
+        action_seed: Seed of the random actions.
+        first_row: Index of the first row in the whole batch.
+        low: `[A]`, see `random_action`.
+        size: `[A]`.
+        lowest: `[A]`.
+        highest: `[A]`.
+        new_states: Written: the bytes of B states.
+        rewards: `[B]`, written: the returns.
+        terminated: `[B]`, written.
+        truncated: `[B]`, written.
+        num_steps: `[B]`, written.
+
+    Returns:
+        0 or `REFUSED`.
+    """
+    random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
+    uniforms, block = np.zeros(len(low)), np.zeros(4)
+    has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
+    for row in range(first, last):
+        at = row * record_size(kernel)
+        if has_ended(kernel, states, at):
+            for index in range(at, at + record_size(kernel)):
+                new_states[index] = states[index]
+            rewards[row], num_steps[row] = 0.0, 0
+            terminated[row], truncated[row] = ends_of(kernel, states, at)
+            continue
+        state = begin_state(kernel, states, at, new_states, at)
+        generator_in(kernel, random, states, at)
+        if has_seeds:
+            reseed(kernel, random, seeds[row], pool)
+        elapsed = elapsed_of(kernel, states, at)
+        left = time_limit - elapsed
+        wanted = min(horizon, left)
+        total, weight, count, held, is_terminated = 0.0, 1.0, 0, -1, False
+        while True:
+            if refuses(kernel, state, False, constants):
+                return REFUSED
+            if has_actions:
+                action = load_action(kernel, actions, row * horizon + count)
+            else:
+                held = _draw(kernel, uniforms, block, action_seed, first_row + row, count, held)
+                action = random_action(kernel, uniforms, low, size, lowest, highest)
+            state, reward, is_terminated, _ = take_step(kernel, state, action, constants, random)
+            total += weight * reward
+            weight *= discount
+            count += 1
+            if is_terminated or count >= wanted:
+                break
+        is_truncated = count >= left
+        store_state(kernel, new_states, at, state)
+        generator_out(kernel, random, new_states, at)
+        store_ends(kernel, new_states, at, elapsed + count, is_terminated, is_truncated)
+        rewards[row], num_steps[row] = total, count
+        terminated[row], truncated[row] = is_terminated, is_truncated
+    return 0

@@ -1,0 +1,171 @@
+"""The compiled loop over the steps of a batch. It is compiled once for each kernel.
+
+It does what `planvec.stepping.row_loop` does. All records are bytes; `planvec.kernels.access` knows where the
+fields are. Several threads may run it over different rows at the same time.
+
+Letters: B rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from planvec.kernels.access import (
+    begin_state,
+    elapsed_of,
+    ends_of,
+    generator_in,
+    generator_out,
+    has_ended,
+    load_action,
+    load_state,
+    record_size,
+    refuses,
+    reseed,
+    store_ends,
+    store_observation,
+    store_state,
+    take_step,
+)
+from planvec.kernels.memory import store
+from planvec.kernels.random import NUM_WORDS
+
+__all__ = ["REFUSED", "Bytes", "step_rows"]
+
+REFUSED = 1
+"""Result of a loop that met a state which the environment itself has to handle; 0 if there was none."""
+
+Bytes = NDArray[np.uint8]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="never")
+def _absorb(
+    kernel: Any,
+    constants: Any,
+    row: int,
+    states: Bytes,
+    source: int,
+    new_states: Bytes,
+    target: int,
+    observations: Any,
+    rewards: NDArray[np.float64],
+    terminated: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    num_steps: NDArray[np.int64],
+) -> int:
+    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
+    state = load_state(kernel, states, source)
+    if refuses(kernel, state, True, constants):
+        return REFUSED
+    for index in range(record_size(kernel)):
+        new_states[target + index] = states[source + index]
+    store_observation(kernel, observations, row, state, constants)
+    rewards[row], num_steps[row] = 0.0, 0
+    terminated[row], truncated[row] = ends_of(kernel, states, source)
+    return 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_rows(
+    kernel: Any,
+    constants: Any,
+    first: int,
+    last: int,
+    states: Bytes,
+    actions: Bytes,
+    dt: Any,
+    seeds: NDArray[np.uint64],
+    time_limit: int,
+    new_states: Bytes,
+    has_new_states: bool,
+    observations: Any,
+    rewards: NDArray[np.float64],
+    terminated: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    num_steps: NDArray[np.int64],
+    extras: NDArray[np.float64],
+    has_extras: bool,
+) -> int:
+    """Step rows.
+
+    Args:
+        kernel: A `KernelType`.
+        constants: The constants of the kernel.
+        first: The first row.
+        last: The row after the last one.
+        states: The bytes of B states.
+        actions: The bytes of the actions.
+        dt: `[B]` int64, how often an action is repeated. None: once, for which another loop is compiled.
+        seeds: `[B]`; empty: none.
+        time_limit: Steps after which an episode is truncated.
+        new_states: Written: the bytes of B states, or of one.
+        has_new_states: Whether there is room for B states.
+        observations: Written: the bytes of each array of the observations.
+        rewards: `[B]`, written.
+        terminated: `[B]`, written.
+        truncated: `[B]`, written.
+        num_steps: `[B]`, written.
+        extras: `[B]` or `[1]`, written.
+        has_extras: Whether there is room for B numbers.
+
+    Returns:
+        0 or `REFUSED`.
+    """
+    random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
+    has_seeds = len(seeds) > 0
+    for row in range(first, last):
+        source = row * record_size(kernel)
+        target = source if has_new_states else 0
+        if has_ended(kernel, states, source):
+            status = _absorb(
+                kernel,
+                constants,
+                row,
+                states,
+                source,
+                new_states,
+                target,
+                observations,
+                rewards,
+                terminated,
+                truncated,
+                num_steps,
+            )
+            if status != 0:
+                return status
+            continue
+        state = begin_state(kernel, states, source, new_states, target)
+        generator_in(kernel, random, states, source)
+        if has_seeds:
+            reseed(kernel, random, seeds[row], pool)
+        action, elapsed = load_action(kernel, actions, row), elapsed_of(kernel, states, source)
+        left = time_limit - elapsed
+        if refuses(kernel, state, False, constants):
+            return REFUSED
+        state, reward, is_terminated, extra = take_step(kernel, state, action, constants, random)
+        count = 1
+        if dt is not None:
+            wanted = min(dt[row], left)
+            while count < wanted and not is_terminated:
+                if refuses(kernel, state, False, constants):
+                    return REFUSED
+                state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
+                reward += more
+                count += 1
+        is_truncated = count >= left
+        store_state(kernel, new_states, target, state)
+        generator_out(kernel, random, new_states, target)
+        store_ends(kernel, new_states, target, elapsed + count, is_terminated, is_truncated)
+        store_observation(kernel, observations, row, state, constants)
+        # `store`, because indexing would test whether each index is negative.
+        store(rewards, row * 8, np.float64, reward)
+        store(num_steps, row * 8, np.int64, count)
+        store(terminated, row, np.uint8, is_terminated)
+        store(truncated, row, np.uint8, is_truncated)
+        if has_extras:
+            extras[row] = extra
+    return 0
