@@ -4,6 +4,7 @@
     a PlanEnv                      save, restore and step each state           stage "same instance"
     a second PlanEnv               all these states, shuffled                  stage "other instance"
     a worker process               all these states, shuffled                  stage "other process"
+    the kernel, if there is one    all these states, shuffled                  stage "kernel"
     the last two                   several branches from some states           stage "branches"
     the reference                  reset(seed) and all steps of a branch       stage "replay"
 
@@ -23,7 +24,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from planvec.backends import Backend, ExternalProcess, ray_connection, ray_opener
+from planvec.backends import ray_connection, ray_opener
 from planvec.checking.branches import (
     Branch,
     random_branches,
@@ -32,6 +33,7 @@ from planvec.checking.branches import (
     step_branches,
 )
 from planvec.checking.comparison import Comparison
+from planvec.checking.other_process import open_in_worker
 from planvec.checking.reference import Outcome, ReferenceEnv, ReferenceStep, random_steps
 from planvec.checking.report import STAGES, CheckReport
 from planvec.codecs import CodecChoice, time_codec
@@ -91,12 +93,13 @@ def check_env(
     name = env if isinstance(env, str) else getattr(source, "id", getattr(source, "__name__", repr(source)))
     over_ray = ray_opener(backend, 1, None, ray_address, None)
     options = {"codec": codec, "info_keys": info_keys, "trust": True, "env_kwargs": env_kwargs}
-    open_in_worker = partial(_open_in_worker, over_ray, ray_address)
+    options["compiled"] = False
+    open_worker = partial(open_in_worker, over_ray, ray_address)
     with ray_connection(
         backend, ray_address
     ):  # a cluster that does not answer is no fault of the environment
         try:
-            with _Check(source, options, seed, open_in_worker) as check:
+            with _Check(source, options, seed, open_worker) as check:
                 try:
                     return check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
                 except Exception as error:
@@ -136,6 +139,7 @@ class _Check:
             self._env: PlanEnv = self._open(PlanEnv(source, **options))
             self._other_env: PlanEnv = self._open(PlanEnv(source, **options))
             self._worker_env: BatchEnv = self._open(open_in_worker(lambda: PlanEnv(source, **options)))
+            self._kernel_env = self._open_kernel(source, options)
             changed = PlanEnv(source, **options) if self._env.codec.note else None
             make = partial(make_env, source, env_kwargs=options["env_kwargs"])
             self._reference: ReferenceEnv = self._open(ReferenceEnv(make, changed))
@@ -148,6 +152,14 @@ class _Check:
     def _open(self, env: Any) -> Any:
         """Remember an environment that has to be closed, and return it."""
         self._opened.append(env)
+        return env
+
+    def _open_kernel(self, source: Any, options: dict[str, Any]) -> PlanEnv | None:
+        """Open the environment with its kernel; None if there is none."""
+        if not self._env.stepper.kernel.exists:
+            return None
+        env: PlanEnv = self._open(PlanEnv(source, **{**options, "compiled": None}))
+        env.stepper.kernel.load()
         return env
 
     def close(self) -> None:
@@ -170,6 +182,9 @@ class _Check:
         states, new_states = self._save_and_step(steps, repeats_infos)
         self._restore("other instance", self._other_env, steps, states, new_states)
         self._restore("other process", self._worker_env, steps, states, new_states)
+        kernel = None if self._kernel_env is None else self._kernel_env.stepper.kernel
+        if self._kernel_env is not None and kernel is not None and kernel.is_used:
+            self._restore("kernel", self._kernel_env, steps, states, new_states)
         branches = list(random_branches(steps, states, self._action_space, num_restores, num_children))
         outcomes = self._step_branches(branches)
         num_replayed = replay_branches(
@@ -185,6 +200,7 @@ class _Check:
             name=name,
             codec=codec.how,
             note=codec.note,
+            kernel="" if kernel is None else kernel.status,
             num_steps=len(steps),
             num_episodes=len({step.seed for step in steps}),
             num_restores=min(num_restores, len(branches) // num_children),
@@ -261,26 +277,6 @@ class _Check:
 
     def _batch(self, actions: list[Any]) -> Any:
         return finish_rows(self._action_space, actions)
-
-
-def _open_in_worker(
-    over_ray: Callable[..., Backend] | None, ray_address: str | None, factory: Callable[[], PlanEnv]
-) -> BatchEnv:
-    """Open an environment in a worker process, or in an actor of a Ray cluster."""
-    if over_ray is None:
-        return BatchEnv([ExternalProcess(factory)])
-    return BatchEnv(
-        over_ray(
-            factory,
-            num_workers=1,
-            address=ray_address,
-            actor_options=None,
-            timeout=None,
-            max_restarts=3,
-            audit=0.0,
-            max_worker_rss=None,
-        )
-    )
 
 
 def _bytes(state: Any) -> bytes:

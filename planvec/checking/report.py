@@ -17,6 +17,7 @@ STAGES = {
     "same instance": "step from each saved state to the next one",
     "other instance": "step from all states, shuffled, in a second environment",
     "other process": "step from all states, shuffled, in a worker process",
+    "kernel": "step from all states, shuffled, with the compiled kernel, where there is one",
     "branches": "step several branches from some states, in the second environment and in the worker process",
     "replay": "step some of the branches without planvec, from the reset",
 }
@@ -71,6 +72,7 @@ class CheckReport:
         name: Name of the environment.
         codec: How its states are saved.
         note: What planvec changes in the environment, or "".
+        kernel: Whether its compiled kernel is used, or "" if there is none.
         num_steps: Number of random steps.
         num_episodes: Number of episodes of these steps.
         num_restores: Number of states from which branches were stepped.
@@ -85,6 +87,7 @@ class CheckReport:
     name: str
     codec: str = ""
     note: str = ""
+    kernel: str = ""
     num_steps: int = 0
     num_episodes: int = 0
     num_restores: int = 0
@@ -121,7 +124,7 @@ class CheckReport:
         return "\n".join(lines)
 
     def _facts(self) -> list[str]:
-        facts = {"saved by": self.codec, "note": self.note}
+        facts = {"saved by": self.codec, "note": self.note, "kernel": self.kernel}
         if self.num_steps:
             facts["steps"] = f"{self.num_steps} in {self.num_episodes} episodes"
             facts["branches"] = (

@@ -48,6 +48,7 @@ class LazyKernel:
         info_keys: The info keys to keep; None keeps all.
 
     Attributes:
+        exists: Whether there is a kernel for the environment and its states.
         status: Whether there is a kernel and whether it is used, in words.
     """
 
@@ -67,20 +68,23 @@ class LazyKernel:
         self._info_keys = info_keys
         self._kernel: CompiledKernel | None = None
         self._seconds = 0.0
-        self._is_pending = compiled is not False and self._exists()
+        self.exists = codec.steps_base and has_kernel(type(env.unwrapped))
+        self._is_pending = compiled is not False and self.exists
         self._is_required = compiled is True
         self.status = "not loaded" if self._is_pending else self._reason(compiled)
-
-    def _exists(self) -> bool:
-        return self._codec.steps_base and has_kernel(type(self._env.unwrapped))
 
     def _reason(self, compiled: bool | None) -> str:
         """Return why no kernel is used."""
         if compiled is False:
             return "not used: compiled=False"
         if has_kernel(type(self._env.unwrapped)):
-            return "not used: a wrapper or a codec that is not planvec's keeps more than the environment"
+            return "not used: states hold more than the fields of the environment, such as those of a wrapper"
         return f"none for {type(self._env.unwrapped).__name__}"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the kernel is loaded and proved."""
+        return self._kernel is not None
 
     def open(self, about: EnvDescription) -> None:
         """Load the kernel now if the user has asked for it.
