@@ -46,17 +46,26 @@ def _scalar_types(*fields: Field) -> dict[str, Any]:
     return {_type_name(field): np.dtype(field.dtype).type for field in fields}
 
 
-def _loads(fields: tuple[Field, ...], offset: str) -> list[str]:
-    """Return an expression for each number, or array, of some fields."""
+def _loads(
+    fields: tuple[Field, ...], offset: str, data: str = "data", arrays: tuple[str, str] = ("data", "at")
+) -> list[str]:
+    """Return an expression for each number, or array, of some fields.
+
+    Args:
+        fields: The fields.
+        offset: Where the record of the numbers begins in `data`.
+        data: The bytes that hold it.
+        arrays: The bytes that hold the record of the arrays, and where it begins.
+    """
     expressions = []
     for field in fields:
         name = _type_name(field)
         if field.is_array:
-            expressions.append(f"view(data, {offset} + {field.offset}, {field.size}, {name})")
+            expressions.append(f"view({arrays[0]}, {arrays[1]} + {field.offset}, {field.size}, {name})")
         else:
             size = np.dtype(field.dtype).itemsize
             expressions += [
-                f"load(data, {offset} + {field.offset + number * size}, {name})"
+                f"load({data}, {offset} + {field.offset + number * size}, {name})"
                 for number in range(field.size)
             ]
     return expressions
@@ -99,15 +108,16 @@ def begin_state(kernel: KernelType) -> Any:
     Other fields are copied there. Arrays are those of the copy, which the kernel may change.
     """
     layout, arguments = kernel.layout, "kernel, source, source_at, target, target_at"
-    if not layout.has_rest:
-        lines = ["return load_state(kernel, source, source_at)"]
-    else:
+    lines = []
+    if layout.has_rest:
         lines = [
             f"for index in range({layout.itemsize}):",
             "    target[target_at + index] = source[source_at + index]",
-            "return load_state(kernel, target, target_at)",
         ]
-    return generated("begin_state", arguments, lines, load_state=load_state)
+    # Numbers are not read from the copy, for which a core would wait.
+    values = _loads(layout.fields, "source_at", "source", ("target", "target_at"))
+    lines.append(f"return ({', '.join(values)},)")
+    return generated("begin_state", arguments, lines, **_scalar_types(*layout.fields))
 
 
 @accessor("kernel, data, row")

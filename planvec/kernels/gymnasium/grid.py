@@ -118,7 +118,8 @@ def _taxi_constants(env: Any) -> tuple[Any, ...]:
     if known is None or known[0] is not env.P:
         known = (env.P, np.array([env.action_mask(cell) for cell in range(len(env.P))], np.int8))
         _masks[env] = known
-    return _table(env), bool(env.fickle_passenger), known[1]
+    # A flat tuple: compiled code counts references to the arrays of a nested one, in every step.
+    return *_table(env), bool(env.fickle_passenger), known[1]
 
 
 _masks: WeakKeyDictionary[Any, tuple[Any, NDArray[np.int8]]] = WeakKeyDictionary()
@@ -127,7 +128,7 @@ _masks: WeakKeyDictionary[Any, tuple[Any, NDArray[np.int8]]] = WeakKeyDictionary
 
 def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
     cell, is_fickle, _ = state
-    (cumulated, probabilities, cells, rewards, ends), fickle_passenger, _ = constants
+    cumulated, probabilities, cells, rewards, ends, fickle_passenger, _ = constants
     index = _draw_outcome(cumulated[cell, action], random)
     at = (cell, action, index)
     new_cell = cells[at]
@@ -141,16 +142,12 @@ def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
     return (new_cell, is_fickle, action), rewards[at], ends[at], probabilities[at]
 
 
-def _taxi_refuses(state: Any, ended: bool, constants: Any) -> bool:
-    return bool(state[0] < 0 or state[0] >= len(constants[0][0]))
-
-
 def _taxi_columns(
     constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
 ) -> Columns:
     if not stepped.any():
         return {}
-    masks = constants[2][observations]
+    masks = constants[-1][observations]
     masks[~stepped] = 0
     kind = (masks.dtype, masks.shape[1:])
     return {
@@ -164,6 +161,6 @@ TAXI = Kernel(
     step=_taxi_step,
     observe=_observe,
     constants=_taxi_constants,
-    refuses=_taxi_refuses,
+    refuses=_refuses,
     columns=_taxi_columns,
 )
