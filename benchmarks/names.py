@@ -11,23 +11,28 @@ from typing import Any
 
 import planvec
 
-__all__ = ["action_seed", "open_env", "open_plan_env"]
+__all__ = ["action_seed", "open_env", "open_plan_env", "rows_only"]
 
 
 def open_env(env: Any, *, env_kwargs: dict[str, Any] | None = None, **options: Any) -> planvec.BatchEnv:
-    """Call `planvec.make`.
+    """Call `planvec.make`, without a kernel: benchmarks measure the steps of the environment itself.
 
     Args:
         env: An id or a factory.
         env_kwargs: For `gymnasium.make`.
         options: Further arguments of `planvec.make`.
     """
-    return planvec.make(env, **_given(planvec.make, env_kwargs), **options)
+    return planvec.make(env, **_given(planvec.make, env_kwargs), **rows_only(planvec.make), **options)
 
 
 def open_plan_env(env: Any, env_kwargs: dict[str, Any] | None = None) -> planvec.PlanEnv:
     """Call `planvec.PlanEnv`. Args: as of `open_env`."""
-    return planvec.PlanEnv(env, **_given(planvec.PlanEnv, env_kwargs))
+    return planvec.PlanEnv(env, **_given(planvec.PlanEnv, env_kwargs), **rows_only(planvec.PlanEnv))
+
+
+def rows_only(function: Any) -> dict[str, bool]:
+    """Return the argument of a function with which the environment steps itself, where there is one."""
+    return {"compiled": False} if "compiled" in inspect.signature(function).parameters else {}
 
 
 def action_seed(seed: int) -> dict[str, int]:

@@ -85,7 +85,7 @@ def show_rollouts(shape: tuple[int, int, int], arguments: argparse.Namespace, fi
     factory = partial(Counter, num_numbers)
     with (
         planvec.make(factory, num_workers=arguments.num_workers, info_keys=()) as env,
-        planvec.make(factory, num_workers=0, info_keys=()) as here,
+        planvec.make(factory, num_workers=0, info_keys=(), compiled=False) as here,
     ):
         states = np.repeat(env.reset(seed=0).state, num_rows)
         ended = states.copy()

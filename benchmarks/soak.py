@@ -306,7 +306,7 @@ class Session:
         if self.crash_path is not None:
             path, spared = str(self.crash_path), os.getpid()  # the reference steps in this process
             source = lambda: Crashing(path, spared)  # noqa: E731
-        self.reference = planvec.make(source, num_workers=0, info_keys=())
+        self.reference = planvec.make(source, num_workers=0, info_keys=(), compiled=False)
         self.env = planvec.make(
             source,
             num_workers=num_workers,

@@ -22,7 +22,7 @@ import numpy as np
 from cart_pole_codec import CartPoleCodec
 from figures import Figures, add_plain
 from gymnasium.envs.classic_control import CartPoleEnv
-from names import action_seed
+from names import action_seed, rows_only
 from timing import measure
 
 import planvec
@@ -88,7 +88,9 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Measure one environment at every batch size; prints a line per contender."""
     slow = factory is make_slow
-    envs = {f"{n} workers": planvec.make(factory, num_workers=n) for n in (0, 1, 2)}
+    envs = {
+        f"{n} workers": planvec.make(factory, num_workers=n, **rows_only(planvec.make)) for n in (0, 1, 2)
+    }
     peer = open_plangym(slow)
     naive = naive_loop(factory().unwrapped)
     rng = np.random.default_rng(0)

@@ -38,7 +38,7 @@ def careless_env(env_id: str) -> planvec.PlanEnv:
     assert source.count(mark) == 1
     scope = dict(vars(row_loop))
     exec(source.replace(mark, "pass"), scope)
-    env = planvec.PlanEnv(env_id, info_keys=())
+    env = planvec.PlanEnv(env_id, info_keys=(), compiled=False)
     loop = env.stepper.loop
     loop._step_each = scope["_step_each"].__get__(loop)  # type: ignore[method-assign]
     return env
