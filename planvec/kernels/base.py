@@ -17,9 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from planvec.rows import Columns
 
-__all__ = ["Kernel", "KernelTable"]
+__all__ = ["HAS_WEAK_SCALARS", "Kernel", "KernelTable"]
 
 
 def never(state: Any, ended: bool, constants: Any) -> bool:
@@ -56,6 +58,9 @@ class Kernel:
     refuses: Callable[[Any, bool, Any], bool] = never
     columns: Callable[..., Columns] | None = None
 
+
+HAS_WEAK_SCALARS = int(np.__version__.partition(".")[0]) >= 2
+"""Whether NumPy computes a float32 with a Python number in single precision, as it does since version 2."""
 
 KernelTable = Mapping[type, Kernel]
 """Environment class -> its kernel."""

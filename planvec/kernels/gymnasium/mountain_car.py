@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.kernels.base import Kernel
+from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 
 __all__ = ["CONTINUOUS_MOUNTAIN_CAR", "MOUNTAIN_CAR"]
 
@@ -48,7 +48,7 @@ def _observe(state: Any, constants: Any) -> Any:
 MOUNTAIN_CAR = Kernel(fields=("physics",), step=_step, observe=_observe, constants=_constants)
 
 
-def _continuous_constants(env: Any) -> tuple[float, ...]:
+def _continuous_constants(env: Any) -> tuple[Any, ...]:
     if (env.min_action, env.max_action) != (-1.0, 1.0):
         raise ValueError("actions are clipped to other bounds than those of the action space")
     return (
@@ -59,17 +59,19 @@ def _continuous_constants(env: Any) -> tuple[float, ...]:
         float(env.goal_velocity),
         float(env.power),
         2.0,  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
+        HAS_WEAK_SCALARS,
     )
 
 
 def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
     (force,) = action
     position, velocity, single = state
-    min_position, max_position, max_speed, goal_position, goal_velocity, power, two = constants
-    # The state is float64 after a reset and float32 after a step; NumPy computes with Python floats in the
+    min_position, max_position, max_speed, goal_position, goal_velocity, power, two = constants[:7]
+    in_single_precision = constants[7]
+    # The state is float64 after a reset and float32 after a step. NumPy 2 computes with Python floats in the
     # precision of the array.
     push = force * np.float32(power)
-    if single:
+    if in_single_precision and single:
         position_32, velocity_32 = np.float32(position), np.float32(velocity)
         angle = np.float32(3) * position_32  # numba's float() would keep it in single precision
         velocity_32 += push - np.float32(0.0025 * math.cos(np.float64(angle)))
@@ -87,7 +89,10 @@ def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> An
         terminated = position_32 >= np.float32(goal_position) and velocity_32 >= np.float32(goal_velocity)
         position, velocity = np.float64(position_32), np.float64(velocity_32)
     else:
-        velocity += push - np.float32(0.0025 * math.cos(3 * position))
+        if in_single_precision:
+            velocity += np.float64(push - np.float32(0.0025 * math.cos(3 * position)))
+        else:
+            velocity += np.float64(force) * power - 0.0025 * math.cos(3 * position)
         velocity = max_speed if velocity > max_speed else velocity
         velocity = -max_speed if velocity < -max_speed else velocity
         position += velocity

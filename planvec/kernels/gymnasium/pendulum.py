@@ -11,28 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from planvec.kernels.base import Kernel
+from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 
 __all__ = ["PENDULUM"]
 
 
-def _constants(env: Any) -> tuple[float, ...]:
+def _constants(env: Any) -> tuple[Any, ...]:
     pull = 3 * env.g / (2 * env.l)
     lever = 3.0 / (env.m * env.l**2)
     two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
-    return float(pull), float(lever), float(env.max_speed), float(env.max_torque), float(env.dt), two
+    numbers = float(pull), float(lever), float(env.max_speed), float(env.max_torque), float(env.dt), two
+    return *numbers, HAS_WEAK_SCALARS
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
     angle, speed, _, _ = state
     (torque,) = action
-    pull, lever, max_speed, max_torque, dt, two = constants
+    pull, lever, max_speed, max_torque, dt, two, in_single_precision = constants
     torque = min(max(torque, np.float32(-max_torque)), np.float32(max_torque))
     normalized = ((angle + math.pi) % (2 * math.pi)) - math.pi
-    effort = np.float32(0.001) * np.float32(torque ** np.float32(two))
+    if in_single_precision:  # NumPy multiplies a Python float by a float32
+        effort: Any = np.float64(np.float32(0.001) * np.float32(torque ** np.float32(two)))
+        push: Any = np.float64(np.float32(lever) * torque)
+    else:
+        effort = 0.001 * math.pow(np.float64(torque), two)
+        push = lever * np.float64(torque)
     costs = math.pow(normalized, two) + 0.1 * math.pow(speed, two) + effort
-    # NumPy multiplies a Python float by a float32 in single precision.
-    speed = speed + (pull * math.sin(angle) + np.float32(lever) * torque) * dt
+    speed = speed + (pull * math.sin(angle) + push) * dt
     speed = min(max(speed, -max_speed), max_speed)
     angle = angle + speed * dt
     return (angle, speed, torque, True), -costs, False, 0.0
