@@ -284,6 +284,11 @@ def test_wrappers_that_remember_keep_the_environment_at_work(wrap: Any) -> None:
     assert env.step_batch([0, 1], np.repeat(env.get_state(), 2)).rewards.tolist() == [1.0, 1.0]
 
 
+def test_it_is_known_without_numba_which_classes_have_kernels() -> None:
+    assert all(choice.has_kernel(env_class) for env_class in GYMNASIUM_KERNELS)
+    assert {env_class.__name__ for env_class in GYMNASIUM_KERNELS} == choice._NAMES
+
+
 def test_a_subclass_has_no_kernel() -> None:
     class Heavier(gymnasium.envs.classic_control.CartPoleEnv):  # type: ignore[name-defined, misc]
         pass

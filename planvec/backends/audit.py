@@ -12,9 +12,9 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from planvec.codecs import describe_difference
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import Answer, Outputs, Request, copy_tree
+from planvec.stepping import output_difference
 
 __all__ = ["DEFAULT_AUDIT", "Audit", "AuditedRow"]
 
@@ -22,7 +22,6 @@ DEFAULT_AUDIT = 0.005
 """Fraction of the time that is spent on audits unless the user chooses another."""
 _OVERHEAD_SECONDS = 0.5e-3
 """Time that a row costs besides its step: a chunk of its own, and the comparison."""
-_FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
 
 
 @dataclass(slots=True)
@@ -48,14 +47,8 @@ class AuditedRow:
             answer: The second results.
             stepped_by: Name of the worker that stepped the row the second time.
         """
-        for name in _FIELDS:
-            first, second = getattr(self.expected, name), getattr(answer.outputs, name)
-            if first is None or second is None:
-                continue
-            difference = _describe(name, first, second)
-            if difference is not None:
-                return UnsupportedEnvError(self.text(stepped_by, difference))
-        return None
+        difference = output_difference(self.expected, answer.outputs)
+        return None if difference is None else UnsupportedEnvError(self.text(stepped_by, difference))
 
     def text(self, stepped_by: str, difference: str) -> str:
         """Return the message of an error.
@@ -70,19 +63,6 @@ class AuditedRow:
             'state. planvec.check_env searches for the cause; codec="replay" restores states from the seed '
             "and the actions; audit=0 switches this check off"
         )
-
-
-def _describe(field: str, first: Any, second: Any) -> str | None:
-    """Return how the results of one row differ, or None."""
-    if field != "new_states":
-        return describe_difference(field, first, second)
-    if first.dtype.hasobject:
-        return None if first[0] == second[0] else "the new states differ"
-    if first.tobytes() == second.tobytes():
-        return None
-    names = first.dtype.names or ()
-    texts = (describe_difference(f"state {name}", first[name][0], second[name][0]) for name in names)
-    return next((text for text in texts if text is not None), "the new states differ")
 
 
 class Audit:

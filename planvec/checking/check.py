@@ -92,8 +92,13 @@ def check_env(
     source = find_spec(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else getattr(source, "id", getattr(source, "__name__", repr(source)))
     over_ray = ray_opener(backend, 1, None, ray_address, None)
-    options = {"codec": codec, "info_keys": info_keys, "trust": True, "env_kwargs": env_kwargs}
-    options["compiled"] = False
+    options: dict[str, Any] = {
+        "codec": codec,
+        "info_keys": info_keys,
+        "trust": True,
+        "env_kwargs": env_kwargs,
+        "compiled": False,
+    }
     open_worker = partial(open_in_worker, over_ray, ray_address)
     with ray_connection(
         backend, ray_address
@@ -182,8 +187,7 @@ class _Check:
         states, new_states = self._save_and_step(steps, repeats_infos)
         self._restore("other instance", self._other_env, steps, states, new_states)
         self._restore("other process", self._worker_env, steps, states, new_states)
-        kernel = None if self._kernel_env is None else self._kernel_env.stepper.kernel
-        if self._kernel_env is not None and kernel is not None and kernel.is_used:
+        if self._kernel_env is not None and self._kernel_env.stepper.kernel.is_used:
             self._restore("kernel", self._kernel_env, steps, states, new_states)
         branches = list(random_branches(steps, states, self._action_space, num_restores, num_children))
         outcomes = self._step_branches(branches)
@@ -200,7 +204,7 @@ class _Check:
             name=name,
             codec=codec.how,
             note=codec.note,
-            kernel="" if kernel is None else kernel.status,
+            kernel="" if self._kernel_env is None else self._kernel_env.stepper.kernel.status,
             num_steps=len(steps),
             num_episodes=len({step.seed for step in steps}),
             num_restores=min(num_restores, len(branches) // num_children),

@@ -184,10 +184,8 @@ def make(
         "max_worker_rss": max_worker_rss,
         "audit": audit,
     }
-    wants_processes = over_ray is None and (start_method, timeout, max_worker_rss) != (None, None, None)
-    if num_workers is None and over_ray is None and not wants_processes and compiled is not False:
-        num_workers = 0 if _has_kernel(env) else None
-    if num_workers == 0:
+    asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss) != (None,) * 5
+    if num_workers == 0 or (not asks_for_workers and compiled is not False and _has_kernel(env)):
         return BatchEnv(PlanEnv(env, **options), **limits)
     # A kernel in a worker uses its one core, and only if the user asks for it.
     options |= {"compiled": compiled is True, "num_threads": 1}

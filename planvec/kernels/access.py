@@ -6,6 +6,7 @@ Each function here generates a function for compiled code. Letters: S numbers of
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from planvec.kernels.random import load_generator, seed_generator, store_generat
 __all__ = [
     "action_size",
     "begin_state",
+    "copy_record",
     "elapsed_of",
     "ends_of",
     "generator_in",
@@ -46,29 +48,26 @@ def _scalar_types(*fields: Field) -> dict[str, Any]:
     return {_type_name(field): np.dtype(field.dtype).type for field in fields}
 
 
-def _loads(
-    fields: tuple[Field, ...], offset: str, data: str = "data", arrays: tuple[str, str] = ("data", "at")
-) -> list[str]:
-    """Return an expression for each number, or array, of some fields.
+def _elements(fields: tuple[Field, ...]) -> Iterator[tuple[Field, int]]:
+    """Yield each element of a tuple of numbers and arrays: its field, and its offset in bytes.
 
-    Args:
-        fields: The fields.
-        offset: Where the record of the numbers begins in `data`.
-        data: The bytes that hold it.
-        arrays: The bytes that hold the record of the arrays, and where it begins.
+    A field of several numbers is one element for each, or one array.
     """
-    expressions = []
     for field in fields:
-        name = _type_name(field)
-        if field.is_array:
-            expressions.append(f"view({arrays[0]}, {arrays[1]} + {field.offset}, {field.size}, {name})")
-        else:
-            size = np.dtype(field.dtype).itemsize
-            expressions += [
-                f"load({data}, {offset} + {field.offset + number * size}, {name})"
-                for number in range(field.size)
-            ]
-    return expressions
+        size = np.dtype(field.dtype).itemsize
+        for number in range(1 if field.is_array else field.size):
+            yield field, field.offset + number * size
+
+
+def _tuple_of(fields: tuple[Field, ...], at: str) -> str:
+    """Return an expression for the tuple of the elements of fields in `data`, whose record begins at `at`."""
+    values = [
+        f"view(data, {at} + {offset}, {field.size}, {_type_name(field)})"
+        if field.is_array
+        else f"load(data, {at} + {offset}, {_type_name(field)})"
+        for field, offset in _elements(fields)
+    ]
+    return f"({', '.join(values)},)"
 
 
 def _constants(kernel: KernelType) -> str:
@@ -84,21 +83,34 @@ def _constants(kernel: KernelType) -> str:
 def load_state(kernel: KernelType) -> Any:
     """Return the state of the record at an offset: a tuple of S numbers."""
     fields = kernel.layout.fields
-    values = ", ".join(_loads(fields, "at"))
-    return generated("load_state", "kernel, data, at", [f"return ({values},)"], **_scalar_types(*fields))
+    line = f"return {_tuple_of(fields, 'at')}"
+    return generated("load_state", "kernel, data, at", [line], **_scalar_types(*fields))
 
 
 @accessor("kernel, data, at, state")
 def store_state(kernel: KernelType) -> Any:
     """Write a state into the record at an offset. Arrays were changed in place."""
-    fields, lines, index = kernel.layout.fields, [], 0
-    for field in fields:
-        size, name = np.dtype(field.dtype).itemsize, _type_name(field)
-        for number in range(1 if field.is_array else field.size):
-            if not field.is_array:
-                lines.append(f"store(data, at + {field.offset + number * size}, {name}, state[{index}])")
-            index += 1
+    fields = kernel.layout.fields
+    lines = [
+        f"store(data, at + {offset}, {_type_name(field)}, state[{index}])"
+        for index, (field, offset) in enumerate(_elements(fields))
+        if not field.is_array
+    ]
     return generated("store_state", "kernel, data, at, state", lines or ["pass"], **_scalar_types(*fields))
+
+
+@accessor("kernel, source, source_at, target, target_at")
+def copy_record(kernel: KernelType) -> Any:
+    """Copy a record, in words: byte by byte, it would take longer than most steps."""
+    size = kernel.layout.itemsize
+    lines = [
+        f"for at in range(0, {size - size % 8}, 8):",
+        "    store(target, target_at + at, uint64, load(source, source_at + at, uint64))",
+        f"for at in range({size - size % 8}, {size}):",
+        "    store(target, target_at + at, uint8, load(source, source_at + at, uint8))",
+    ]
+    names = {"uint64": np.uint64, "uint8": np.uint8}
+    return generated("copy_record", "kernel, source, source_at, target, target_at", lines, **names)
 
 
 @accessor("kernel, source, source_at, target, target_at")
@@ -107,27 +119,23 @@ def begin_state(kernel: KernelType) -> Any:
 
     Other fields are copied there. Arrays are those of the copy, which the kernel may change.
     """
-    layout, arguments = kernel.layout, "kernel, source, source_at, target, target_at"
-    lines = []
-    if layout.has_rest:
+    lines = ["return load_state(kernel, source, source_at)"]
+    if kernel.layout.has_rest:
         lines = [
-            f"for index in range({layout.itemsize}):",
-            "    target[target_at + index] = source[source_at + index]",
+            "copy_record(kernel, source, source_at, target, target_at)",
+            "return load_state(kernel, target, target_at)",
         ]
-    # Numbers are not read from the copy, for which a core would wait.
-    values = _loads(layout.fields, "source_at", "source", ("target", "target_at"))
-    lines.append(f"return ({', '.join(values)},)")
-    return generated("begin_state", arguments, lines, **_scalar_types(*layout.fields))
+    arguments, names = "kernel, source, source_at, target, target_at", {"load_state": load_state}
+    return generated("begin_state", arguments, lines, copy_record=copy_record, **names)
 
 
 @accessor("kernel, data, row")
 def load_action(kernel: KernelType) -> Any:
     """Return an action of a batch: a number, or a tuple of numbers."""
-    action, layout = kernel.layout.action, kernel.layout
+    action = kernel.layout.action
     size = action.size * np.dtype(action.dtype).itemsize
-    values = _loads((action,), f"row * {size}")
-    result = values[0] if layout.has_scalar_action else f"({', '.join(values)},)"
-    return generated("load_action", "kernel, data, row", [f"return {result}"], **_scalar_types(action))
+    line = f"return {_tuple_of((action,), f'row * {size}')}" + "[0]" * kernel.layout.has_scalar_action
+    return generated("load_action", "kernel, data, row", [line], **_scalar_types(action))
 
 
 @accessor("kernel, uniforms, low, size, lowest, highest")
@@ -154,18 +162,18 @@ def random_action(kernel: KernelType) -> Any:
 @accessor("kernel, state, action, constants, random")
 def take_step(kernel: KernelType) -> Any:
     """Take a step. Returns the state, the reward, whether it is terminal, and a number for the infos."""
-    values, index = [], 0
-    for field in kernel.layout.fields:
-        for _ in range(1 if field.is_array else field.size):
-            values.append(f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])")
-            index += 1
+    fields = kernel.layout.fields
+    values = [
+        f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
+        for index, (field, _) in enumerate(_elements(fields))
+    ]
     lines = [
         f"after, reward, terminated, extra = step(state, action, {_constants(kernel)}, random)",
         f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
     ]
     arguments = "kernel, state, action, constants, random"
     step = njit(error_model="numpy", forceinline=True)(kernel.kernel.step)
-    return generated("take_step", arguments, lines, step=step, **_scalar_types(*kernel.layout.fields))
+    return generated("take_step", arguments, lines, step=step, **_scalar_types(*fields))
 
 
 @accessor("kernel, state, ended, constants")
@@ -252,24 +260,27 @@ def store_ends(kernel: KernelType) -> Any:
     return generated("store_ends", arguments, lines, int32=np.int32, uint8=np.uint8)
 
 
+def _if_drawing(kernel: KernelType, line: str) -> list[str]:
+    """Return a line for a kernel whose states hold a generator; for others, one that does nothing."""
+    return ["pass"] if kernel.layout.generator < 0 else [line]
+
+
 @accessor("kernel, random, data, at")
 def generator_in(kernel: KernelType) -> Any:
     """Read the generator of a record."""
-    offset = kernel.layout.generator
-    lines = ["pass"] if offset < 0 else [f"load_generator(random, data, at + {offset})"]
+    lines = _if_drawing(kernel, f"load_generator(random, data, at + {kernel.layout.generator})")
     return generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
 
 
 @accessor("kernel, random, data, at")
 def generator_out(kernel: KernelType) -> Any:
     """Write the generator of a record."""
-    offset = kernel.layout.generator
-    lines = ["pass"] if offset < 0 else [f"store_generator(random, data, at + {offset})"]
+    lines = _if_drawing(kernel, f"store_generator(random, data, at + {kernel.layout.generator})")
     return generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
 
 
 @accessor("kernel, random, seed, pool")
 def reseed(kernel: KernelType) -> Any:
     """Seed the generator, if there is one."""
-    lines = ["pass"] if kernel.layout.generator < 0 else ["seed_generator(random, seed, pool)"]
+    lines = _if_drawing(kernel, "seed_generator(random, seed, pool)")
     return generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)

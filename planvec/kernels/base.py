@@ -13,7 +13,7 @@ Letters: B rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from planvec.rows import Columns
 
-__all__ = ["HAS_WEAK_SCALARS", "Kernel", "KernelTable"]
+__all__ = ["HAS_WEAK_SCALARS", "Kernel"]
 
 
 def never(state: Any, ended: bool, constants: Any) -> bool:
@@ -61,6 +61,3 @@ class Kernel:
 
 HAS_WEAK_SCALARS = int(np.__version__.partition(".")[0]) >= 2
 """Whether NumPy computes a float32 with a Python number in single precision, as it does since version 2."""
-
-KernelTable = Mapping[type, Kernel]
-"""Environment class -> its kernel."""

@@ -62,8 +62,9 @@ class CompiledKernel:
         self._limit = time_limit or _UNLIMITED
         self._num_threads = num_threads
         self._range = ActionRange.of(env.action_space)
-        self._flags = _flags_of(kernel.constants(self._base))
-        constants = numba.typeof(self._constants())
+        first_constants = kernel.constants(self._base)
+        self._flags = _flags_of(first_constants)
+        constants = numba.typeof(_without_flags(first_constants))
         digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
         self._type = KernelType(kernel, digest, layout, self._flags)
         rows = (types.int64, types.int64, _BYTES, _BYTES)
@@ -81,16 +82,13 @@ class CompiledKernel:
             *(_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
         )
 
-    def _constants(self) -> tuple[Any, ...]:
-        """Return the present constants that are no flags.
-
-        Raises:
-            ValueError: The environment was changed such that the kernel cannot be used.
-        """
-        constants = self._kernel.constants(self._base)
-        if _flags_of(constants) != self._flags:
-            raise ValueError(f"{self._base} was changed after it was opened")
-        return tuple(value for value in constants if not isinstance(value, bool))
+    def _constants(self) -> tuple[Any, ...] | None:
+        """Return the present constants; None if the environment was changed so that it has to step itself."""
+        try:
+            constants = self._kernel.constants(self._base)
+        except ValueError:
+            return None
+        return constants if _flags_of(constants) == self._flags else None
 
     def _compile_step(self, dt: types.Type) -> Callable[..., int]:
         """Return the loop over steps for one type of its argument `dt`."""
@@ -108,20 +106,16 @@ class CompiledKernel:
         Returns:
             The infos; None if the environment itself has to step the batch.
         """
-        assert out.num_steps is not None
-        assert out.terminated is not None
-        assert out.truncated is not None
+        constants = self._constants()
+        if constants is None:
+            return None
         if batch.same_dt != 1 and self._step_repeatedly is None:
             self._step_repeatedly = self._compile_step(_INTEGERS)
         loop = self._step_once if batch.same_dt == 1 else self._step_repeatedly
         assert loop is not None
         num_rows, columns_of = len(batch.states), self._kernel.columns
         has_extras = info_keys != () and columns_of is not None
-        try:
-            constants = self._constants()
-        except ValueError:
-            return None
-        extras = np.zeros(num_rows if has_extras else 1)
+        numbers, extras = _without_flags(constants), np.zeros(num_rows if has_extras else 1)
         states = None if out.new_states is None else _bytes_of(out.new_states)
         arguments = (
             _bytes_of(batch.states),
@@ -133,17 +127,14 @@ class CompiledKernel:
         results = (
             states is not None,
             tuple([_bytes_of(leaf) for leaf in leaves(out.observations)]),
-            out.rewards,
-            out.terminated.view(np.uint8),
-            out.truncated.view(np.uint8),
-            out.num_steps,
+            *_results_of(out),
             extras,
             has_extras,
         )
 
         def run(first: int, last: int) -> int:
             new_states = np.empty(self._layout.itemsize, np.uint8) if states is None else states
-            return loop(self._type, constants, first, last, *arguments, new_states, *results)
+            return loop(self._type, numbers, first, last, *arguments, new_states, *results)
 
         min_rows = _MIN_STEPS // (batch.same_dt or 1)
         if run_sliced(run, num_rows, self._num_threads, min_rows, is_even=batch.same_dt is not None):
@@ -151,7 +142,8 @@ class CompiledKernel:
         if not has_extras:
             return {}
         assert columns_of is not None
-        columns = columns_of(self._kernel.constants(self._base), extras, out.observations, out.num_steps > 0)
+        assert out.num_steps is not None
+        columns = columns_of(constants, extras, out.observations, out.num_steps > 0)
         return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
@@ -164,15 +156,10 @@ class CompiledKernel:
         Returns:
             False if the environment itself has to step the batch.
         """
-        assert out.terminated is not None
-        assert out.truncated is not None
-        if batch.actions is None and self._range is None:
+        constants = self._constants()
+        if constants is None or (batch.actions is None and self._range is None):
             return False
-        try:
-            constants = self._constants()
-        except ValueError:
-            return False
-        unused = np.empty(self._layout.action.size)
+        numbers, unused = _without_flags(constants), np.empty(self._layout.action.size)
         arguments = (
             _bytes_of(batch.states),
             _NO_BYTES if batch.actions is None else _bytes_of(batch.actions),
@@ -184,14 +171,11 @@ class CompiledKernel:
             batch.first_row,
             *(self._range or [unused] * 4),
             _bytes_of(out.new_states),
-            out.rewards,
-            out.terminated.view(np.uint8),
-            out.truncated.view(np.uint8),
-            out.num_steps,
+            *_results_of(out),
         )
 
         def run(first: int, last: int) -> int:
-            return self._roll_rows(self._type, constants, first, last, *arguments)
+            return self._roll_rows(self._type, numbers, first, last, *arguments)
 
         min_rows = max(1, _MIN_STEPS // batch.horizon)
         return not run_sliced(run, len(batch.states), self._num_threads, min_rows, is_even=False)
@@ -200,6 +184,18 @@ class CompiledKernel:
 def _flags_of(constants: tuple[Any, ...]) -> Flags:
     """Return the constants that are flags; see `Flags`."""
     return tuple(value if isinstance(value, bool) else None for value in constants)
+
+
+def _without_flags(constants: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the constants that the loops pass; flags are compiled in."""
+    return tuple(value for value in constants if not isinstance(value, bool))
+
+
+def _results_of(out: Outputs) -> tuple[Any, ...]:
+    """Return the arrays of results that both loops fill, in the order of their arguments."""
+    assert out.terminated is not None
+    assert out.truncated is not None
+    return out.rewards, out.terminated.view(np.uint8), out.truncated.view(np.uint8), out.num_steps
 
 
 def _bytes_of(array: Any) -> NDArray[np.uint8]:

@@ -17,7 +17,6 @@ from planvec.kernels.access import (
     action_size,
     begin_state,
     elapsed_of,
-    ends_of,
     generator_in,
     generator_out,
     has_ended,
@@ -32,7 +31,7 @@ from planvec.kernels.access import (
 )
 from planvec.kernels.memory import load, store
 from planvec.kernels.random import NUM_WORDS, philox_block
-from planvec.kernels.step_loop import REFUSED, Bytes
+from planvec.kernels.step_loop import REFUSED, Bytes, keep_ended
 
 __all__ = ["roll_rows"]
 
@@ -136,10 +135,7 @@ def roll_rows(
     for row in range(first, last):
         at = row * record_size(kernel)
         if has_ended(kernel, states, at):
-            for index in range(at, at + record_size(kernel)):
-                new_states[index] = states[index]
-            rewards[row], num_steps[row] = 0.0, 0
-            terminated[row], truncated[row] = ends_of(kernel, states, at)
+            keep_ended(kernel, row, states, at, new_states, at, rewards, terminated, truncated, num_steps)
             continue
         state = begin_state(kernel, states, at, new_states, at)
         generator_in(kernel, random, states, at)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from planvec.kernels.access import (
     begin_state,
+    copy_record,
     elapsed_of,
     ends_of,
     generator_in,
@@ -34,12 +35,31 @@ from planvec.kernels.access import (
 from planvec.kernels.memory import store
 from planvec.kernels.random import NUM_WORDS
 
-__all__ = ["REFUSED", "Bytes", "step_rows"]
+__all__ = ["REFUSED", "Bytes", "keep_ended", "step_rows"]
 
 REFUSED = 1
 """Result of a loop that met a state which the environment itself has to handle; 0 if there was none."""
 
 Bytes = NDArray[np.uint8]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def keep_ended(
+    kernel: Any,
+    row: int,
+    states: Bytes,
+    source: int,
+    new_states: Bytes,
+    target: int,
+    rewards: NDArray[np.float64],
+    terminated: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    num_steps: NDArray[np.int64],
+) -> None:
+    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
+    copy_record(kernel, states, source, new_states, target)
+    rewards[row], num_steps[row] = 0.0, 0
+    terminated[row], truncated[row] = ends_of(kernel, states, source)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="never")
@@ -57,15 +77,12 @@ def _absorb(
     truncated: NDArray[np.uint8],
     num_steps: NDArray[np.int64],
 ) -> int:
-    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
+    """Write the results and the observation of a row whose episode has ended."""
     state = load_state(kernel, states, source)
     if refuses(kernel, state, True, constants):
         return REFUSED
-    for index in range(record_size(kernel)):
-        new_states[target + index] = states[source + index]
+    keep_ended(kernel, row, states, source, new_states, target, rewards, terminated, truncated, num_steps)
     store_observation(kernel, observations, row, state, constants)
-    rewards[row], num_steps[row] = 0.0, 0
-    terminated[row], truncated[row] = ends_of(kernel, states, source)
     return 0
 
 

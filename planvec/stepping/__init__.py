@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planvec.stepping.env_errors import as_env_error, ignores_interrupts, text_of
 from planvec.stepping.env_stepper import EnvStepper, HasStepper
+from planvec.stepping.output_differences import output_difference
 from planvec.stepping.progress import ROW, STEP, TICKET, new_progress
 from planvec.stepping.row_loop import RowLoop
 
@@ -17,5 +18,6 @@ __all__ = [
     "as_env_error",
     "ignores_interrupts",
     "new_progress",
+    "output_difference",
     "text_of",
 ]

@@ -13,22 +13,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.codecs import Rows, StateCodec, describe_difference
 from planvec.rows import (
     Columns,
     EnvDescription,
-    Outputs,
     RolloutBatch,
     StepBatch,
-    is_uniform,
-    leaves,
     own_copy,
     uniform_actions,
     vector_infos,
 )
+from planvec.stepping.output_differences import output_difference
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ __all__ = ["NUM_PROVED", "find_difference"]
 _NUM_STARTS, _NUM_BATCHES, _HORIZON = 64, 24, 40
 NUM_PROVED = _NUM_STARTS * (_NUM_BATCHES + 2)
 """Number of rows that the proof compares."""
-_FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
 
 
 def find_difference(
@@ -70,18 +67,18 @@ def find_difference(
         columns = rows.step(batch, expected, {})
         infos = kernel.step(batch, got, info_keys)
         if infos is not None:
-            difference = _difference(expected, got) or _info_difference(columns, infos)
+            difference = output_difference(expected, got) or _info_difference(columns, infos)
             if difference:
                 return f"in step {number}, {difference}"
         assert expected.new_states is not None
         assert expected.terminated is not None
         restarts = expected.terminated & (random.random(_NUM_STARTS) < 0.5)  # others stay ended
         states = np.where(restarts, random.permutation(starts), expected.new_states)
-    for actions in (None, _random_actions(about.action_space, random, _NUM_STARTS * _HORIZON)):
+    for actions in (None, uniform_actions(about.action_space, random, _NUM_STARTS * _HORIZON)):
         request = RolloutBatch(starts, _HORIZON, actions, action_seed=7, first_row=3, discount=0.97)
         expected, got = request.new_outputs(about), request.new_outputs(about)
         rows.rollout(request, expected, {})
-        difference = _difference(expected, got) if kernel.rollout(request, got) else ""
+        difference = output_difference(expected, got) if kernel.rollout(request, got) else None
         if difference:
             return f"in a rollout, {difference}"
     return ""
@@ -102,34 +99,10 @@ def _step_batches(space: Space[Any], random: np.random.Generator) -> Iterator[St
     for number in range(_NUM_BATCHES):
         repeats = random.integers(1, 5, _NUM_STARTS) if number % 2 else np.ones(_NUM_STARTS, np.int64)
         seeds = random.integers(0, 2**64, _NUM_STARTS, dtype=np.uint64) if number % 3 == 1 else None
-        actions = _random_actions(space, random, _NUM_STARTS)
+        actions = uniform_actions(space, random, _NUM_STARTS)
         yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 else 1)
 
 
-def _random_actions(space: Any, random: np.random.Generator, num_rows: int) -> NDArray[Any]:
-    """Draw actions, also of a space without bounds."""
-    if is_uniform(space):
-        return uniform_actions(space, random, num_rows)
-    assert isinstance(space, spaces.Box)
-    drawn = random.normal(size=(num_rows, *space.shape))
-    actions: NDArray[Any] = np.clip(drawn, space.low, space.high).astype(space.dtype)
-    return actions
-
-
-def _difference(expected: Outputs, got: Outputs) -> str:
-    """Return how the results of a batch differ; "" if they are the same bit for bit."""
-    for name in _FIELDS:
-        first, second = getattr(expected, name), getattr(got, name)
-        if first is None:
-            continue
-        for one, other in zip(leaves(first), leaves(second), strict=True):
-            if one.tobytes() != other.tobytes():
-                row = next(row for row in range(len(one)) if one[row].tobytes() != other[row].tobytes())
-                text = describe_difference(f"{name}[{row}]", one[row], other[row])
-                return text or f"{name}[{row}] differs"
-    return ""
-
-
-def _info_difference(expected: Columns, got: Columns) -> str:
-    """Return how infos differ; "" if they are the same."""
-    return describe_difference("infos", vector_infos(expected), vector_infos(got)) or ""
+def _info_difference(expected: Columns, got: Columns) -> str | None:
+    """Return how infos differ; None if they are the same."""
+    return describe_difference("infos", vector_infos(expected), vector_infos(got))

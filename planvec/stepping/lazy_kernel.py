@@ -133,24 +133,24 @@ class LazyKernel:
 
     def step(self, batch: StepBatch, out: Outputs) -> Columns | None:
         """Step rows with the kernel. Returns their infos; None if the environment has to step them."""
-        kernel = self._ready(batch.num_rows * (batch.same_dt or int(batch.dt.mean() if len(batch.dt) else 1)))
-        if kernel is None:
-            return None
-        return kernel.step(batch, out, self._info_keys)
+        kernel = self._ready(batch)
+        return None if kernel is None else kernel.step(batch, out, self._info_keys)
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
         """Roll out rows with the kernel. Returns False if the environment has to step them."""
-        kernel = self._ready(batch.num_rows * batch.horizon)
+        kernel = self._ready(batch)
         return kernel is not None and kernel.rollout(batch, out)
 
     def add_seconds(self, seconds: float) -> None:
         """Count the time that the environment has stepped."""
         self._seconds += seconds
 
-    def _ready(self, num_steps: int) -> CompiledKernel | None:
+    def _ready(self, batch: StepBatch | RolloutBatch) -> CompiledKernel | None:
         """Return the kernel, which is loaded if it is time; None if there is none yet."""
         if self._is_pending:
             limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
+            steps = batch.steps
+            num_steps = steps * batch.num_rows if isinstance(steps, int) else int(steps.sum())
             if self._seconds + num_steps * _SECONDS_PER_STEP > limit:
                 self.load()
         return self._kernel

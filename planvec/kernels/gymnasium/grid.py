@@ -118,7 +118,6 @@ def _taxi_constants(env: Any) -> tuple[Any, ...]:
     if known is None or known[0] is not env.P:
         known = (env.P, np.array([env.action_mask(cell) for cell in range(len(env.P))], np.int8))
         _masks[env] = known
-    # A flat tuple: compiled code counts references to the arrays of a nested one, in every step.
     return *_table(env), bool(env.fickle_passenger), known[1]
 
 

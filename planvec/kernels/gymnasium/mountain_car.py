@@ -16,16 +16,14 @@ from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 __all__ = ["CONTINUOUS_MOUNTAIN_CAR", "MOUNTAIN_CAR"]
 
 
+def _bounds(env: Any) -> tuple[float, ...]:
+    """Return the constants that both versions have."""
+    names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity")
+    return tuple(float(getattr(env, name)) for name in names)
+
+
 def _constants(env: Any) -> tuple[float, ...]:
-    return (
-        float(env.min_position),
-        float(env.max_position),
-        float(env.max_speed),
-        float(env.goal_position),
-        float(env.goal_velocity),
-        float(env.force),
-        float(env.gravity),
-    )
+    return *_bounds(env), float(env.force), float(env.gravity)
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -51,16 +49,8 @@ MOUNTAIN_CAR = Kernel(fields=("physics",), step=_step, observe=_observe, constan
 def _continuous_constants(env: Any) -> tuple[Any, ...]:
     if (env.min_action, env.max_action) != (-1.0, 1.0):
         raise ValueError("actions are clipped to other bounds than those of the action space")
-    return (
-        float(env.min_position),
-        float(env.max_position),
-        float(env.max_speed),
-        float(env.goal_position),
-        float(env.goal_velocity),
-        float(env.power),
-        2.0,  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
-        HAS_WEAK_SCALARS,
-    )
+    two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
+    return *_bounds(env), float(env.power), two, HAS_WEAK_SCALARS
 
 
 def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
