@@ -252,6 +252,14 @@ def test_a_kernel_that_differs_in_one_bit_is_not_used(
     assert "not used" in env.stepper.kernel.status
 
 
+def test_a_kernel_that_refuses_everything_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    env_class = type(gymnasium.make("MountainCar-v0").unwrapped)
+    refusing = dataclasses.replace(GYMNASIUM_KERNELS[env_class], refuses=lambda state, ended, constants: True)
+    monkeypatch.setitem(GYMNASIUM_KERNELS, env_class, refusing)
+    with pytest.raises(UnsupportedEnvError, match="it refuses the states of step 0"):
+        PlanEnv("MountainCar-v0", compiled=True)
+
+
 def test_the_audit_compares_a_kernel_with_the_environment() -> None:
     compiled = PlanEnv("CartPole-v1", compiled=True)
     env = planvec.BatchEnv(compiled, audit=1.0)
@@ -311,8 +319,9 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], text: str) -> No
 def test_an_environment_with_a_kernel_needs_no_workers() -> None:
     with planvec.make("CartPole-v1") as env:
         assert env.num_workers == 0
-    with planvec.make("CartPole-v1", timeout=60) as env:
-        assert env.num_workers > 0
+    for asking in ({"timeout": 60}, {"codec": "copied"}, {"compiled": False}):
+        with planvec.make("CartPole-v1", **asking) as env:  # type: ignore[arg-type]
+            assert env.num_workers > 0
 
 
 def test_small_programs_do_not_wait_for_numba() -> None:

@@ -184,7 +184,8 @@ def make(
         "max_worker_rss": max_worker_rss,
         "audit": audit,
     }
-    asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss) != (None,) * 5
+    # A codec of the user saves other states than those that kernels step.
+    asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss, codec) != (None,) * 6
     if num_workers == 0 or (not asks_for_workers and compiled is not False and _has_kernel(env)):
         return BatchEnv(PlanEnv(env, **options), **limits)
     # A kernel in a worker uses its one core, and only if the user asks for it.

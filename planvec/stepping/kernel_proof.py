@@ -56,7 +56,7 @@ def find_difference(
         info_keys: The info keys to compare; None compares all.
 
     Returns:
-        The first difference; "" if all bits are the same.
+        The first difference, or that the kernel refuses a batch; "" if all bits are the same.
     """
     random = np.random.default_rng(0)
     starts = _start_states(codec)
@@ -66,10 +66,11 @@ def find_difference(
         expected, got = batch.new_outputs(about), batch.new_outputs(about)
         columns = rows.step(batch, expected, {})
         infos = kernel.step(batch, got, info_keys)
-        if infos is not None:
-            difference = output_difference(expected, got) or _info_difference(columns, infos)
-            if difference:
-                return f"in step {number}, {difference}"
+        if infos is None:  # then nothing was compared
+            return f"it refuses the states of step {number}"
+        difference = output_difference(expected, got) or _info_difference(columns, infos)
+        if difference:
+            return f"in step {number}, {difference}"
         assert expected.new_states is not None
         assert expected.terminated is not None
         restarts = expected.terminated & (random.random(_NUM_STARTS) < 0.5)  # others stay ended
@@ -78,7 +79,9 @@ def find_difference(
         request = RolloutBatch(starts, _HORIZON, actions, action_seed=7, first_row=3, discount=0.97)
         expected, got = request.new_outputs(about), request.new_outputs(about)
         rows.rollout(request, expected, {})
-        difference = output_difference(expected, got) if kernel.rollout(request, got) else None
+        if not kernel.rollout(request, got):
+            return "it refuses rollouts"
+        difference = output_difference(expected, got)
         if difference:
             return f"in a rollout, {difference}"
     return ""
