@@ -1,6 +1,6 @@
 """Compare kernels with the environments: bits, and speed.
 
-    python benchmarks/kernels.py bits                 # 10 million transitions per environment and map, 25 min
+    python benchmarks/kernels.py bits                 # 10 million transitions per environment and map, 70 min
     python benchmarks/kernels.py bits --rows 100000   # fewer
     python benchmarks/kernels.py speed                # rows and steps a second, beside other ways to step
 
