@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ _MIN_BYTES = 1 << 16
 """Smallest array that is recycled."""
 _MAX_KEPT = 1 << 28
 """Bytes that are kept for later arrays."""
-_UNUSED = 3
-"""Reference count of a block that no array uses: the list, a variable, the argument of the count."""
+_MAX_ALIKE = 16
+"""Blocks of one size that are kept."""
+
+_Blocks = list[NDArray[np.uint8]]
 
 _lock = threading.Lock()
-_blocks: list[NDArray[np.uint8]] = []
-"""Blocks of memory, those used last at the end. An array is a view of its block, and keeps it in use."""
+_kept: OrderedDict[int, _Blocks] = OrderedDict()
+"""Size -> blocks of memory, the size used last at the end. An array is a view of its block, and keeps it in
+use."""
 
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -38,24 +42,57 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     dtype = np.dtype(dtype)
     sizes = (shape,) if isinstance(shape, int) else shape
     num_bytes = math.prod(sizes) * dtype.itemsize
-    if num_bytes < _MIN_BYTES or dtype.hasobject:
+    if num_bytes < _MIN_BYTES or num_bytes > _MAX_KEPT or dtype.hasobject or not _CAN_COUNT:
         return np.empty(shape, dtype)
-    block = _take(num_bytes)
-    array: NDArray[Any] = block.view(dtype).reshape(sizes)
+    # Not waited for: a signal handler may interrupt its holder, and a forked child may inherit it locked.
+    if not _lock.acquire(blocking=False):
+        return np.empty(shape, dtype)
+    try:
+        block = _take(_rounded(num_bytes))
+    finally:
+        _lock.release()
+    array: NDArray[Any] = block[:num_bytes].view(dtype).reshape(sizes)
     return array
 
 
-def _take(num_bytes: int) -> NDArray[np.uint8]:
-    """Return an unused block of exactly this size, or a new one."""
-    with _lock:
-        for index in range(len(_blocks)):  # `enumerate` would hold one more reference
-            block = _blocks[index]
-            if block.nbytes == num_bytes and sys.getrefcount(block) <= _UNUSED:
-                _blocks.append(_blocks.pop(index))
-                return block
-        block = np.empty(num_bytes, np.uint8)
-        if num_bytes <= _MAX_KEPT:
-            _blocks.append(block)
-            while sum(kept.nbytes for kept in _blocks) > _MAX_KEPT:
-                _blocks.pop(0)
-        return block
+def _rounded(num_bytes: int) -> int:
+    """Return a size of at most one eighth more, so that batches of about the same size share blocks."""
+    step = 1 << max(num_bytes.bit_length() - 4, 0)
+    return -(-num_bytes // step) * step
+
+
+def _take(size: int) -> NDArray[np.uint8]:
+    """Return an unused block of a size, or a new one."""
+    blocks = _kept.setdefault(size, [])
+    _kept.move_to_end(size)
+    for index in range(len(blocks)):
+        if _count(blocks, index) == _UNUSED:
+            return blocks[index]
+    block = np.empty(size, np.uint8)
+    if len(blocks) < _MAX_ALIKE:
+        blocks.append(block)
+        while sum(size * len(alike) for size, alike in _kept.items()) > _MAX_KEPT:
+            _kept.popitem(last=False)
+    return block
+
+
+def _count(blocks: _Blocks, index: int) -> int:
+    """Return the number of references to a block, with those of this function and of the list."""
+    return sys.getrefcount(blocks[index])
+
+
+def _measure() -> tuple[int, bool]:
+    """Return the count of a block that no array uses, and whether counts tell such blocks from others.
+
+    The count of a block that only its list holds depends on the version of Python.
+    """
+    blocks = [np.empty(8, np.uint8)]
+    unused = _count(blocks, 0)
+    array = blocks[0][:4].view(np.uint16).reshape(2, 1)
+    used = _count(blocks, 0)
+    del array
+    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return unused, has_gil and used > unused == _count(blocks, 0)
+
+
+_UNUSED, _CAN_COUNT = _measure()
