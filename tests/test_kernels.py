@@ -260,6 +260,183 @@ def test_a_kernel_that_refuses_everything_is_not_used(monkeypatch: pytest.Monkey
         PlanEnv("MountainCar-v0", compiled=True)
 
 
+def shaped(self: Any, action: Any) -> Any:
+    """A step with another reward at the goal."""
+    observation, reward, terminated, *rest = type(self).original_step(self, action)
+    return observation, 100.0 if terminated else reward, terminated, *rest
+
+
+def test_no_kernel_replaces_a_step_that_somebody_has_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    env_class = type(gymnasium.make("MountainCar-v0").unwrapped)
+    env = gymnasium.make("MountainCar-v0")
+    env.unwrapped.step = lambda action: env_class.step(env.unwrapped, action)  # type: ignore[method-assign]
+    with pytest.raises(UnsupportedEnvError, match="method was replaced"):
+        PlanEnv(env, compiled=True)
+    monkeypatch.setattr(env_class, "original_step", env_class.step, raising=False)
+    monkeypatch.setattr(env_class, "step", shaped)
+    with pytest.raises(UnsupportedEnvError, match="step of MountainCarEnv was replaced"):
+        PlanEnv("MountainCar-v0", compiled=True)
+
+
+def test_a_method_that_is_replaced_after_opening_counts() -> None:
+    plain, compiled = pair("Acrobot-v1")
+    states = start_states(plain)
+    for env in (plain, compiled):
+        env.env.unwrapped._terminal = lambda: True  # type: ignore[attr-defined]
+    out = compiled.step_batch(np.zeros(len(states), np.int64), states)
+    assert out.terminated.all()
+    check_same(plain.step_batch(np.zeros(len(states), np.int64), states), out)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name", "value"),
+    [
+        ("Pendulum-v1", "m", np.float64(1.1)),
+        ("Pendulum-v1", "max_torque", np.float64(1.5)),
+        ("MountainCarContinuous-v0", "power", np.float64(0.0014)),
+        ("CartPole-v1", "tau", np.float32(0.02)),
+        ("CartPole-v1", "kinematics_integrator", "semi-implicit euler"),
+    ],
+)
+def test_constants_of_other_types_are_used_as_numpy_uses_them(env_id: str, name: str, value: Any) -> None:
+    plain, compiled = pair(env_id)
+    states = start_states(plain)
+    actions = random_actions(plain, np.random.default_rng(0), len(states))
+    for env in (plain, compiled):
+        setattr(env.env.unwrapped, name, value)
+    check_same(plain.step_batch(actions, states), compiled.step_batch(actions, states))
+    rollout = {"horizon": 20, "action_seed": 1}
+    check_same(plain.rollout_batch(states, **rollout), compiled.rollout_batch(states, **rollout))
+
+
+def edited(env: PlanEnv, **fields: Any) -> NDArray[Any]:
+    states = start_states(env, 4)
+    for name, value in fields.items():
+        states[name] = value
+    return states
+
+
+EDITS: list[tuple[str, dict[str, Any]]] = [
+    ("Acrobot-v1", {"physics": [0.3, -0.2, 0.1, 0.7]}),
+    ("Acrobot-v1", {"physics": [0.3, -0.2, 0.1, 0.7], "single": False}),
+    ("CartPole-v1", {"physics": [np.nan, 0.0, 0.0, 0.0]}),
+    ("MountainCarContinuous-v0", {"physics": [0.44999999, 0.07], "single": True}),
+    ("Pendulum-v1", {"torque": 1.5, "truncated": True}),
+    ("Blackjack-v1", {"player": [10, 0, 5] + [0] * 61}),
+    ("Blackjack-v1", {"dealer": [10, 9] + [0] * 62, "terminated": True}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "fields"), EDITS)
+def test_states_that_users_edit_are_stepped_as_by_the_environment(
+    env_id: str, fields: dict[str, Any]
+) -> None:
+    plain, compiled = pair(env_id)
+    states = edited(plain, **fields)
+    actions = random_actions(plain, np.random.default_rng(0), len(states))
+    for dt in (1, 3):
+        check_same(plain.step_batch(actions, states, dt), compiled.step_batch(actions, states, dt))
+    rollout = {"horizon": 20, "action_seed": 1}
+    check_same(plain.rollout_batch(states, **rollout), compiled.rollout_batch(states, **rollout))
+
+
+ERRORS: list[tuple[str, int, dict[str, Any]]] = [
+    ("CartPole-v1", 0, {"physics": [0.0, 0.0, 1e300, 0.0]}),
+    ("MountainCar-v0", 0, {"physics": [np.inf, 0.0]}),
+    ("Blackjack-v1", 1, {"dealer": [0] * 64}),
+    ("Blackjack-v1", 0, {"dealer": [-20] * 30 + [0] * 34}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "action", "fields"), ERRORS)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_states_at_which_the_environment_raises_raise(
+    env_id: str, action: int, fields: dict[str, Any]
+) -> None:
+    plain, compiled = pair(env_id)
+    states, texts = edited(plain, **fields), []
+    for env in (plain, compiled):
+        with pytest.raises(EnvError) as error:
+            env.step_batch(np.full(len(states), action), states)
+        texts.append(str(error.value))
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_codec_of_the_user_has_no_kernel() -> None:
+    class Own(planvec.Codec):
+        dtype = np.dtype([("physics", "f8", 2)])
+        draws = False
+
+        def get(self, env: Any) -> Any:
+            return (np.array(env.state),)
+
+        def set(self, env: Any, value: Any) -> None:
+            env.state = value[0]
+
+        def observe(self, env: Any) -> Any:
+            return np.array(env.state, np.float32)
+
+    with pytest.raises(UnsupportedEnvError, match="another codec"):
+        PlanEnv("MountainCar-v0", codec=Own, compiled=True)
+
+
+def test_a_table_without_an_entry_is_left_to_the_environment() -> None:
+    plain, compiled = pair("FrozenLake-v1")
+    states = start_states(plain, 4)
+    for env in (plain, compiled):
+        table = {cell: dict(actions) for cell, actions in env.env.unwrapped.P.items()}  # type: ignore[attr-defined]
+        for actions in table.values():
+            del actions[3]
+        env.env.unwrapped.P = table  # type: ignore[attr-defined]
+    check_same(plain.step_batch([0, 1, 2, 0], states), compiled.step_batch([0, 1, 2, 0], states))
+    for env in (plain, compiled):
+        with pytest.raises(EnvError, match="KeyError"):
+            env.step_batch([0, 1, 2, 3], states)
+
+
+def test_an_attribute_that_was_deleted_is_an_error_of_the_environment() -> None:
+    compiled = PlanEnv("CartPole-v1", compiled=True)
+    del compiled.env.unwrapped.force_mag  # type: ignore[attr-defined]
+    with pytest.raises(EnvError, match="force_mag"):
+        compiled.step_batch([0, 1], np.repeat(compiled.get_state(), 2))
+
+
+def test_an_interrupt_while_a_kernel_is_loaded_leaves_it_to_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    env = PlanEnv("CartPole-v1")
+    with monkeypatch.context() as patch:
+        patch.setattr("planvec.stepping.lazy_kernel.prove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            env.stepper.kernel.load()
+    env.stepper.kernel.load()
+    assert env.stepper.kernel.is_used
+
+
+def test_a_step_at_the_end_of_the_program_needs_no_thread() -> None:
+    program = """
+        import atexit
+        import numpy as np
+        import planvec
+        env = planvec.PlanEnv("CartPole-v1", compiled=True, num_threads=2)
+        states = np.repeat(env.get_state(), 50_000)
+        first = env.step_batch(np.zeros(len(states), int), states)
+
+        @atexit.register
+        def step():
+            again = env.step_batch(np.zeros(len(states), int), states)
+            assert np.array_equal(first.observations, again.observations)
+            print("stepped")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    output = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True).stdout
+    assert output == "stepped\n"
+
+
 def test_the_audit_compares_a_kernel_with_the_environment() -> None:
     compiled = PlanEnv("CartPole-v1", compiled=True)
     env = planvec.BatchEnv(compiled, audit=1.0)

@@ -208,8 +208,8 @@ class StateCodec(ABC):
         stochastic: False only if a step is known to have one outcome, whatever is drawn.
         fresh_results: Whether every step returns new observations and infos, as Gymnasium asks. Otherwise
             they are copied before the next step.
-        steps_base: Whether `step` is the step of the unwrapped environment, and states hold the fields of its
-            codec and nothing of wrappers. Then a kernel for its class may replace the steps.
+        steps_base: Whether `step` is the step of the unwrapped environment, and states hold the fields of
+            planvec's codec and nothing of wrappers. Then a kernel for its class may replace the steps.
         takes_ints: Whether the environment steps alike with a Python int and with the NumPy scalar that
             `space.sample()` gives for a Discrete space. It then gets ints, which it handles faster.
         fingerprint: Bytes that are equal for environments with the same constants.

@@ -236,10 +236,11 @@ def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> Batc
 
 def _has_kernel(env: Makeable) -> bool:
     """Return whether the class of an environment has a kernel. It is not known of a factory."""
-    if not isinstance(env, EnvSpec) or env.entry_point is None:
+    if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
         return False
     entry = env.entry_point
-    return has_kernel(load_env_creator(entry) if isinstance(entry, str) else entry)
+    env_class: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+    return has_kernel(env_class) and env_class not in registered_codecs().envs
 
 
 def _check_workers(env: Makeable, num_workers: int | None) -> int | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planvec.rows import Columns
 
@@ -43,10 +44,12 @@ class Kernel:
             `planvec.kernels.random`. `extra` is a number for `columns`.
         observe: `observe(state, constants) -> tuple`: the numbers of the observation, in order.
         constants: `constants(env) -> tuple` of numbers and arrays that the functions take. Those of type
-            bool are compiled in. It is called before every batch, and raises `ValueError` for an environment
+            bool are compiled in. It is called before every batch, and raises an error for an environment
             that the kernel does not know.
         refuses: `refuses(state, ended, constants) -> bool`: whether the environment itself has to step such
             a state, or to observe it if the episode has ended.
+        spread: `spread(states, random, env)`: spreads states `[B]` over all that there are, for the proof.
+            None: those that random steps reach are enough.
         columns: `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from
             arrays `[B, ...]`. None: there are none.
     """
@@ -56,6 +59,7 @@ class Kernel:
     observe: Callable[..., Any]
     constants: Callable[[Any], tuple[Any, ...]]
     refuses: Callable[[Any, bool, Any], bool] = never
+    spread: Callable[[NDArray[Any], np.random.Generator, Any], None] | None = None
     columns: Callable[..., Columns] | None = None
 
 

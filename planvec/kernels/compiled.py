@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from planvec.kernels.base import Kernel
 from planvec.kernels.digests import code_digest
 from planvec.kernels.kernel_type import Flags, KernelType
 from planvec.kernels.layout import layout_of
+from planvec.kernels.originals import has_original_methods, methods_of
 from planvec.kernels.ranges import ActionRange
 from planvec.kernels.rollout_loop import roll_rows
 from planvec.kernels.step_loop import step_rows
@@ -23,12 +25,15 @@ from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, leaves
 
 __all__ = ["CompiledKernel"]
 
+_log = logging.getLogger("planvec")
+
 _BYTES = types.Array(types.uint8, 1, "C")
 _NUMBERS = types.Array(types.float64, 1, "C")
 _INTEGERS = types.Array(types.int64, 1, "C")
 _SEEDS = types.Array(types.uint64, 1, "C")
 _MIN_STEPS = 4096
 """Smallest number of steps that are worth waking a thread: about 0.1 ms."""
+_RESULTS = types.Tuple((_NUMBERS, _BYTES, _BYTES, _INTEGERS))
 _UNLIMITED = 2**62
 _NO_SEEDS = np.empty(0, np.uint64)
 _NO_BYTES = np.empty(0, np.uint8)
@@ -62,6 +67,9 @@ class CompiledKernel:
         self._limit = time_limit or _UNLIMITED
         self._num_threads = num_threads
         self._range = ActionRange.of(env.action_space)
+        self._methods = methods_of(type(self._base))
+        if not has_original_methods(self._base, self._methods):
+            raise ValueError("a method was replaced")
         first_constants = kernel.constants(self._base)
         self._flags = _flags_of(first_constants)
         constants = numba.typeof(_without_flags(first_constants))
@@ -71,7 +79,7 @@ class CompiledKernel:
         self._step_arguments = (
             *(self._type, constants, *rows),
             *(_SEEDS, types.int64, _BYTES, types.boolean, types.UniTuple(_BYTES, len(layout.observation))),
-            *(_NUMBERS, _BYTES, _BYTES, _INTEGERS, _NUMBERS, types.boolean),
+            *(_RESULTS, _NUMBERS, types.boolean),
         )
         self._step_once = self._compile_step(types.none)
         self._step_repeatedly: Callable[..., int] | None = None
@@ -79,16 +87,24 @@ class CompiledKernel:
             roll_rows,
             *(self._type, constants, *rows, types.int64, types.float64, _SEEDS, types.int64),
             *(types.uint64, types.int64, *[_NUMBERS] * 4),
-            *(_BYTES, _NUMBERS, _BYTES, _BYTES, _INTEGERS),
+            *(_BYTES, _RESULTS),
         )
 
     def _constants(self) -> tuple[Any, ...] | None:
         """Return the present constants; None if the environment was changed so that it has to step itself."""
+        if not has_original_methods(self._base, self._methods):
+            return None
         try:
             constants = self._kernel.constants(self._base)
-        except ValueError:
+        except Exception:  # the user has changed or deleted an attribute; the environment says what is wrong
+            _log.debug("%s steps itself", self._base, exc_info=True)
             return None
         return constants if _flags_of(constants) == self._flags else None
+
+    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+        """Spread states over all states, for the proof; see `Kernel`."""
+        if self._kernel.spread is not None:
+            self._kernel.spread(states, random, self._base)
 
     def _compile_step(self, dt: types.Type) -> Callable[..., int]:
         """Return the loop over steps for one type of its argument `dt`."""
@@ -127,7 +143,7 @@ class CompiledKernel:
         results = (
             states is not None,
             tuple([_bytes_of(leaf) for leaf in leaves(out.observations)]),
-            *_results_of(out),
+            _results_of(out),
             extras,
             has_extras,
         )
@@ -171,7 +187,7 @@ class CompiledKernel:
             batch.first_row,
             *(self._range or [unused] * 4),
             _bytes_of(out.new_states),
-            *_results_of(out),
+            _results_of(out),
         )
 
         def run(first: int, last: int) -> int:

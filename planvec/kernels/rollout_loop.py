@@ -31,7 +31,7 @@ from planvec.kernels.access import (
 )
 from planvec.kernels.memory import load, store
 from planvec.kernels.random import NUM_WORDS, philox_block
-from planvec.kernels.step_loop import REFUSED, Bytes, keep_ended
+from planvec.kernels.step_loop import MAX_REPEATS, REFUSED, Bytes, Results, keep_ended
 
 __all__ = ["roll_rows"]
 
@@ -96,10 +96,7 @@ def roll_rows(
     lowest: NDArray[np.float64],
     highest: NDArray[np.float64],
     new_states: Bytes,
-    rewards: NDArray[np.float64],
-    terminated: NDArray[np.uint8],
-    truncated: NDArray[np.uint8],
-    num_steps: NDArray[np.int64],
+    results: Results,
 ) -> int:
     """Roll out rows. Arguments that `step_rows` has, too, are described there.
 
@@ -121,21 +118,21 @@ def roll_rows(
         lowest: `[A]`.
         highest: `[A]`.
         new_states: Written: the bytes of B states.
-        rewards: `[B]`, written: the returns.
-        terminated: `[B]`, written.
-        truncated: `[B]`, written.
-        num_steps: `[B]`, written.
+        results: Written: returns, flags and numbers of steps, each `[B]`.
 
     Returns:
         0 or `REFUSED`.
     """
+    returns, terminated, truncated, num_steps = results
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     uniforms, block = np.zeros(len(low)), np.zeros(4)
     has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
     for row in range(first, last):
         at = row * record_size(kernel)
         if has_ended(kernel, states, at):
-            keep_ended(kernel, row, states, at, new_states, at, rewards, terminated, truncated, num_steps)
+            status = keep_ended(kernel, constants, False, row, states, at, new_states, at, results)
+            if status != 0:
+                return status
             continue
         state = begin_state(kernel, states, at, new_states, at)
         generator_in(kernel, random, states, at)
@@ -144,6 +141,8 @@ def roll_rows(
         elapsed = elapsed_of(kernel, states, at)
         left = time_limit - elapsed
         wanted = min(horizon, left)
+        if wanted > MAX_REPEATS:
+            return REFUSED
         total, weight, count, held, is_terminated = 0.0, 1.0, 0, -1, False
         while True:
             if refuses(kernel, state, False, constants):
@@ -163,6 +162,6 @@ def roll_rows(
         store_state(kernel, new_states, at, state)
         generator_out(kernel, random, new_states, at)
         store_ends(kernel, new_states, at, elapsed + count, is_terminated, is_truncated)
-        rewards[row], num_steps[row] = total, count
+        returns[row], num_steps[row] = total, count
         terminated[row], truncated[row] = is_terminated, is_truncated
     return 0

@@ -35,31 +35,42 @@ from planvec.kernels.access import (
 from planvec.kernels.memory import store
 from planvec.kernels.random import NUM_WORDS
 
-__all__ = ["REFUSED", "Bytes", "keep_ended", "step_rows"]
+__all__ = ["MAX_REPEATS", "REFUSED", "Bytes", "Results", "keep_ended", "step_rows"]
 
 REFUSED = 1
 """Result of a loop that met a state which the environment itself has to handle; 0 if there was none."""
 
+MAX_REPEATS = 10**6
+"""Largest number of steps of a row in one loop, which Ctrl-C cannot interrupt."""
+
 Bytes = NDArray[np.uint8]
+Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]
+"""Rewards, `terminated`, `truncated`, numbers of steps: `[B]` each."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def keep_ended(
     kernel: Any,
+    constants: Any,
+    is_observed: bool,
     row: int,
     states: Bytes,
     source: int,
     new_states: Bytes,
     target: int,
-    rewards: NDArray[np.float64],
-    terminated: NDArray[np.uint8],
-    truncated: NDArray[np.uint8],
-    num_steps: NDArray[np.int64],
-) -> None:
+    results: Results,
+) -> int:
     """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
+    if refuses(kernel, load_state(kernel, states, source), is_observed, constants):
+        return REFUSED
+    rewards, terminated, truncated, num_steps = results
     copy_record(kernel, states, source, new_states, target)
+    was_terminated, was_truncated = ends_of(kernel, states, source)
+    elapsed = elapsed_of(kernel, states, source)
+    store_ends(kernel, new_states, target, elapsed, was_terminated, was_truncated)
     rewards[row], num_steps[row] = 0.0, 0
-    terminated[row], truncated[row] = ends_of(kernel, states, source)
+    terminated[row], truncated[row] = was_terminated, was_truncated
+    return 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="never")
@@ -72,18 +83,14 @@ def _absorb(
     new_states: Bytes,
     target: int,
     observations: Any,
-    rewards: NDArray[np.float64],
-    terminated: NDArray[np.uint8],
-    truncated: NDArray[np.uint8],
-    num_steps: NDArray[np.int64],
+    results: Results,
 ) -> int:
     """Write the results and the observation of a row whose episode has ended."""
-    state = load_state(kernel, states, source)
-    if refuses(kernel, state, True, constants):
-        return REFUSED
-    keep_ended(kernel, row, states, source, new_states, target, rewards, terminated, truncated, num_steps)
-    store_observation(kernel, observations, row, state, constants)
-    return 0
+    status = keep_ended(kernel, constants, True, row, states, source, new_states, target, results)
+    if status == 0:
+        state = load_state(kernel, states, source)
+        store_observation(kernel, observations, row, state, constants)
+    return status
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -100,10 +107,7 @@ def step_rows(
     new_states: Bytes,
     has_new_states: bool,
     observations: Any,
-    rewards: NDArray[np.float64],
-    terminated: NDArray[np.uint8],
-    truncated: NDArray[np.uint8],
-    num_steps: NDArray[np.int64],
+    results: Results,
     extras: NDArray[np.float64],
     has_extras: bool,
 ) -> int:
@@ -122,16 +126,14 @@ def step_rows(
         new_states: Written: the bytes of B states, or of one.
         has_new_states: Whether there is room for B states.
         observations: Written: the bytes of each array of the observations.
-        rewards: `[B]`, written.
-        terminated: `[B]`, written.
-        truncated: `[B]`, written.
-        num_steps: `[B]`, written.
+        results: Written: rewards, flags and numbers of steps, each `[B]`.
         extras: `[B]` or `[1]`, written.
         has_extras: Whether there is room for B numbers.
 
     Returns:
         0 or `REFUSED`.
     """
+    rewards, terminated, truncated, num_steps = results
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     has_seeds = len(seeds) > 0
     for row in range(first, last):
@@ -139,18 +141,7 @@ def step_rows(
         target = source if has_new_states else 0
         if has_ended(kernel, states, source):
             status = _absorb(
-                kernel,
-                constants,
-                row,
-                states,
-                source,
-                new_states,
-                target,
-                observations,
-                rewards,
-                terminated,
-                truncated,
-                num_steps,
+                kernel, constants, row, states, source, new_states, target, observations, results
             )
             if status != 0:
                 return status
@@ -167,6 +158,8 @@ def step_rows(
         count = 1
         if dt is not None:
             wanted = min(dt[row], left)
+            if wanted > MAX_REPEATS:
+                return REFUSED
             while count < wanted and not is_terminated:
                 if refuses(kernel, state, False, constants):
                     return REFUSED

@@ -41,7 +41,10 @@ def run_sliced(
     bounds = [num_rows * index // num_slices for index in range(num_slices + 1)]
     slices = list(pairwise(bounds))
     pool = _pool(num_threads - 1)
-    others = [(pool.submit(run, *part), part) for part in slices[1:]]
+    try:
+        others = [(pool.submit(run, *part), part) for part in slices[1:]]
+    except RuntimeError:  # the program ends, and threads take no more work
+        return run(0, num_rows)
     status = run(*slices[0])
     for future, part in reversed(others):
         status = max(status, _finish(future, run, part))

@@ -1,7 +1,8 @@
 """Proves that a kernel gives the bits of the environment, before it is used.
 
-    starts of episodes --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
-                       --> rollouts:                                                by rows, and by the kernel
+    starts of episodes, and states from anywhere
+        --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
+        --> rollouts:                                                by rows, and by the kernel
 
 Sines and powers may round differently with another C library or another version of NumPy. So the proof is
 made on the machine on which the kernel will run. Letters: B rows.
@@ -10,7 +11,7 @@ made on the machine on which the kernel will run. Letters: B rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
@@ -20,6 +21,7 @@ from planvec.codecs import Rows, StateCodec, describe_difference
 from planvec.rows import (
     Columns,
     EnvDescription,
+    Outputs,
     RolloutBatch,
     StepBatch,
     own_copy,
@@ -32,20 +34,32 @@ from planvec.stepping.row_loop import RowLoop
 if TYPE_CHECKING:
     from planvec.kernels import CompiledKernel
 
-__all__ = ["NUM_PROVED", "find_difference"]
+__all__ = ["Proof", "prove"]
 
-_NUM_STARTS, _NUM_BATCHES, _HORIZON = 64, 24, 40
-NUM_PROVED = _NUM_STARTS * (_NUM_BATCHES + 2)
-"""Number of rows that the proof compares."""
+_NUM_STARTS, _NUM_BATCHES, _HORIZON = 128, 24, 80
+_MIN_STEPPED = _NUM_STARTS * _NUM_BATCHES // 4
+"""Smallest number of rows that must take a step; rows whose episode has ended prove little."""
 
 
-def find_difference(
+class Proof(NamedTuple):
+    """Holds the result of a proof.
+
+    Attributes:
+        difference: Why the kernel cannot be used; "" if all bits were the same.
+        num_stepped: Number of rows that took a step, in batches of steps.
+    """
+
+    difference: str
+    num_stepped: int
+
+
+def prove(
     kernel: CompiledKernel,
     rows: RowLoop,
     codec: StateCodec,
     about: EnvDescription,
     info_keys: tuple[str, ...] | None,
-) -> str:
+) -> Proof:
     """Compare a kernel with the environment on random transitions and rollouts.
 
     Args:
@@ -54,29 +68,54 @@ def find_difference(
         codec: The codec of the environment.
         about: Describes the environment.
         info_keys: The info keys to compare; None compares all.
-
-    Returns:
-        The first difference, or that the kernel refuses a batch; "" if all bits are the same.
     """
     random = np.random.default_rng(0)
     starts = _start_states(codec)
-    states = starts
+    states, num_stepped = starts, 0
     for number, batch in enumerate(_step_batches(about.action_space, random)):
         batch.states = states
         expected, got = batch.new_outputs(about), batch.new_outputs(about)
         columns = rows.step(batch, expected, {})
         infos = kernel.step(batch, got, info_keys)
         if infos is None:  # then nothing was compared
-            return f"it refuses the states of step {number}"
+            return Proof(f"it refuses the states of step {number}", num_stepped)
         difference = output_difference(expected, got) or _info_difference(columns, infos)
         if difference:
-            return f"in step {number}, {difference}"
-        assert expected.new_states is not None
-        assert expected.terminated is not None
-        restarts = expected.terminated & (random.random(_NUM_STARTS) < 0.5)  # others stay ended
-        states = np.where(restarts, random.permutation(starts), expected.new_states)
-    for actions in (None, uniform_actions(about.action_space, random, _NUM_STARTS * _HORIZON)):
-        request = RolloutBatch(starts, _HORIZON, actions, action_seed=7, first_row=3, discount=0.97)
+            return Proof(f"in step {number}, {difference}", num_stepped)
+        assert expected.num_steps is not None
+        num_stepped += int(np.count_nonzero(expected.num_steps))
+        states = _next_states(kernel, expected, starts, random)
+    if num_stepped < _MIN_STEPPED:
+        return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
+    return Proof(_rollout_difference(kernel, rows, about, states, random), num_stepped)
+
+
+def _next_states(
+    kernel: CompiledKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
+) -> NDArray[Any]:
+    """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
+    assert out.terminated is not None
+    assert out.truncated is not None
+    assert out.new_states is not None
+    restarts = (out.terminated | out.truncated) & (random.random(len(starts)) < 0.7)  # others stay ended
+    states: NDArray[Any] = np.where(restarts, random.permutation(starts), out.new_states)
+    anywhere = starts.copy()
+    kernel.spread(anywhere, random)
+    return np.where(random.random(len(starts)) < 0.3, anywhere, states)
+
+
+def _rollout_difference(
+    kernel: CompiledKernel,
+    rows: RowLoop,
+    about: EnvDescription,
+    states: NDArray[Any],
+    random: np.random.Generator,
+) -> str:
+    """Return the first difference of rollouts from some states; "" if all bits are the same."""
+    states = states[: _NUM_STARTS // 2]
+    given = uniform_actions(about.action_space, random, len(states) * _HORIZON)
+    for actions, seeds in ((None, random.integers(0, 2**64, len(states), dtype=np.uint64)), (given, None)):
+        request = RolloutBatch(states, _HORIZON, actions, 7, first_row=3, seeds=seeds, discount=0.97)
         expected, got = request.new_outputs(about), request.new_outputs(about)
         rows.rollout(request, expected, {})
         if not kernel.rollout(request, got):

@@ -17,7 +17,7 @@ from planvec.codecs import StateCodec
 from planvec.errors import UnsupportedEnvError
 from planvec.kernels import has_kernel, open_kernel
 from planvec.rows import Columns, EnvDescription, Outputs, RolloutBatch, StepBatch
-from planvec.stepping.kernel_proof import NUM_PROVED, find_difference
+from planvec.stepping.kernel_proof import prove
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class LazyKernel:
         self._info_keys = info_keys
         self._kernel: CompiledKernel | None = None
         self._seconds = 0.0
-        self.exists = codec.steps_base and has_kernel(type(env.unwrapped))
+        # A window shows the steps of the environment itself.
+        is_shown = env.render_mode == "human"
+        self.exists = codec.steps_base and has_kernel(type(env.unwrapped)) and not is_shown
         self._is_pending = compiled is not False and self.exists
         self._is_required = compiled is True
         self.status = "not loaded" if self._is_pending else self._reason(compiled)
@@ -78,7 +80,7 @@ class LazyKernel:
         if compiled is False:
             return "not used: compiled=False"
         if has_kernel(type(self._env.unwrapped)):
-            return "not used: states hold more than the fields of the environment, such as those of a wrapper"
+            return "not used: a wrapper takes part in steps, another codec saves states, or a window is open"
         return f"none for {type(self._env.unwrapped).__name__}"
 
     @property
@@ -117,7 +119,10 @@ class LazyKernel:
         try:
             codec = self._codec
             kernel = open_kernel(self._env, codec.format.dtype, codec.time_limit, self._num_threads)
-            difference = find_difference(kernel, self._rows, codec, self._about, self._info_keys)
+            difference, num_stepped = prove(kernel, self._rows, codec, self._about, self._info_keys)
+        except KeyboardInterrupt:
+            self._is_pending = True  # the next batch tries again
+            raise
         except Exception as error:
             difference = f"{type(error).__name__}: {error}"
             _log.debug("%s: its kernel cannot be used", self._env, exc_info=True)
@@ -127,7 +132,7 @@ class LazyKernel:
             _log.warning("%s: its kernel is %s", self._env, self.status)
             return
         self._kernel = kernel
-        self.status = f"the same bits in {NUM_PROVED:,} transitions and rollouts"
+        self.status = f"the same bits in {num_stepped:,} transitions and in rollouts"
         if seconds > _SECONDS_TO_ANNOUNCE:
             _log.info("%s: its kernel was compiled or loaded in %.1f s", self._env, seconds)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from planvec.kernels.base import Kernel
+from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 from planvec.kernels.random import uniform
 
 __all__ = ["ACROBOT"]
@@ -19,18 +21,18 @@ __all__ = ["ACROBOT"]
 
 def _constants(env: Any) -> tuple[Any, ...]:
     torques = tuple(map(float, env.AVAIL_TORQUE))
-    if len(torques) != 3:
-        raise ValueError("another number of torques than actions")
-    m1, m2 = float(env.LINK_MASS_1), float(env.LINK_MASS_2)
-    l1, lc1, lc2 = float(env.LINK_LENGTH_1), float(env.LINK_COM_POS_1), float(env.LINK_COM_POS_2)
+    if len(torques) != 3 or not all(type(torque) in (int, float) for torque in env.AVAIL_TORQUE):
+        raise ValueError("other torques than one Python number for each action")
+    links = ("LINK_MASS_1", "LINK_MASS_2", "LINK_LENGTH_1", "LINK_COM_POS_1", "LINK_COM_POS_2", "LINK_MOI")
+    noise, dt = numbers(env, "torque_noise_max", "dt")
     two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
     return (
         torques,
-        float(env.torque_noise_max),
-        float(env.dt),
-        (float(env.MAX_VEL_1), float(env.MAX_VEL_2)),
+        noise,
+        dt,
+        numbers(env, "MAX_VEL_1", "MAX_VEL_2"),
         env.book_or_nips == "nips",
-        (m1, m2, l1, lc1, lc2, float(env.LINK_MOI), two),
+        (*numbers(env, *links), two),
     )
 
 
@@ -80,7 +82,10 @@ def _bounded(value: float, limit: float) -> float:
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    y0, y1, y2, y3, _ = state
+    y0, y1, y2, y3, single = state
+    if single:  # the state after a reset
+        y0, y1 = np.float64(np.float32(y0)), np.float64(np.float32(y1))
+        y2, y3 = np.float64(np.float32(y2)), np.float64(np.float32(y3))
     torques, noise, dt, limits, is_nips, links = constants
     torque = torques[action]
     if noise > 0:
@@ -112,10 +117,17 @@ def _observe(state: Any, constants: Any) -> Any:
 
 
 def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    y0, y1, y2, y3, single = state
+    are_moderate = is_moderate(y0) and is_moderate(y1) and is_moderate(y2) and is_moderate(y3)
     # After a reset the state is float32, of which NumPy computes cosines by other formulas than C's library.
-    return ended and state[4]
+    return not are_moderate or (ended and single)
 
 
 ACROBOT = Kernel(
-    fields=("physics", "single"), step=_step, observe=_observe, constants=_constants, refuses=_refuses
+    fields=("physics", "single"),
+    step=_step,
+    observe=_observe,
+    constants=_constants,
+    refuses=_refuses,
+    spread=spread_physics(4.0, 4.0, 15.0, 30.0),
 )

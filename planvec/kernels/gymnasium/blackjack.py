@@ -34,6 +34,18 @@ def _size(hand: NDArray[np.int8]) -> int:
 
 
 @njit(cache=True)
+def _is_hand(hand: NDArray[np.int8]) -> bool:
+    """Return whether a hand is one or more cards, followed by zeros, with room for those of a step."""
+    size = _size(hand)
+    if size == 0 or size + _ROOM > len(hand):
+        return False
+    for index in range(len(hand)):
+        if (index < size and not 1 <= hand[index] <= _TEN) or (index >= size and hand[index] != 0):
+            return False
+    return True
+
+
+@njit(cache=True)
 def _sum_of(hand: NDArray[np.int8]) -> tuple[int, bool]:
     """Return the sum of a hand, and whether an ace counts 11 in it."""
     total, has_ace = 0, False
@@ -91,8 +103,8 @@ def _observe(state: Any, constants: Any) -> Any:
 
 
 def _refuses(state: Any, ended: bool, constants: Any) -> bool:
-    player, dealer = state  # the environment itself tells of hands that are too long to be saved
-    return max(_size(player), _size(dealer)) + _ROOM > len(player)
+    player, dealer = state
+    return not (_is_hand(player) and _is_hand(dealer))
 
 
 BLACKJACK = Kernel(

@@ -10,23 +10,16 @@ import math
 from typing import Any
 
 from planvec.kernels.base import Kernel
+from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 
 __all__ = ["CART_POLE"]
 
 
 def _constants(env: Any) -> tuple[Any, ...]:
-    numbers = (
-        env.gravity,
-        env.total_mass,
-        env.masspole,
-        env.length,
-        env.polemass_length,
-        env.force_mag,
-        env.tau,
-        env.theta_threshold_radians,
-        env.x_threshold,
-    )
-    return (*map(float, numbers), env.kinematics_integrator == "euler", bool(env._sutton_barto_reward))
+    names = ("gravity", "total_mass", "masspole", "length", "polemass_length", "force_mag", "tau")
+    limits = ("theta_threshold_radians", "x_threshold")
+    is_euler = env.kinematics_integrator == "euler"
+    return *numbers(env, *names, *limits), is_euler, bool(env._sutton_barto_reward)
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -61,4 +54,16 @@ def _observe(state: Any, constants: Any) -> Any:
     return state
 
 
-CART_POLE = Kernel(fields=("physics",), step=_step, observe=_observe, constants=_constants)
+def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    x, x_dot, theta, theta_dot = state
+    return not (is_moderate(x) and is_moderate(x_dot) and is_moderate(theta) and is_moderate(theta_dot))
+
+
+CART_POLE = Kernel(
+    fields=("physics",),
+    step=_step,
+    observe=_observe,
+    constants=_constants,
+    refuses=_refuses,
+    spread=spread_physics(3.0, 4.0, 0.3, 4.0),
+)

@@ -32,21 +32,25 @@ def _table(env: Any) -> Table:
     """Return the table of an environment as arrays.
 
     Raises:
-        ValueError: A probability is not a float, as infos would show.
+        ValueError: A probability is not a float, as infos would show, or an entry is missing.
     """
     known = _tables.get(env)
     if known is None or known[0] is not env.P:
-        known = (env.P, _make_table(env.P))
+        known = (env.P, _make_table(env.P, int(env.action_space.n)))
         _tables[env] = known
     return known[1]
 
 
-def _make_table(outcomes: dict[int, dict[int, list[tuple[Any, ...]]]]) -> Table:
-    shape = (
-        len(outcomes),
-        len(outcomes[0]),
-        max(len(row) for actions in outcomes.values() for row in actions.values()),
+def _make_table(outcomes: dict[int, dict[int, list[tuple[Any, ...]]]], num_actions: int) -> Table:
+    num_cells = len(outcomes)
+    rows = [row for actions in outcomes.values() for row in actions.values()]
+    is_whole = set(outcomes) == set(range(num_cells)) and all(
+        set(actions) == set(range(num_actions)) for actions in outcomes.values()
     )
+    new_cells = {outcome[1] for row in rows for outcome in row}
+    if not is_whole or not all(rows) or not new_cells <= set(outcomes):
+        raise ValueError("a table without an outcome of a cell and an action")
+    shape = (num_cells, num_actions, max(map(len, rows)))
     cumulated = np.full(shape, -1.0)  # an outcome that is missing is never drawn
     probabilities, rewards = np.zeros(shape), np.zeros(shape)
     cells, ends = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
@@ -94,6 +98,10 @@ def _observe(state: Any, constants: Any) -> Any:
     return (state[0],)
 
 
+def _spread(states: NDArray[Any], random: np.random.Generator, env: Any) -> None:
+    states["cell"] = random.integers(len(env.P), size=len(states))
+
+
 def _refuses(state: Any, ended: bool, constants: Any) -> bool:
     return bool(state[0] < 0 or state[0] >= len(constants[0]))
 
@@ -104,6 +112,7 @@ GRID = Kernel(
     observe=_observe,
     constants=_table,
     refuses=_refuses,
+    spread=_spread,
     columns=_columns,
 )
 
@@ -161,5 +170,6 @@ TAXI = Kernel(
     observe=_observe,
     constants=_taxi_constants,
     refuses=_refuses,
+    spread=_spread,
     columns=_taxi_columns,
 )

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
+from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 
 __all__ = ["CONTINUOUS_MOUNTAIN_CAR", "MOUNTAIN_CAR"]
 
 
 def _bounds(env: Any) -> tuple[float, ...]:
     """Return the constants that both versions have."""
-    names = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity")
-    return tuple(float(getattr(env, name)) for name in names)
+    return numbers(env, "min_position", "max_position", "max_speed", "goal_position", "goal_velocity")
 
 
 def _constants(env: Any) -> tuple[float, ...]:
-    return *_bounds(env), float(env.force), float(env.gravity)
+    return *_bounds(env), *numbers(env, "force", "gravity")
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -43,14 +43,26 @@ def _observe(state: Any, constants: Any) -> Any:
     return state
 
 
-MOUNTAIN_CAR = Kernel(fields=("physics",), step=_step, observe=_observe, constants=_constants)
+def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    return not (is_moderate(state[0]) and is_moderate(state[1]))
+
+
+MOUNTAIN_CAR = Kernel(
+    fields=("physics",),
+    step=_step,
+    observe=_observe,
+    constants=_constants,
+    refuses=_refuses,
+    spread=spread_physics(1.3, 0.08),
+)
 
 
 def _continuous_constants(env: Any) -> tuple[Any, ...]:
-    if (env.min_action, env.max_action) != (-1.0, 1.0):
+    low, high = env.action_space.low[0], env.action_space.high[0]
+    if (env.min_action, env.max_action) != (-1.0, 1.0) or low < -1 or high > 1:
         raise ValueError("actions are clipped to other bounds than those of the action space")
     two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
-    return *_bounds(env), float(env.power), two, HAS_WEAK_SCALARS
+    return *_bounds(env), *numbers(env, "power"), two, HAS_WEAK_SCALARS
 
 
 def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -107,4 +119,6 @@ CONTINUOUS_MOUNTAIN_CAR = Kernel(
     step=_continuous_step,
     observe=_continuous_observe,
     constants=_continuous_constants,
+    refuses=_refuses,
+    spread=spread_physics(1.3, 0.08),
 )

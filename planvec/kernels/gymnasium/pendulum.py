@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
+from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 
 __all__ = ["PENDULUM"]
 
 
 def _constants(env: Any) -> tuple[Any, ...]:
-    pull = 3 * env.g / (2 * env.l)
-    lever = 3.0 / (env.m * env.l**2)
+    g, m, length, max_speed, max_torque, dt = numbers(env, "g", "m", "l", "max_speed", "max_torque", "dt")
+    pull, lever = 3 * g / (2 * length), 3.0 / (m * length**2)
     two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
-    numbers = float(pull), float(lever), float(env.max_speed), float(env.max_torque), float(env.dt), two
-    return *numbers, HAS_WEAK_SCALARS
+    return pull, lever, max_speed, max_torque, dt, two, HAS_WEAK_SCALARS
 
 
 def _step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -48,6 +48,16 @@ def _observe(state: Any, constants: Any) -> Any:
     return math.cos(angle), math.sin(angle), speed
 
 
+def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    angle, speed, torque, has_torque = state
+    return not (is_moderate(angle) and is_moderate(speed) and (has_torque or torque == 0))
+
+
 PENDULUM = Kernel(
-    fields=("physics", "torque", "has_torque"), step=_step, observe=_observe, constants=_constants
+    fields=("physics", "torque", "has_torque"),
+    step=_step,
+    observe=_observe,
+    constants=_constants,
+    refuses=_refuses,
+    spread=spread_physics(30.0, 9.0),
 )
