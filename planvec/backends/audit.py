@@ -16,10 +16,20 @@ from planvec.errors import UnsupportedEnvError
 from planvec.rows import Answer, Outputs, Request, copy_tree
 from planvec.stepping import output_difference
 
-__all__ = ["DEFAULT_AUDIT", "Audit", "AuditedRow"]
+__all__ = ["DEFAULT_AUDIT", "KERNEL_ADVICE", "Audit", "AuditedRow"]
 
 DEFAULT_AUDIT = 0.005
 """Fraction of the time that is spent on audits unless the user chooses another."""
+ENV_ADVICE = (
+    "The environment is no function of its state. planvec.check_env searches for the cause; "
+    'codec="replay" restores states from the seed and the actions'
+)
+"""The cause and the fix if two steps of the environment differ."""
+KERNEL_ADVICE = (
+    "The compiled kernel of the environment gives other results than the environment itself. Pass "
+    "compiled=False, which does not use it, and please report this"
+)
+"""The same if the first step was that of a kernel."""
 _OVERHEAD_SECONDS = 0.5e-3
 """Time that a row costs besides its step: a chunk of its own, and the comparison."""
 
@@ -40,28 +50,30 @@ class AuditedRow:
     row: int
     stepped_by: str
 
-    def compare(self, answer: Answer, stepped_by: str) -> UnsupportedEnvError | None:
+    def compare(
+        self, answer: Answer, stepped_by: str, advice: str = ENV_ADVICE
+    ) -> UnsupportedEnvError | None:
         """Return the error to raise if the second results differ from the first ones, else None.
 
         Args:
             answer: The second results.
             stepped_by: Name of the worker that stepped the row the second time.
+            advice: The cause and the fix, for the message.
         """
         difference = output_difference(self.expected, answer.outputs)
-        return None if difference is None else UnsupportedEnvError(self.text(stepped_by, difference))
+        return None if difference is None else UnsupportedEnvError(self.text(stepped_by, difference, advice))
 
-    def text(self, stepped_by: str, difference: str) -> str:
+    def text(self, stepped_by: str, difference: str, advice: str = ENV_ADVICE) -> str:
         """Return the message of an error.
 
         Args:
             stepped_by: Name of the worker that stepped the row the second time.
             difference: What was different.
+            advice: The cause and the fix.
         """
         return (
             f"audit: row {self.row} of an earlier {self.request.verb} was repeated and gave another result "
-            f"({self.stepped_by}, then {stepped_by}): {difference}. The environment is no function of its "
-            'state. planvec.check_env searches for the cause; codec="replay" restores states from the seed '
-            "and the actions; audit=0 switches this check off"
+            f"({self.stepped_by}, then {stepped_by}): {difference}. {advice}; audit=0 switches this check off"
         )
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import Any, TypeVar
 
-from planvec.backends.audit import DEFAULT_AUDIT, Audit
+from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
@@ -78,7 +78,10 @@ class InProcess:
         if row is None:
             return None
         self.stats.audited_rows += 1
-        return row.compare(self._stepper.perform(row.request, by_rows=True), "the environment itself")
+        answer_of_rows = self._stepper.perform(row.request, by_rows=True)
+        if self._stepper.kernel.is_used:
+            return row.compare(answer_of_rows, "the environment itself", KERNEL_ADVICE)
+        return row.compare(answer_of_rows, "again")
 
     def sync_base_state(self) -> Promise[None]:
         """Do nothing: there is only one environment."""

@@ -31,8 +31,6 @@ _BYTES = types.Array(types.uint8, 1, "C")
 _NUMBERS = types.Array(types.float64, 1, "C")
 _INTEGERS = types.Array(types.int64, 1, "C")
 _SEEDS = types.Array(types.uint64, 1, "C")
-_MIN_STEPS = 4096
-"""Smallest number of steps that are worth waking a thread: about 0.1 ms."""
 _RESULTS = types.Tuple((_NUMBERS, _BYTES, _BYTES, _INTEGERS))
 _UNLIMITED = 2**62
 _NO_SEEDS = np.empty(0, np.uint64)
@@ -152,8 +150,8 @@ class CompiledKernel:
             new_states = np.empty(self._layout.itemsize, np.uint8) if states is None else states
             return loop(self._type, numbers, first, last, *arguments, new_states, *results)
 
-        min_rows = _MIN_STEPS // (batch.same_dt or 1)
-        if run_sliced(run, num_rows, self._num_threads, min_rows, is_even=batch.same_dt is not None):
+        steps = batch.same_dt or int(batch.dt.max(initial=1))
+        if run_sliced(run, num_rows, self._num_threads, steps, is_even=batch.same_dt is not None):
             return None
         if not has_extras:
             return {}
@@ -193,8 +191,7 @@ class CompiledKernel:
         def run(first: int, last: int) -> int:
             return self._roll_rows(self._type, numbers, first, last, *arguments)
 
-        min_rows = max(1, _MIN_STEPS // batch.horizon)
-        return not run_sliced(run, len(batch.states), self._num_threads, min_rows, is_even=False)
+        return not run_sliced(run, len(batch.states), self._num_threads, batch.horizon, is_even=False)
 
 
 def _flags_of(constants: tuple[Any, ...]) -> Flags:

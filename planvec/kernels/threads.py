@@ -16,12 +16,17 @@ __all__ = ["run_sliced"]
 _SLICES_PER_THREAD = 4
 """Slices of rows per thread where rows may differ in cost."""
 
+_MIN_STEPS = 4096
+"""Smallest number of steps that are worth waking a thread: about 0.1 ms."""
+_MAX_STEPS = 10**7
+"""Largest number of steps of a slice, unless one row takes more: Ctrl-C waits for the end of a slice."""
+
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 """(process id, number of threads) -> the threads. A forked child has none of its parent's threads."""
 
 
 def run_sliced(
-    run: Callable[[int, int], int], num_rows: int, num_threads: int, min_rows: int, is_even: bool
+    run: Callable[[int, int], int], num_rows: int, num_threads: int, steps: int, is_even: bool
 ) -> int:
     """Run a loop over all rows. The calling thread runs a part of them.
 
@@ -29,17 +34,20 @@ def run_sliced(
         run: `run(first, last)` runs the loop over some rows, and returns a status: 0 if it succeeded.
         num_rows: Number of rows.
         num_threads: Number of threads, this one included.
-        min_rows: Smallest number of rows that are worth waking a thread.
+        steps: Largest number of steps of a row.
         is_even: Whether all rows cost about the same.
 
     Returns:
         The largest status.
     """
-    num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows // max(min_rows, 1))
-    if num_threads < 2 or num_slices < 2:
+    num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows * steps // _MIN_STEPS)
+    num_slices = min(max(num_slices, num_rows * steps // _MAX_STEPS), num_rows)
+    if num_slices < 2:
         return run(0, num_rows)
     bounds = [num_rows * index // num_slices for index in range(num_slices + 1)]
     slices = list(pairwise(bounds))
+    if num_threads < 2:
+        return max(run(*part) for part in slices)
     pool = _pool(num_threads - 1)
     try:
         others = [(pool.submit(run, *part), part) for part in slices[1:]]
