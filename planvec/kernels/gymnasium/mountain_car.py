@@ -73,6 +73,8 @@ def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> An
     # The state is float64 after a reset and float32 after a step. NumPy 2 computes with Python floats in the
     # precision of the array.
     push = force * np.float32(power)
+    if single:  # users may have edited a state: the codec rounds what it restores
+        position, velocity = np.float64(np.float32(position)), np.float64(np.float32(velocity))
     if in_single_precision and single:
         position_32, velocity_32 = np.float32(position), np.float32(velocity)
         angle = np.float32(3) * position_32  # numba's float() would keep it in single precision
