@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 from planvec.backends.stats import ExitReason, Stats
 from planvec.backends.waiting import Events
 from planvec.errors import PlanvecError
-from planvec.rows import Answer, EnvDescription, Promise, Request
+from planvec.rows import Answer, EnvDescription, KernelUse, Promise, Request
 
 __all__ = ["Backend", "Future", "Worker", "WorkerExit", "WorkerGroup"]
 
@@ -54,6 +54,10 @@ class Backend(Protocol):
         Returns:
             A promise of the result for the user. Every error is raised by the promise.
         """
+        ...
+
+    def kernel_use(self, num_steps: int) -> KernelUse | None:
+        """Return the use of a kernel in this process, if it would perform requests for so many steps."""
         ...
 
     def sync_base_state(self) -> Promise[None]:

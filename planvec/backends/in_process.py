@@ -10,7 +10,8 @@ from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
-from planvec.rows import Answer, Completed, EnvDescription, Failed, Promise, Request
+from planvec.kernels import CompiledKernel
+from planvec.rows import Answer, Completed, EnvDescription, Failed, KernelUse, Outputs, Promise, Request
 from planvec.stepping import EnvStepper
 
 __all__ = ["InProcess"]
@@ -62,9 +63,7 @@ class InProcess:
             self._local.frame = sys._getframe()
             answer = self._stepper.perform(request)
             result = request.result(self.description, answer)
-            error = self._repeat(request, answer)
-            if error is not None:
-                return Failed(error)
+            self.repeat(request, answer)
         except PlanvecError as error:
             return Failed(error)
         finally:
@@ -72,16 +71,29 @@ class InProcess:
         self.stats.masked_rows += len(answer.errors)
         return Completed(result)
 
-    def _repeat(self, request: Request[Any], answer: Answer) -> PlanvecError | None:
-        """Let the environment step a row again if it is time for an audit; return the error, if any."""
+    def repeat(self, request: Request[Any], answer: Answer) -> None:
+        """Let the environment step a row again if it is time for an audit.
+
+        Raises:
+            UnsupportedEnvError: The results differ.
+        """
         row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
         if row is None:
-            return None
+            return
         self.stats.audited_rows += 1
         answer_of_rows = self._stepper.perform(row.request, by_rows=True)
         if self._stepper.kernel.is_used:
-            return row.compare(answer_of_rows, "the environment itself", KERNEL_ADVICE)
-        return row.compare(answer_of_rows, "again")
+            error = row.compare(answer_of_rows, "the environment itself", KERNEL_ADVICE)
+        else:
+            error = row.compare(answer_of_rows, "again")
+        if error is not None:
+            raise error
+
+    def kernel_use(self, num_steps: int) -> KernelUse | None:
+        """Return the use of the kernel, if it would perform requests for so many steps."""
+        lazy = self._stepper.kernel
+        kernel = lazy.ready(num_steps)
+        return None if kernel is None else _KernelUse(self, kernel, lazy.is_required)
 
     def sync_base_state(self) -> Promise[None]:
         """Do nothing: there is only one environment."""
@@ -91,3 +103,29 @@ class InProcess:
         """Close the environment."""
         self._closed = True
         self._stepper.close()
+
+
+class _KernelUse:
+    """Lets a planner use the kernel of a backend; see `planvec.rows.KernelUse`.
+
+    Args:
+        backend: The backend.
+        kernel: Its kernel.
+        is_required: Whether the user has asked for it.
+    """
+
+    def __init__(self, backend: InProcess, kernel: CompiledKernel, is_required: bool) -> None:
+        self._backend = backend
+        self.kernel = kernel
+        self.is_required = is_required
+
+    def record(self, num_rows: int, num_chunks: int) -> None:
+        """Count rows and chunks that were stepped."""
+        self._backend.stats.num_rows += num_rows
+        self._backend.stats.num_chunks += num_chunks
+
+    def audit(self, request: Request[Any], outputs: Outputs, seconds: float) -> None:
+        """Let the environment step a row again if it is time for an audit; raise if the results differ."""
+        answer = Answer(outputs)
+        answer.seconds = seconds
+        self._backend.repeat(request, answer)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planvec.envs.batch_calls import BatchCalls, Mode
 from planvec.errors import InvalidBatchError
 from planvec.rows import (
+    KernelUse,
     ObserveBatch,
     ReadBatch,
     RenderBatch,
@@ -62,6 +63,18 @@ class EnvCalls(BatchCalls[Mode]):
     def metadata(self) -> dict[str, Any]:
         """Gymnasium's metadata of the environment (render modes, frames per second)."""
         return self._about.metadata
+
+    def kernel_use(self, num_steps: int) -> KernelUse | None:
+        """Return what planners need to step with the kernel in this process, in loops of their own.
+
+        Args:
+            num_steps: Number of steps that are to be taken; loading a kernel pays off for many.
+
+        Returns:
+            None if there is no kernel here, or none yet.
+        """
+        self._check_open()
+        return self._backend.kernel_use(num_steps)
 
     # -- the base state -----------------------------------------------------------------------------
 

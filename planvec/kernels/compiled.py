@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import gymnasium
@@ -13,6 +13,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from planvec.kernels.base import Kernel
+from planvec.kernels.bound_loop import BoundLoop, compile_loop
 from planvec.kernels.digests import code_digest
 from planvec.kernels.kernel_type import Flags, KernelType
 from planvec.kernels.layout import layout_of
@@ -47,6 +48,11 @@ class CompiledKernel:
         time_limit: Steps after which an episode is truncated; None: no limit.
         num_threads: Number of threads.
 
+    Attributes:
+        num_threads: Number of threads.
+        time_limit: Steps after which an episode is truncated; a very large number: no limit.
+        action_range: The range of random actions; None if they are drawn otherwise.
+
     Raises:
         ValueError: The kernel cannot be used for this environment.
     """
@@ -62,9 +68,9 @@ class CompiledKernel:
         self._kernel = kernel
         self._base = env.unwrapped
         self._layout = layout = layout_of(dtype, kernel.fields, env)
-        self._limit = time_limit or _UNLIMITED
-        self._num_threads = num_threads
-        self._range = ActionRange.of(env.action_space)
+        self.time_limit = time_limit or _UNLIMITED
+        self.num_threads = num_threads
+        self.action_range = ActionRange.of(env.action_space)
         self._methods = methods_of(type(self._base))
         if not has_original_methods(self._base, self._methods):
             raise ValueError("a method was replaced")
@@ -81,7 +87,8 @@ class CompiledKernel:
         )
         self._step_once = self._compile_step(types.none)
         self._step_repeatedly: Callable[..., int] | None = None
-        self._roll_rows = _compile(
+        self._loops: dict[tuple[Any, Hashable], BoundLoop] = {}
+        self._roll_rows = compile_loop(
             roll_rows,
             *(self._type, constants, *rows, types.int64, types.float64, _SEEDS, types.int64),
             *(types.uint64, types.int64, *[_NUMBERS] * 4),
@@ -99,6 +106,31 @@ class CompiledKernel:
             return None
         return constants if _flags_of(constants) == self._flags else None
 
+    def open_loop(self, loop: Any, variant: Hashable, *examples: Any) -> BoundLoop:
+        """Compile another loop for this kernel, or load it from the cache on disk.
+
+        Args:
+            loop: A function compiled by numba with a cache, `loop(kernel, constants, *arguments)`.
+            variant: Arguments of one variant have the same types.
+            examples: Arguments of these types.
+        """
+        if (loop, variant) in self._loops:
+            return self._loops[loop, variant]
+        kernel, constants = self._kernel, self._constants()
+        if constants is None:
+            raise ValueError("the environment was changed")
+        digest = code_digest(kernel.step, kernel.observe, kernel.refuses, loop)
+        kernel_type = KernelType(kernel, digest, self._layout, self._flags)
+        numbers = numba.typeof(_without_flags(constants))
+        entry = compile_loop(loop, kernel_type, numbers, *map(numba.typeof, examples))
+        self._loops[loop, variant] = BoundLoop(entry, kernel_type, self._numbers)
+        return self._loops[loop, variant]
+
+    def _numbers(self) -> tuple[Any, ...] | None:
+        """Return the present constants without flags; None as for `_constants`."""
+        constants = self._constants()
+        return None if constants is None else _without_flags(constants)
+
     def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
         """Spread states over all states, for the proof; see `Kernel`."""
         if self._kernel.spread is not None:
@@ -107,7 +139,7 @@ class CompiledKernel:
     def _compile_step(self, dt: types.Type) -> Callable[..., int]:
         """Return the loop over steps for one type of its argument `dt`."""
         arguments = self._step_arguments
-        return _compile(step_rows, *arguments[:6], dt, *arguments[6:])
+        return compile_loop(step_rows, *arguments[:6], dt, *arguments[6:])
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
         """Step rows and write their results.
@@ -136,7 +168,7 @@ class CompiledKernel:
             _bytes_of(batch.actions),
             None if batch.same_dt == 1 else np.ascontiguousarray(batch.dt),
             _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
-            self._limit,
+            self.time_limit,
         )
         results = (
             states is not None,
@@ -151,7 +183,7 @@ class CompiledKernel:
             return loop(self._type, numbers, first, last, *arguments, new_states, *results)
 
         steps = batch.same_dt or int(batch.dt.max(initial=1))
-        if run_sliced(run, num_rows, self._num_threads, steps, is_even=batch.same_dt is not None):
+        if run_sliced(run, num_rows, self.num_threads, steps, is_even=batch.same_dt is not None):
             return None
         if not has_extras:
             return {}
@@ -171,7 +203,7 @@ class CompiledKernel:
             False if the environment itself has to step the batch.
         """
         constants = self._constants()
-        if constants is None or (batch.actions is None and self._range is None):
+        if constants is None or (batch.actions is None and self.action_range is None):
             return False
         numbers, unused = _without_flags(constants), np.empty(self._layout.action.size)
         arguments = (
@@ -180,10 +212,10 @@ class CompiledKernel:
             batch.horizon,
             float(batch.discount),
             _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
-            self._limit,
+            self.time_limit,
             batch.action_seed,
             batch.first_row,
-            *(self._range or [unused] * 4),
+            *(self.action_range or [unused] * 4),
             _bytes_of(out.new_states),
             _results_of(out),
         )
@@ -191,7 +223,7 @@ class CompiledKernel:
         def run(first: int, last: int) -> int:
             return self._roll_rows(self._type, numbers, first, last, *arguments)
 
-        return not run_sliced(run, len(batch.states), self._num_threads, batch.horizon, is_even=False)
+        return not run_sliced(run, len(batch.states), self.num_threads, batch.horizon, is_even=False)
 
 
 def _flags_of(constants: tuple[Any, ...]) -> Flags:
@@ -218,13 +250,3 @@ def _bytes_of(array: Any) -> NDArray[np.uint8]:
     """
     flat: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return flat
-
-
-def _compile(loop: Any, *arguments: types.Type) -> Callable[..., int]:
-    """Compile a loop for arguments of these types, or load it from the cache on disk.
-
-    The result is called directly: numba need not find out the types of its arguments.
-    """
-    loop.compile(arguments)
-    entry: Callable[..., int] = loop.overloads[arguments].entry_point
-    return entry

@@ -22,6 +22,7 @@ from planvec.kernels.memory import load, multiply_high, store
 __all__ = [
     "NUM_WORDS",
     "load_generator",
+    "next_uint64",
     "philox_block",
     "random",
     "random_index",

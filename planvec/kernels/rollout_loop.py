@@ -29,6 +29,7 @@ from planvec.kernels.access import (
     store_state,
     take_step,
 )
+from planvec.kernels.decorator import jit
 from planvec.kernels.memory import load, store
 from planvec.kernels.random import NUM_WORDS, philox_block
 from planvec.kernels.step_loop import MAX_REPEATS, REFUSED, Bytes, Results, keep_ended
@@ -77,7 +78,7 @@ def _draw(
     return held
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def roll_rows(
     kernel: Any,
     constants: Any,

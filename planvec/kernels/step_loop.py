@@ -32,6 +32,7 @@ from planvec.kernels.access import (
     store_state,
     take_step,
 )
+from planvec.kernels.decorator import jit
 from planvec.kernels.memory import store
 from planvec.kernels.random import NUM_WORDS
 
@@ -87,13 +88,13 @@ def _absorb(
 ) -> int:
     """Write the results and the observation of a row whose episode has ended."""
     status = keep_ended(kernel, constants, True, row, states, source, new_states, target, results)
-    if status == 0:
+    if observations is not None and status == 0:
         state = load_state(kernel, states, source)
         store_observation(kernel, observations, row, state, constants)
     return status
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def step_rows(
     kernel: Any,
     constants: Any,
@@ -125,7 +126,8 @@ def step_rows(
         time_limit: Steps after which an episode is truncated.
         new_states: Written: the bytes of B states, or of one.
         has_new_states: Whether there is room for B states.
-        observations: Written: the bytes of each array of the observations.
+        observations: Written: the bytes of each array of the observations. None: not
+            wanted, for which another loop is compiled.
         results: Written: rewards, flags and numbers of steps, each `[B]`.
         extras: `[B]` or `[1]`, written.
         has_extras: Whether there is room for B numbers.
@@ -170,7 +172,8 @@ def step_rows(
         store_state(kernel, new_states, target, state)
         generator_out(kernel, random, new_states, target)
         store_ends(kernel, new_states, target, elapsed + count, is_terminated, is_truncated)
-        store_observation(kernel, observations, row, state, constants)
+        if observations is not None:
+            store_observation(kernel, observations, row, state, constants)
         # `store`, because indexing would test whether each index is negative.
         store(rewards, row * 8, np.float64, reward)
         store(num_steps, row * 8, np.int64, count)

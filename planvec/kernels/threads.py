@@ -7,11 +7,12 @@ Compiled loops release the GIL, so threads of Python do.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 
-__all__ = ["run_sliced"]
+__all__ = ["run_sliced", "run_together"]
 
 _SLICES_PER_THREAD = 4
 """Slices of rows per thread where rows may differ in cost."""
@@ -62,6 +63,42 @@ def run_sliced(
 def _finish(future: Future[int], run: Callable[[int, int], int], part: tuple[int, int]) -> int:
     """Return the status of a slice, which is run here if no thread has begun it."""
     return run(*part) if future.cancel() else future.result()
+
+
+def run_together(tasks: Sequence[Callable[[], None]], num_threads: int) -> None:
+    """Run tasks that release the GIL. The calling thread takes part.
+
+    Args:
+        tasks: The tasks.
+        num_threads: Number of threads, this one included.
+
+    Raises:
+        Exception: That of the first task that failed, after all others have ended.
+    """
+    todo = iter(tasks)
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                task = next(todo, None)
+            if task is None:
+                return
+            task()
+
+    num_others = min(num_threads, len(tasks)) - 1
+    others: list[Future[None]] = []
+    try:
+        if num_others > 0:
+            others = [_pool(num_threads - 1).submit(work) for _ in range(num_others)]
+    except RuntimeError:  # the program ends, and threads take no more work
+        pass
+    try:
+        work()
+    finally:
+        wait(others)
+    for future in others:
+        future.result()
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:

@@ -194,7 +194,17 @@ class Planner(ABC):
             started: `time.perf_counter()` at the beginning of the call.
             callback: As in `plan_batch`.
         """
-        drive(env, searches, Budget(self.max_env_steps, self.max_seconds), started, callback)
+        drive(env, searches, self._budget, started, callback)
+        return self._plans(searches, started)
+
+    @property
+    def _budget(self) -> Budget:
+        """The limits of a decision."""
+        return Budget(self.max_env_steps, self.max_seconds)
+
+    @staticmethod
+    def _plans(searches: Sequence[Search], started: float) -> list[Plan]:
+        """Return the plans of searches that are over."""
         elapsed = time.perf_counter() - started
         return [
             dataclasses.replace(

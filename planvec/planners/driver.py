@@ -23,10 +23,23 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, is_fixed, take_rows
 
-__all__ = ["Budget", "PlanCallback", "drive"]
+__all__ = ["Budget", "PlanCallback", "drive", "perform"]
 
 PlanCallback = Callable[[int, int], bool | None]
 """`callback(num_simulations, num_env_steps)` after each batch; True stops the search."""
+
+
+def perform(env: BatchStepper, request: Request) -> Any:
+    """Perform one request. Returns the answer, as the driver passes it on.
+
+    Raises:
+        InvalidBatchError: A reward is NaN.
+    """
+    if isinstance(request, RolloutRequest):
+        return _roll_out(env, request).result()
+    out = _step(env, [request]).result()
+    _check_rewards(request, out)
+    return out
 
 
 class Budget(NamedTuple):

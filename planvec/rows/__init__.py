@@ -59,7 +59,7 @@ from planvec.rows.space_arrays import (
     take_rows,
 )
 from planvec.rows.states import StateFormat, as_states, check_state, check_states
-from planvec.rows.stepper import BatchStepper
+from planvec.rows.stepper import BatchStepper, HasKernel, KernelUse
 
 __all__ = [
     "DAMAGED",
@@ -75,6 +75,8 @@ __all__ = [
     "Errors",
     "Failed",
     "FlagBatch",
+    "HasKernel",
+    "KernelUse",
     "ObserveBatch",
     "OnError",
     "Outputs",

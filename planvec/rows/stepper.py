@@ -7,10 +7,12 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 import gymnasium
 import numpy as np
 
+from planvec.rows.outputs import Outputs
 from planvec.rows.promises import Promise
+from planvec.rows.requests import Request
 from planvec.rows.results import OnError, Rollouts, Start, Transitions
 
-__all__ = ["BatchStepper"]
+__all__ = ["BatchStepper", "HasKernel", "KernelUse"]
 
 
 @runtime_checkable
@@ -115,4 +117,42 @@ class BatchStepper(Protocol):
 
     def observe(self, states: Any) -> Any:
         """Return the observations `[B, ...]` of states, without stepping."""
+        ...
+
+
+class KernelUse(Protocol):
+    """Lets a planner step with the kernel of an environment in a loop of its own, without batches.
+
+    Attributes:
+        kernel: The kernel, a `planvec.kernels.CompiledKernel`.
+        is_required: Whether the user has asked for compiled steps, whatever time it takes to load them.
+    """
+
+    kernel: Any
+    is_required: bool
+
+    def record(self, num_rows: int, num_chunks: int) -> None:
+        """Count rows and chunks that were stepped."""
+        ...
+
+    def audit(self, request: Request[Any], outputs: Outputs, seconds: float) -> None:
+        """Let the environment step a row again if it is time for an audit.
+
+        Args:
+            request: One of the requests that were performed.
+            outputs: Its results; those that were not computed are None.
+            seconds: The time of all steps since the last call.
+
+        Raises:
+            UnsupportedEnvError: The environment gives other results than the kernel.
+        """
+        ...
+
+
+@runtime_checkable
+class HasKernel(Protocol):
+    """A `BatchStepper` that may step with a kernel in this process."""
+
+    def kernel_use(self, num_steps: int) -> KernelUse | None:
+        """Return the use of the kernel, if a request for so many steps would be performed with it."""
         ...

@@ -49,6 +49,7 @@ class LazyKernel:
 
     Attributes:
         exists: Whether there is a kernel for the environment and its states.
+        is_required: Whether the user has asked for it.
         status: Whether there is a kernel and whether it is used, in words.
     """
 
@@ -72,7 +73,7 @@ class LazyKernel:
         is_shown = env.render_mode == "human"
         self.exists = codec.steps_base and has_kernel(type(env.unwrapped)) and not is_shown
         self._is_pending = compiled is not False and self.exists
-        self._is_required = compiled is True
+        self.is_required = compiled is True
         self.status = "not loaded" if self._is_pending else self._reason(compiled)
 
     def _reason(self, compiled: bool | None) -> str:
@@ -98,7 +99,7 @@ class LazyKernel:
             UnsupportedEnvError: There is none, or it gives other results than the environment.
         """
         self._about = about
-        if not self._is_required:
+        if not self.is_required:
             return
         self.load()
         if self._kernel is None:
@@ -151,11 +152,16 @@ class LazyKernel:
         self._seconds += seconds
 
     def _ready(self, batch: StepBatch | RolloutBatch) -> CompiledKernel | None:
-        """Return the kernel, which is loaded if it is time; None if there is none yet."""
+        """Return the kernel for a batch, as `ready`."""
+        if not self._is_pending:
+            return self._kernel
+        steps = batch.steps
+        return self.ready(steps * batch.num_rows if isinstance(steps, int) else int(steps.sum()))
+
+    def ready(self, num_steps: int) -> CompiledKernel | None:
+        """Return the kernel, which is loaded if so many steps make it time; None if there is none yet."""
         if self._is_pending:
             limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
-            steps = batch.steps
-            num_steps = steps * batch.num_rows if isinstance(steps, int) else int(steps.sum())
             if self._seconds + num_steps * _SECONDS_PER_STEP > limit:
                 self.load()
         return self._kernel

@@ -134,6 +134,9 @@ class Sharded:
                 self.stats.num_rows += call.num_rows
         return call
 
+    def kernel_use(self, num_steps: int) -> None:
+        """Return None: the kernels of workers are in other processes."""
+
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""
         error = self._why_unusable()

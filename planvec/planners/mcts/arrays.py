@@ -1,7 +1,8 @@
 """The arrays of a search tree, their memory, and the settings of the kernels.
 
-The tree is a struct of arrays with node 0 as its root. An edge is an action at a node. It has one or more
-outcomes, each of which leads to a node. Where a step has one outcome, outcome and node have the same index.
+The tree is a struct of arrays with node 0 as its root. The arrays are fields of records in memory. An edge is
+an action at a node. It has one or more outcomes, each of which leads to a node. Where a step has one outcome,
+outcome and node have the same index.
 
 Letters: N nodes, A actions per node, M outcomes, K simulations in flight, D depths.
 """
@@ -18,6 +19,7 @@ __all__ = [
     "ALL",
     "COLLIDED",
     "EDGE_DTYPES",
+    "MAX_IDLE",
     "NODES",
     "NODE_DTYPES",
     "NUM_DRAWS",
@@ -47,6 +49,8 @@ SINGLE, NODES, OPEN_LOOP = 0, 1, 2
 """An action has one outcome; a node for each of its outcomes; one node for all of its outcomes."""
 SCALE_BY_TREE, SCALE_BY_NODE = -1.0, -2.0
 """Special values of `Rules.value_scale`; any other value is the scale itself."""
+MAX_IDLE = 10_000
+"""Simulations in a row without a step, after which the tree counts as exhausted."""
 ALL = (math.inf, 0.0)
 """A value of `Rules.widening`: no limit."""
 NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT = 0, 1, 2, 3
@@ -210,13 +214,18 @@ EDGE_DTYPES = {
 }
 OPTIONAL_EDGE_DTYPES = {"priors": np.float64, "legal": np.bool_}
 OUTCOME_DTYPES = {
-    "outcome_nodes": np.int32,
     "outcome_rewards": np.float64,
     "outcome_discounts": np.float64,
+    "outcome_nodes": np.int32,
     "outcome_steps": np.int32,
     "outcome_counts": np.int32,
     "next_outcomes": np.int32,
 }
+
+_NODE, _EDGE, _OUTCOME = (
+    np.dtype(list(dtypes.items()), align=True) for dtypes in (NODE_DTYPES, EDGE_DTYPES, OUTCOME_DTYPES)
+)
+"""The records of which the arrays of a tree are the fields."""
 
 _BYTES_OF_TABLE_ENTRY = 400
 """Memory of a state in the transposition table: entries of dictionaries, and their keys."""
@@ -231,10 +240,9 @@ def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: 
         action_bytes: Bytes of one action; counted where every node has its own actions.
         kind: The settings of the search.
     """
-    per_edge = sum(np.dtype(dtype).itemsize for dtype in EDGE_DTYPES.values())
-    per_edge += 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
-    per_node = sum(np.dtype(dtype).itemsize for dtype in (*NODE_DTYPES.values(), *OUTCOME_DTYPES.values()))
+    per_edge = _EDGE.itemsize + 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
     has_table = kind.chance != SINGLE or kind.shares_nodes
+    per_node = _NODE.itemsize + _OUTCOME.itemsize
     return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * has_table
 
 
@@ -242,6 +250,8 @@ def empty_arrays(
     capacity: int, num_actions: int, max_depth: int, use_priors: bool, use_legal: bool
 ) -> TreeArrays:
     """Return uninitialised arrays for a tree. The system provides their memory when it is written.
+
+    Those of nodes, of edges and of outcomes are the fields of three arrays of records.
 
     Args:
         capacity: N and M.
@@ -251,14 +261,14 @@ def empty_arrays(
         use_legal: Whether there are masks of legal actions.
     """
     edges = (capacity, num_actions)
-    shapes = {"priors": edges if use_priors else (1, 1), "legal": edges if use_legal else (1, 1)}
     arrays: dict[str, NDArray[Any]] = {}
-    for name, dtype in {**NODE_DTYPES, **OUTCOME_DTYPES}.items():
-        arrays[name] = np.empty(capacity, dtype)
-    for name, dtype in EDGE_DTYPES.items():
-        arrays[name] = np.empty(edges, dtype)
-    for name, dtype in OPTIONAL_EDGE_DTYPES.items():
-        arrays[name] = np.empty(shapes[name], dtype)
+    for shape, dtype in ((capacity, _NODE), (edges, _EDGE), (capacity, _OUTCOME)):
+        # What a search reads together lies together: a record takes one or two cache lines.
+        records = np.empty(shape, dtype)
+        arrays |= {name: records[name] for name in dtype.names or ()}
+    shapes = {"priors": edges if use_priors else (1, 1), "legal": edges if use_legal else (1, 1)}
+    for name, scalar in OPTIONAL_EDGE_DTYPES.items():
+        arrays[name] = np.empty(shapes[name], scalar)
     return TreeArrays(
         **arrays,
         bounds=np.empty(2),

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels import jit
 from planvec.planners.mcts.arrays import ROOT_WEIGHT, Paths, Rules, TreeArrays
 
 __all__ = ["back_up"]
 
 
-@njit(cache=True)
+@jit(cache=True)
 def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -> None:
     """Compute the values of a node and of all its actions from those of their outcomes.
 
@@ -48,7 +48,7 @@ def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -
     values[node] = best if is_max else total_value / num_visits
 
 
-@njit(cache=True)
+@jit(cache=True)
 def back_up(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], leaf_values: NDArray[np.float64], rules: Rules
 ) -> None:

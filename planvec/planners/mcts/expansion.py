@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels import jit
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, Paths, Rules, TreeArrays
 from planvec.planners.mcts.selection import mix
 
 __all__ = ["expand", "init"]
 
 
-@njit(cache=True)
+@jit(cache=True)
 def _init_nodes(tree: TreeArrays, first: int, last: int, rules: Rules) -> None:
     """Initialise the nodes from `first` up to, but not including, `last`."""
     visits, unobserved, values, raw_values = tree.visits, tree.unobserved, tree.values, tree.raw_values
@@ -43,7 +43,7 @@ def _init_nodes(tree: TreeArrays, first: int, last: int, rules: Rules) -> None:
             first_outcomes[node, action] = -1
 
 
-@njit(cache=True)
+@jit(cache=True)
 def init(tree: TreeArrays, rules: Rules) -> None:
     """Initialise a tree with nothing but its root."""
     _init_nodes(tree, 0, 1, rules)
@@ -62,7 +62,7 @@ def init(tree: TreeArrays, rules: Rules) -> None:
     tree.counters[NUM_NODES] = tree.counters[NUM_OUTCOMES] = 1
 
 
-@njit(cache=True)
+@jit(cache=True)
 def expand(
     tree: TreeArrays,
     paths: Paths,

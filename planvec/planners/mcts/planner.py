@@ -34,7 +34,7 @@ class MCTS(MCTSConfig):
     Where a step has several outcomes, they are sampled by reseeding the step, never foreseen: an action has
     one child node for each outcome so far, and more outcomes are sampled as it is visited more often.
 
-    Memory: N nodes take `N * (70 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
+    Memory: N nodes take `N * (72 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
     8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
     `transpositions`) about 400. Simulations in flight take `batch_size * 24 max_depth`. N is
     `num_simulations + 1`, besides the nodes reused from the last decision; without that limit it is
@@ -115,6 +115,16 @@ class MCTS(MCTSConfig):
             fits = previous.search_data.kind == tree_kind(self, env)
             tree = previous.search_data.advance(previous.action, state) if fits else None
         return TreeSearch(self, env, state, generator, tree, info)
+
+    def _run(
+        self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
+    ) -> list[Plan]:
+        """Run searches to their end, without Python between simulations where that is possible."""
+        from planvec.planners.mcts.compiled import run_compiled  # here, since numba takes long to import
+
+        if run_compiled(env, searches, self._budget, started, callback):
+            return self._plans(searches, started)
+        return super()._run(env, searches, started, callback)
 
     def resume(
         self,

@@ -9,13 +9,22 @@ Letters: A actions, B rows, K simulations in flight, N nodes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SAMPLE, SINGLE, empty_paths
+from planvec.planners.mcts.arrays import (
+    MAX_IDLE,
+    NUM_NODES,
+    NUM_OUTCOMES,
+    OPEN_LOOP,
+    SAMPLE,
+    SINGLE,
+    empty_paths,
+)
 from planvec.planners.mcts.backup import back_up
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.evaluation import Evaluation
@@ -31,9 +40,6 @@ from planvec.rows import BatchStepper, Transitions
 
 __all__ = ["TreeSearch"]
 
-_MAX_IDLE = 10_000
-"""Simulations in a row without a step, after which the tree counts as exhausted."""
-
 
 class TreeSearch(Search):
     """A search from one root.
@@ -46,6 +52,16 @@ class TreeSearch(Search):
         tree: A tree of the same state to continue, which is copied.
         info: The environment's info at the state, if it is known.
         is_new_root: Whether to add noise at the root. A search that continues has added it before.
+
+    Attributes:
+        config: The settings of the planner.
+        rules: The settings of the kernels.
+        root_state: `[1]`.
+        tree: The tree.
+        paths: The paths of the simulations in flight.
+        halves: Their slots in two halves; one half if there is one slot.
+        foresees_chance: Whether the generator in a state decides about chance.
+        generator: The source of every random choice.
     """
 
     def __init__(
@@ -58,32 +74,36 @@ class TreeSearch(Search):
         info: dict[str, Any] | None,
         is_new_root: bool = True,
     ) -> None:
-        self._config = config
+        self.config = config
         self._limit = config.simulation_limit
         self._env = env
-        self._generator = generator
+        self.generator = generator
         listed = list_actions(env.action_space)
-        self._rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
-        self._root_state = state
-        self._tree = create_tree(config, env, state, self._rules, listed, tree)
-        self._arrays = self._tree.arrays
-        self._evaluation = Evaluation(config, env, self._tree, self._rules, generator)
+        self.rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
+        self.root_state = state
+        self.tree = create_tree(config, env, state, self.rules, listed, tree)
+        self._arrays = self.tree.arrays
+        self._evaluation = Evaluation(config, env, self.tree, self.rules, generator)
         if tree is None:
-            init(self._arrays, self._rules)
-            if self._tree.states is not None:
-                self._tree.states[:1] = state
+            init(self._arrays, self.rules)
+            if self.tree.states is not None:
+                self.tree.states[:1] = state
             self._evaluation.evaluate_root(state, info)
         if is_new_root:
             self._evaluation.add_root_noise()
-        foresees = env.is_stochastic and self._rules.chance == SINGLE
-        self._table = TranspositionTable(self._tree, self._rules, config.transpositions, foresees)
-        self._rollouts = LeafRollouts(config, env, self._rules, generator)
+        self.foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
+        self._rollouts = LeafRollouts(config, env, self.rules, generator)
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
-        self._paths = empty_paths(config.batch_size, config.max_depth)
-        halves = np.array_split(np.arange(config.batch_size), min(2, config.batch_size))
-        self._free = halves[::-1]
-        self.num_in_flight = len(halves)
+        self.paths = empty_paths(config.batch_size, config.max_depth)
+        self.halves = np.array_split(np.arange(config.batch_size), min(2, config.batch_size))
+        self._free = self.halves[::-1]
+        self.num_in_flight = len(self.halves)
         self._num_started = self._num_idle = 0
+
+    @functools.cached_property
+    def _table(self) -> TranspositionTable:
+        """The transposition table."""
+        return TranspositionTable(self.tree, self.rules, self.config.transpositions, self.foresees_chance)
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -102,13 +122,13 @@ class TreeSearch(Search):
             return
         slots = slots[:num_allowed]
         statuses = np.empty(len(slots), np.int64)
-        count = select(self._arrays, self._paths, slots, statuses, self._rules)
+        count = select(self._arrays, self.paths, slots, statuses, self.rules)
         if not count:
             return  # every action worth a simulation is in flight
         slots, statuses = slots[:count], statuses[:count]
         self._num_started += count
         is_new = np.zeros(count, bool)  # whether the last node is new
-        own_states = np.repeat(self._root_state, count) if self._tree.states is None else None
+        own_states = np.repeat(self.root_state, count) if self.tree.states is None else None
         ended = np.zeros(count, bool)  # whether the episode has ended
         stepping = np.flatnonzero(statuses == SAMPLE)
         self._num_idle = 0 if len(stepping) else self._num_idle + count
@@ -122,12 +142,12 @@ class TreeSearch(Search):
             stepping = stepping[goes_on]
             if len(stepping):
                 statuses = np.empty(len(stepping), np.int64)
-                resume(self._arrays, self._paths, slots[stepping], statuses, self._rules)
+                resume(self._arrays, self.paths, slots[stepping], statuses, self.rules)
                 stepping = stepping[statuses == SAMPLE]
         if own_states is None:
             ended = self._arrays.ended[self._last_nodes(slots)]
         leaf_values = yield from self._leaf_values(slots, is_new, ended, own_states)
-        back_up(self._arrays, self._paths, slots, leaf_values, self._rules)
+        back_up(self._arrays, self.paths, slots, leaf_values, self.rules)
         self.num_simulations += count
 
     def _leaf_values(
@@ -150,11 +170,11 @@ class TreeSearch(Search):
             own_states: `[B]`, the states of an open loop; None: those of the nodes.
         """
         arrays, nodes = self._arrays, self._last_nodes(slots)
-        is_deepest = self._paths.depths[slots] >= self._config.max_depth
+        is_deepest = self.paths.depths[slots] >= self.config.max_depth
         needed = ~ended & (is_new | arrays.pending[nodes] | is_deepest)
-        values = (arrays.values if self._rules.backs_up_values else arrays.raw_values)[nodes]
+        values = (arrays.values if self.rules.backs_up_values else arrays.raw_values)[nodes]
         values[ended] = 0.0
-        if self._config.rollout_steps and needed.any():
+        if self.config.rollout_steps and needed.any():
             states = self._states_of(nodes[needed]) if own_states is None else own_states[needed]
             values[needed] = yield from self._rollouts.returns(states)
             new = is_new & ~ended
@@ -163,7 +183,7 @@ class TreeSearch(Search):
             # Other simulations may have passed meanwhile; the value is then a mean without this one.
             arrays.values[new_nodes] += values[new] / (arrays.visits[new_nodes] + 1)
             arrays.pending[new_nodes] = False
-        elif self._config.value_fn is not None and own_states is not None and needed.any():
+        elif self.config.value_fn is not None and own_states is not None and needed.any():
             # A node of an open loop stands for many states.
             observations = self._env.observe(own_states[needed])
             values[needed] = self._evaluation.values_of(observations, int(needed.sum()))
@@ -178,7 +198,7 @@ class TreeSearch(Search):
         free -= self._num_started - self.num_simulations
         if free <= 0 and self._num_started == self.num_simulations:
             self.stop_reason = "max_memory"
-        if self._num_idle >= _MAX_IDLE and self._limit is None:
+        if self._num_idle >= MAX_IDLE and self._limit is None:
             self.stop_reason = "exhausted"
             return 0
         remaining = free if self._limit is None else self._limit - self._num_started
@@ -187,22 +207,22 @@ class TreeSearch(Search):
     def _step_request(self, slots: NDArray[np.int64], own_states: NDArray[Any] | None) -> StepRequest:
         """Return the request to take the last action of each path."""
         nodes = self._last_nodes(slots)
-        edges = self._paths.actions[slots, self._paths.depths[slots]]
-        tree = self._tree
+        edges = self.paths.actions[slots, self.paths.depths[slots]]
+        tree = self.tree
         actions = tree.actions[nodes, edges] if tree.kind.has_own_actions else tree.actions[edges]
         states = self._states_of(nodes) if own_states is None else own_states
         return StepRequest(
-            actions, states, np.full(len(slots), self._config.dt), self._rollouts.seeds(len(slots))
+            actions, states, np.full(len(slots), self.config.dt), self._rollouts.seeds(len(slots))
         )
 
     def _last_nodes(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the last node `[B]` of each path."""
-        nodes: NDArray[np.int32] = self._paths.nodes[slots, self._paths.depths[slots]]
+        nodes: NDArray[np.int32] = self.paths.nodes[slots, self.paths.depths[slots]]
         return nodes
 
     def _states_of(self, nodes: NDArray[np.int32]) -> NDArray[Any]:
-        assert self._tree.states is not None
-        states: NDArray[Any] = self._tree.states[nodes]
+        assert self.tree.states is not None
+        states: NDArray[Any] = self.tree.states[nodes]
         return states
 
     # -- expansion ----------------------------------------------------------------------------------
@@ -222,13 +242,13 @@ class TreeSearch(Search):
         num_nodes = int(self._arrays.counters[NUM_NODES])
         num_outcomes = int(self._arrays.counters[NUM_OUTCOMES])
         ended = out.terminated | out.truncated
-        edges = self._paths.actions[slots, self._paths.depths[slots]]
+        edges = self.paths.actions[slots, self.paths.depths[slots]]
         outcomes, nodes = self._table.look_up(self._last_nodes(slots), edges, out)
         num_steps = out.infos["num_steps"]
-        discounts = float(self._config.discount) ** num_steps
+        discounts = float(self.config.discount) ** num_steps
         expand(
             self._arrays,
-            self._paths,
+            self.paths,
             slots,
             outcomes,
             nodes,
@@ -236,21 +256,21 @@ class TreeSearch(Search):
             discounts,
             num_steps,
             ended,
-            self._rules,
+            self.rules,
         )
         is_new = np.zeros(len(slots), bool)
         is_new[np.unique(nodes, return_index=True)[1]] = True
         is_new &= nodes >= num_nodes
         rows = np.flatnonzero(is_new)
         if len(rows):
-            if self._tree.states is not None:
+            if self.tree.states is not None:
                 assert out.new_states is not None
-                self._tree.states[nodes[rows]] = out.new_states[rows]
+                self.tree.states[nodes[rows]] = out.new_states[rows]
             self._evaluation.draw_actions(nodes[rows])
         rows = self._rows_to_evaluate(nodes, is_new, ended)
         self._evaluation.evaluate(nodes[rows], rows, out)
         goes_on = ~is_new & ~ended
-        if self._rules.chance != OPEN_LOOP:
+        if self.rules.chance != OPEN_LOOP:
             # A new outcome that leads to a known node ends the simulation with the value of that node.
             goes_on &= outcomes < num_outcomes
         return is_new, goes_on
@@ -260,7 +280,7 @@ class TreeSearch(Search):
     ) -> NDArray[np.int64]:
         """Return the rows whose nodes to evaluate: the first at each node with an episode that goes on."""
         chosen = is_new & ~ended
-        if self._rules.chance == OPEN_LOOP:
+        if self.rules.chance == OPEN_LOOP:
             self._unevaluated.update(nodes[is_new & ended].tolist())
             if self._unevaluated:
                 for row in np.flatnonzero(~ended).tolist():
@@ -273,8 +293,8 @@ class TreeSearch(Search):
 
     def plan(self) -> Plan:
         """Return the decision by the statistics of the root."""
-        tree, arrays = self._tree, self._arrays
-        by_value = self._rules.backs_up_max
+        tree, arrays = self.tree, self._arrays
+        by_value = self.rules.backs_up_max
         best = tree.best_action(0, by_value)
         visits = arrays.edge_visits[0].astype(np.int64)
         path = tree.principal_variation(by_value)

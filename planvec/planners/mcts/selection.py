@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels import jit
 from planvec.planners.mcts.arrays import (
     COLLIDED,
     NUM_DRAWS,
@@ -30,8 +30,10 @@ from planvec.planners.mcts.arrays import (
 
 __all__ = ["mix", "resume", "select"]
 
+_LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
 
-@njit(cache=True)
+
+@jit(cache=True)
 def mix(seed: int, number: int) -> int:
     """Return a pseudorandom 62-bit number, that of index `number` (SplitMix64, Steele et al. 2014)."""
     z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(number + 1)
@@ -41,7 +43,7 @@ def mix(seed: int, number: int) -> int:
     return np.int64(z >> np.uint64(2))  # type: ignore[return-value]
 
 
-@njit(cache=True)
+@jit(cache=True)
 def _allowed(growth: tuple[float, float], count: int) -> float:
     """Return how many children a number of visits allows: at least 1."""
     if math.isinf(growth[0]):
@@ -49,43 +51,51 @@ def _allowed(growth: tuple[float, float], count: int) -> float:
     return max(1.0, float(math.floor(growth[0] * float(count) ** growth[1])))
 
 
-@njit(cache=True)
-def _width(legal: NDArray[np.bool_], wanted: int) -> int:
-    """Return how many actions, from the first on, contain so many legal ones; all where there are fewer."""
+@jit(cache=True, inline=True)
+def _log(count: int) -> float:
+    """Return the natural logarithm of a number of visits, which is small in most nodes."""
+    return _LOGS[count] if count < len(_LOGS) else math.log(count)
+
+
+@jit(cache=True)
+def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
+    """Return how many actions of a node, from the first on, contain so many legal ones, or all of them."""
     num_legal = 0
-    for action in range(len(legal)):
-        num_legal += legal[action]
+    for action in range(legal.shape[1]):
+        num_legal += legal[node, action]
         if num_legal == wanted:
             return action + 1
-    return len(legal)
+    return int(legal.shape[1])
 
 
-@njit(cache=True, inline="always")
+@jit(cache=True, inline=True)
 def _scale(
+    node: int,
     edge_visits: NDArray[np.int32],
     edge_values: NDArray[np.float64],
     bounds: NDArray[np.float64],
     width: int,
     value_scale: float,
 ) -> float:
-    """Return the scale of the exploration term at a node with these edges."""
+    """Return the scale of the exploration term at a node."""
     scale = value_scale
     if value_scale < 0.0:
         low, high = bounds[0], bounds[1]
         if value_scale == SCALE_BY_NODE:
             lowest, highest = math.inf, -math.inf
             for action in range(width):
-                if edge_visits[action] > 0:
-                    lowest = min(lowest, edge_values[action])
-                    highest = max(highest, edge_values[action])
+                if edge_visits[node, action] > 0:
+                    lowest = min(lowest, edge_values[node, action])
+                    highest = max(highest, edge_values[node, action])
             if highest > lowest:
                 low, high = lowest, highest
         scale = high - low if high > low else 1.0
     return scale
 
 
-@njit(cache=True, inline="always")
+@jit(cache=True, inline=True)
 def _untried(
+    node: int,
     edge_visits: NDArray[np.int32],
     edge_unobserved: NDArray[np.int32],
     legal: NDArray[np.bool_],
@@ -97,15 +107,17 @@ def _untried(
     untried = -1
     action = start
     for _ in range(width):
-        if edge_visits[action] + edge_unobserved[action] == 0 and (not use_legal or legal[action]):
+        tries = edge_visits[node, action] + edge_unobserved[node, action]
+        if tries == 0 and (not use_legal or legal[node, action]):
             untried = action
             break
         action = action + 1 if action + 1 < width else 0
     return untried
 
 
-@njit(cache=True, inline="always")
+@jit(cache=True, inline=True)
 def _best(
+    node: int,
     edge_visits: NDArray[np.int32],
     edge_unobserved: NDArray[np.int32],
     edge_values: NDArray[np.float64],
@@ -123,11 +135,12 @@ def _best(
     best, best_score = -1, -math.inf
     action = start
     for _ in range(width):
-        if not use_legal or legal[action]:
-            count = edge_visits[action] + edge_unobserved[action]
-            value = edge_values[action] if edge_visits[action] > 0 else node_value
+        if not use_legal or legal[node, action]:
+            num_visits = edge_visits[node, action]
+            count = num_visits + edge_unobserved[node, action]
+            value = edge_values[node, action] if num_visits > 0 else node_value
             if use_priors:
-                score = value + factor * priors[action] / (1.0 + count)
+                score = value + factor * priors[node, action] / (1.0 + count)
             else:
                 score = value + factor * math.sqrt(log_total / count)
             if score > best_score or best < 0:
@@ -136,7 +149,7 @@ def _best(
     return best
 
 
-@njit(cache=True)
+@jit(cache=True)
 def _draw_outcome(
     first: int,
     outcome_counts: NDArray[np.int32],
@@ -159,7 +172,7 @@ def _draw_outcome(
     return outcome
 
 
-@njit(cache=True)
+@jit(cache=True)
 def resume(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
 ) -> int:
@@ -205,29 +218,27 @@ def resume(
                 wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
                 width = int(wanted)
                 if use_legal:  # so many legal ones
-                    width = _width(legal[node], width)
+                    width = _width(legal, node, width)
             start = starts[node] if starts[node] < width else 0
             action = -1
-            prior_row, legal_row = node if use_priors else 0, node if use_legal else 0
             if not use_priors:
-                action = _untried(
-                    edge_visits[node], edge_unobserved[node], legal[legal_row], start, width, use_legal
-                )
+                action = _untried(node, edge_visits, edge_unobserved, legal, start, width, use_legal)
             if action < 0:
-                scale = _scale(edge_visits[node], edge_values[node], bounds, width, rules.value_scale)
+                scale = _scale(node, edge_visits, edge_values, bounds, width, rules.value_scale)
                 factor, log_total = rules.exploration * scale, 0.0
                 if use_priors:
                     total += 1
                     rate = math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25
                     factor *= rate * math.sqrt(total)
                 else:
-                    log_total = 2.0 * math.log(total)
+                    log_total = 2.0 * _log(total)
                 action = _best(
-                    edge_visits[node],
-                    edge_unobserved[node],
-                    edge_values[node],
-                    priors[prior_row],
-                    legal[legal_row],
+                    node,
+                    edge_visits,
+                    edge_unobserved,
+                    edge_values,
+                    priors,
+                    legal,
                     start,
                     width,
                     values[node],
@@ -268,7 +279,7 @@ def resume(
     return len(slots)
 
 
-@njit(cache=True)
+@jit(cache=True)
 def select(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
 ) -> int:

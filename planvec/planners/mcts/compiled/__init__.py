@@ -1,0 +1,14 @@
+"""Tree search without Python, for environments that have a kernel. It finds the plans of `TreeSearch`.
+
+choice      decides whether it can be used, and runs the searches of several roots on threads
+run         runs one search
+loop        the compiled loop
+table       the compiled transposition table
+progress    the memory of the simulations in flight
+"""
+
+from __future__ import annotations
+
+from planvec.planners.mcts.compiled.choice import run_compiled
+
+__all__ = ["run_compiled"]

@@ -1,0 +1,118 @@
+"""Runs searches in compiled loops where that is possible and saves time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from planvec.kernels import CompiledKernel, run_together
+from planvec.planners.driver import Budget, PlanCallback
+from planvec.planners.mcts.compiled.run import CompiledRun
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.search import Search
+from planvec.rows import BatchStepper, HasKernel
+
+__all__ = ["run_compiled"]
+
+_log = logging.getLogger("planvec")
+
+_SECONDS_PER_SIMULATION = 20e-6
+"""Time of a simulation without the compiled loop, with a compiled environment."""
+_SECONDS_TO_LOAD = 1.0
+"""Time that searches have to take before the loop is loaded: about the time that loading takes."""
+_SECONDS_TO_ANNOUNCE = 1.0
+_MAX_DT = 10**6
+
+_seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
+"""Kernel -> the time that its searches have taken, or would have taken without the compiled loop."""
+
+
+def run_compiled(
+    env: BatchStepper,
+    searches: Sequence[Search],
+    budget: Budget,
+    started: float,
+    callback: PlanCallback | None,
+) -> bool:
+    """Run searches to their end without Python between simulations, if that is possible and saves time.
+
+    The arguments are those of `planvec.planners.driver.drive`.
+
+    Returns:
+        Whether the searches were run.
+
+    Raises:
+        InvalidBatchError: The episode of a root had ended, or a reward is NaN.
+    """
+    if not isinstance(env, HasKernel) or (callback is not None and len(searches) > 1):
+        return False  # batches of several roots are called back together
+    compilable = [search for search in searches if isinstance(search, TreeSearch) and _is_compilable(search)]
+    if len(compilable) < len(searches):
+        return False
+    seconds = sum(_estimate(search, budget) for search in compilable)
+    use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
+    if use is None or use.kernel.action_range is None:
+        return False
+    _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
+    if not use.is_required and _seconds[use.kernel] < _SECONDS_TO_LOAD:
+        return False
+    runs = [CompiledRun(search, env, use, budget, started) for search in compilable]
+    _load(runs[0])
+    for run in runs[1:]:
+        run.load()
+    cancelled = threading.Event()
+    run_together([partial(_run, run, callback, cancelled) for run in runs], use.kernel.num_threads)
+    return True
+
+
+def _is_compilable(search: TreeSearch) -> bool:
+    """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
+    config, dtype = search.config, search.root_state.dtype
+    has_functions = (config.value_fn, config.prior_fn, config.rollout_policy, config.legal_actions) != (
+        None,
+        None,
+        None,
+        None,
+    )
+    repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
+    is_packed = dtype.fields is not None and dtype.itemsize == sum(
+        field[0].itemsize for field in dtype.fields.values()
+    )
+    return (
+        is_packed
+        and not (has_functions or repeats_rollouts or callable(config.transpositions))
+        and not search.tree.kind.has_own_actions
+        and config.dt <= _MAX_DT
+        and type(search.generator.bit_generator) is np.random.PCG64
+    )
+
+
+def _estimate(search: TreeSearch, budget: Budget) -> float:
+    """Return the seconds that a search would take without the compiled loop."""
+    limits = [search.config.simulation_limit, budget.max_env_steps]
+    seconds = [limit * _SECONDS_PER_SIMULATION for limit in limits if limit is not None]
+    return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
+
+
+def _load(run: CompiledRun) -> None:
+    """Compile the loop of a run, or load it from the cache, and announce it if that took long."""
+    started = time.perf_counter()
+    run.load()
+    seconds = time.perf_counter() - started
+    if seconds > _SECONDS_TO_ANNOUNCE:
+        _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)
+
+
+def _run(run: CompiledRun, callback: PlanCallback | None, cancelled: threading.Event) -> None:
+    """Run a search; if it fails, the others end, too."""
+    try:
+        run.run(callback, cancelled)
+    except BaseException:
+        cancelled.set()
+        raise

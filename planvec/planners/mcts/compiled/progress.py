@@ -1,0 +1,204 @@
+"""The memory of a compiled search: its simulations in flight, their requests, and the answers.
+
+The slots of the simulations in flight form two halves. Each half has at most one request, whose rows are in
+the part of the buffers that belongs to its slots. Letters: K slots, S bytes of a state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CALLBACK",
+    "DONE",
+    "ENDED",
+    "EXHAUSTED",
+    "GOES_ON",
+    "MAX_ENV_STEPS",
+    "MAX_MEMORY",
+    "MAX_SECONDS",
+    "NUM_CHUNKS",
+    "NUM_ENV_STEPS",
+    "NUM_EVENTS",
+    "NUM_FREE",
+    "NUM_IDLE",
+    "NUM_QUEUED",
+    "NUM_ROWS",
+    "NUM_SIMULATIONS",
+    "NUM_SIMULATIONS_REACHED",
+    "NUM_STARTED",
+    "PAUSED",
+    "REFUSED",
+    "ROLLING",
+    "STEPPING",
+    "STOP",
+    "STOP_REASONS",
+    "Limits",
+    "Progress",
+    "Requests",
+    "new_progress",
+    "new_requests",
+]
+
+NUM_STARTED, NUM_SIMULATIONS, NUM_ENV_STEPS, NUM_IDLE, STOP = 0, 1, 2, 3, 4
+NUM_FREE, NUM_QUEUED, NUM_ROWS, NUM_CHUNKS, NUM_EVENTS = 5, 6, 7, 8, 9
+"""Indices of `Progress.totals`."""
+GOES_ON, NUM_SIMULATIONS_REACHED, MAX_MEMORY, EXHAUSTED, MAX_ENV_STEPS, MAX_SECONDS, CALLBACK = range(7)
+"""Values of `Progress.totals[STOP]`."""
+STOP_REASONS = (
+    None,
+    "num_simulations",
+    "max_memory",
+    "exhausted",
+    "max_env_steps",
+    "max_seconds",
+    "callback",
+)
+"""The same in words; see `Plan.stop_reason`."""
+STEPPING, ROLLING = 0, 1
+"""The kinds of requests."""
+DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
+"""How a run of the loop ends: the search is over; it goes on with the next call; the request of the half that
+was queued last has to be performed outside; the episode of the root had ended."""
+
+
+class Limits(NamedTuple):
+    """The limits of a search and of one run of the loop. -1: none.
+
+    Attributes:
+        num_simulations: Simulations.
+        max_env_steps: Environment steps.
+        time_limit: Steps after which an episode is truncated.
+        rollout_steps: Steps of a rollout; 0: no rollouts.
+        discount: Factor per environment step.
+    """
+
+    num_simulations: int
+    max_env_steps: int
+    time_limit: int
+    rollout_steps: int
+    discount: float
+
+
+class Progress(NamedTuple):
+    """The simulations in flight.
+
+    Attributes:
+        totals: `[10]` int64, counts; the constants above are their indices.
+        free: `[2]` int64, the halves without simulations, the next one last.
+        queue: `[2]` int64, the halves whose requests were performed, the oldest first.
+        bounds: `[3]` int64: the slots of half `h` are those from `bounds[h]` up to `bounds[h + 1]`.
+        counts: `[2]` int64, number of simulations of each half.
+        stages: `[2]` int64, the kind of its request.
+        num_rows: `[2]` int64, the rows of its request.
+        rows: `[K]` int64, the slot of each row of a request.
+        slots: `[K]` int64: 0, 1, 2, ...
+        statuses: `[K]` int64, of selections.
+        outcomes: `[K]` int64, the outcome of each row.
+        nodes: `[K]` int64, the node of each row.
+        discounts: `[K]` float64, the discount of each row.
+        ends: `[K]` bool, whether the episode of each row has ended.
+        is_new: `[K]` bool, whether the last node of each simulation is new.
+        has_ended: `[K]` bool, whether its episode has ended.
+        leaf_values: `[K]` float64, the values of the last nodes.
+    """
+
+    totals: NDArray[np.int64]
+    free: NDArray[np.int64]
+    queue: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    stages: NDArray[np.int64]
+    num_rows: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    statuses: NDArray[np.int64]
+    outcomes: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    discounts: NDArray[np.float64]
+    ends: NDArray[np.bool_]
+    is_new: NDArray[np.bool_]
+    has_ended: NDArray[np.bool_]
+    leaf_values: NDArray[np.float64]
+
+
+class Requests(NamedTuple):
+    """The rows of requests and of their answers.
+
+    Attributes:
+        states: `[K * S]` uint8.
+        actions: The bytes of K actions.
+        seeds: `[K]` uint64; `[0]` where a step has one outcome.
+        action_seeds: `[2]` uint64, of the rollouts of each half.
+        new_states: `[K * S]` uint8.
+        rewards: `[K]` float64.
+        terminated: `[K]` uint8.
+        truncated: `[K]` uint8.
+        num_steps: `[K]` int64.
+        own_states: `[K * S]` uint8, the states of the simulations of an open loop; `[0]` otherwise.
+    """
+
+    states: NDArray[np.uint8]
+    actions: NDArray[np.uint8]
+    seeds: NDArray[np.uint64]
+    action_seeds: NDArray[np.uint64]
+    new_states: NDArray[np.uint8]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.uint8]
+    truncated: NDArray[np.uint8]
+    num_steps: NDArray[np.int64]
+    own_states: NDArray[np.uint8]
+
+
+def new_progress(halves: list[NDArray[np.int64]]) -> Progress:
+    """Return the memory of simulations in flight, of which there are none yet.
+
+    Args:
+        halves: The slots of one or two halves.
+    """
+    num_slots = sum(map(len, halves))
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.zeros(num_slots, np.int64) for name in ("rows", "slots", "statuses", "outcomes", "nodes")
+    }
+    arrays |= {name: np.zeros(num_slots, np.bool_) for name in ("ends", "is_new", "has_ended")}
+    arrays |= {name: np.zeros(2, np.int64) for name in ("free", "queue", "counts", "stages", "num_rows")}
+    arrays["slots"][:] = np.arange(num_slots)
+    arrays["free"][: len(halves)] = np.arange(len(halves))[::-1]
+    totals = np.zeros(10, np.int64)
+    totals[NUM_FREE] = len(halves)
+    return Progress(
+        totals=totals,
+        bounds=np.array([0, len(halves[0]), num_slots]),
+        discounts=np.zeros(num_slots),
+        leaf_values=np.zeros(num_slots),
+        **arrays,
+    )
+
+
+def new_requests(
+    num_slots: int, state_bytes: int, action_bytes: int, has_seeds: bool, is_open_loop: bool
+) -> Requests:
+    """Return the memory of requests and answers.
+
+    Args:
+        num_slots: K.
+        state_bytes: S.
+        action_bytes: Bytes of one action.
+        has_seeds: Whether every row has a seed.
+        is_open_loop: Whether every simulation has a state of its own.
+    """
+    return Requests(
+        states=np.zeros(num_slots * state_bytes, np.uint8),
+        actions=np.zeros(num_slots * action_bytes, np.uint8),
+        seeds=np.zeros(num_slots if has_seeds else 0, np.uint64),
+        action_seeds=np.zeros(2, np.uint64),
+        new_states=np.zeros(num_slots * state_bytes, np.uint8),
+        rewards=np.zeros(num_slots),
+        terminated=np.zeros(num_slots, np.uint8),
+        truncated=np.zeros(num_slots, np.uint8),
+        num_steps=np.zeros(num_slots, np.int64),
+        own_states=np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
+    )

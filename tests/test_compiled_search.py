@@ -1,0 +1,327 @@
+"""Tree search in a compiled loop finds the plan that the search in Python finds, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_same, same_plans
+
+import planvec
+from planvec import MCTS, InvalidBatchError, Plan, PlanEnv
+from planvec.planners.mcts.compiled import choice
+from planvec.planners.mcts.compiled.run import CompiledRun
+
+SLIPPERY = "FrozenLake8x8-v1"
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[CompiledRun]:
+    """The searches that were run in a compiled loop."""
+    made: list[CompiledRun] = []
+    original = CompiledRun.run
+
+    def run(self: CompiledRun, *arguments: Any) -> None:
+        made.append(self)
+        original(self, *arguments)
+
+    monkeypatch.setattr(CompiledRun, "run", run)
+    return made
+
+
+def both(env_id: str, **options: Any) -> tuple[PlanEnv, PlanEnv]:
+    """The same environment without and with a kernel."""
+    plain = PlanEnv(lambda: gymnasium.make(env_id, **options), compiled=False)
+    return plain, PlanEnv(lambda: gymnasium.make(env_id, **options), compiled=True)
+
+
+def check_equal_plans(
+    env_id: str, config: MCTS, runs: list[CompiledRun], seeds: range = range(2), **options: Any
+) -> None:
+    """Check that a search finds the same plan and the same tree with and without the loop."""
+    plain, fast = both(env_id, **options)
+    with plain, fast:
+        state = plain.reset(seed=1).state
+        for seed in seeds:
+            expected = config.plan(plain, state, seed=seed)
+            assert len(runs) == seed - seeds[0]
+            got = config.plan(fast, state, seed=seed)
+            assert len(runs) == seed - seeds[0] + 1
+            check_same_plan(expected, got)
+
+
+def check_same_plan(expected: Plan, got: Plan) -> None:
+    """Check that all but the time of two plans is the same, the trees included."""
+    assert same_plans(expected, got)
+    for name in ("num_simulations", "num_env_steps", "stop_reason", "best_return", "value"):
+        assert getattr(expected, name) == getattr(got, name), name
+    first, second = expected.search_data, got.search_data
+    num_nodes, num_outcomes = first.arrays.counters[:2]
+    for name, array in first.arrays._asdict().items():
+        other = getattr(second.arrays, name)
+        rows = len(array)
+        if rows == len(first.arrays.visits):
+            rows = num_outcomes if "outcome" in name and name != "first_outcomes" else num_nodes
+        np.testing.assert_array_equal(array[:rows], other[:rows], err_msg=name)
+    if first.states is not None:
+        assert first.states[:num_nodes].tobytes() == second.states[:num_nodes].tobytes()
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("CartPole-v1", {"rollout_horizon": 0}),
+    ("CartPole-v1", {"batch_size": 1}),
+    ("CartPole-v1", {"batch_size": 5, "discount": 0.95, "value_scale": "node"}),
+    ("CartPole-v1", {"rollout_horizon": 0, "dt": 4, "discount": 0.9}),
+    ("CartPole-v1", {"selection": "puct", "root_noise": (0.3, 0.25), "max_depth": 3}),
+    ("Acrobot-v1", {"rollout_horizon": 20, "widening": (1.5, 0.4)}),
+    ("MountainCar-v0", {"transpositions": True, "rollout_horizon": 7}),
+    ("FrozenLake-v1", {"chance": "foresee", "transpositions": True, "rollout_horizon": 0}),
+    ("FrozenLake-v1", {"backup": "max", "outcome_widening": (1.0, 1.0), "value_scale": 1.0}),
+    (SLIPPERY, {}),
+    (SLIPPERY, {"batch_size": 1, "max_depth": 6}),
+    (SLIPPERY, {"chance": "open_loop"}),
+    (SLIPPERY, {"chance": "open_loop", "rollout_horizon": 0, "batch_size": 1}),
+    (SLIPPERY, {"chance": "foresee", "rollout_horizon": 10}),
+    (SLIPPERY, {"transpositions": True, "rollout_horizon": 0, "discount": 0.99}),
+    (SLIPPERY, {"transpositions": True, "backup": "max", "selection": "puct"}),
+    ("CliffWalking-v1", {"transpositions": True, "rollout_horizon": 30}),
+    ("Taxi-v4", {"transpositions": True, "rollout_horizon": 0, "max_depth": 40}),
+    ("Taxi-v4", {"batch_size": 64, "rollout_horizon": 5}),
+    ("Blackjack-v1", {}),
+    ("Blackjack-v1", {"chance": "open_loop", "transpositions": False, "batch_size": 2}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "options"), OPTIONS, ids=[f"{name} {o}" for name, o in OPTIONS])
+def test_the_plan_and_the_tree_are_those_of_the_search_in_python(
+    env_id: str, options: dict[str, Any], runs: list[CompiledRun]
+) -> None:
+    check_equal_plans(env_id, MCTS(num_simulations=700, **options), runs)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"num_simulations": None, "max_env_steps": 333}, "max_env_steps"),
+        ({"num_simulations": None, "max_env_steps": 10_000, "rollout_horizon": 3}, "max_env_steps"),
+        ({"num_simulations": 50, "max_env_steps": 10_000}, "num_simulations"),
+        (
+            {"num_simulations": None, "max_seconds": 60, "max_memory": 120_000, "rollout_horizon": 0},
+            "max_memory",
+        ),
+        (
+            {"num_simulations": None, "max_seconds": 60, "max_depth": 3, "rollout_horizon": 0},
+            "exhausted",
+        ),
+    ],
+)
+def test_budgets_end_the_search_at_the_same_simulation(
+    options: dict[str, Any], reason: str, runs: list[CompiledRun]
+) -> None:
+    plain, fast = both("CartPole-v1")
+    with plain, fast:
+        state = plain.reset(seed=1).state
+        expected, got = (MCTS(**options).plan(env, state, seed=3) for env in (plain, fast))
+    assert len(runs) == 1
+    assert got.stop_reason == reason
+    check_same_plan(expected, got)
+
+
+def test_seconds_end_the_search(runs: list[CompiledRun]) -> None:
+    config = MCTS(num_simulations=None, max_seconds=0.05, rollout_horizon=0)
+    with PlanEnv("CartPole-v1", compiled=True) as env:
+        config.plan(env, env.reset(seed=0).state, seed=0)  # loads the loop
+        plan = config.plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.stop_reason == "max_seconds"
+    assert plan.num_simulations == plan.search_data.arrays.visits[0]
+    assert not plan.search_data.arrays.unobserved[: plan.search_data.num_nodes].any()
+    assert len(runs) == 2
+
+
+def test_a_callback_is_called_with_the_same_numbers_and_stops_at_the_same_one(
+    runs: list[CompiledRun],
+) -> None:
+    plain, fast = both(SLIPPERY)
+    calls: dict[PlanEnv, list[tuple[int, int]]] = {plain: [], fast: []}
+
+    def plan(env: PlanEnv) -> Plan:
+        def callback(num_simulations: int, num_env_steps: int) -> bool:
+            calls[env].append((num_simulations, num_env_steps))
+            return num_simulations > 200
+
+        return MCTS(num_simulations=1000).plan(env, env.reset(seed=1).state, seed=0, callback=callback)
+
+    with plain, fast:
+        expected, got = plan(plain), plan(fast)
+    assert len(runs) == 1
+    assert calls[plain] == calls[fast]
+    assert got.stop_reason == "callback"
+    check_same_plan(expected, got)
+
+
+def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: list[CompiledRun]) -> None:
+    config = MCTS(num_simulations=400)
+    plain, fast = both(SLIPPERY)
+    with plain, fast:
+        states = np.array([plain.reset(seed=seed).state for seed in range(5)])
+        expected = config.plan_batch(plain, states, seeds=range(5))
+        got = config.plan_batch(fast, states, seeds=range(5))
+    assert len(runs) == 5
+    for first, second in zip(expected, got, strict=True):
+        check_same_plan(first, second)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", SLIPPERY])
+@pytest.mark.parametrize("options", [{}, {"transpositions": True, "rollout_horizon": 0}])
+def test_an_episode_that_reuses_its_trees_is_the_same(
+    env_id: str, options: dict[str, Any], runs: list[CompiledRun]
+) -> None:
+    plain, fast = both(env_id)
+    config = MCTS(num_simulations=150, **options)
+    with plain, fast:
+        expected = planvec.run_episode(plain, config, seed=0, max_steps=12)
+        got = planvec.run_episode(fast, config, seed=0, max_steps=12)
+    assert len(runs) == len(expected.actions) == len(got.actions)
+    assert_same(
+        [got.actions, got.rewards, got.num_env_steps],
+        [expected.actions, expected.rewards, expected.num_env_steps],
+    )
+
+
+def test_a_search_goes_on_with_a_tree_of_the_other_kind(runs: list[CompiledRun]) -> None:
+    config = MCTS(num_simulations=300, transpositions=True)
+    plain, fast = both(SLIPPERY)
+    with plain, fast:
+        state = plain.reset(seed=1).state
+        trees = [config.plan(env, state, seed=0).search_data for env in (plain, fast)]
+        expected = config.resume(plain, trees[1], seed=5)
+        got = config.resume(fast, trees[0], seed=5)
+    assert len(runs) == 2
+    check_same_plan(expected, got)
+
+
+def test_the_generator_is_left_where_the_search_in_python_leaves_it() -> None:
+    plain, fast = both(SLIPPERY)
+    config, states = MCTS(num_simulations=100), []
+    with plain, fast:
+        root = np.atleast_1d(plain.reset(seed=0).state)
+        for env in (plain, fast):
+            generator = np.random.default_rng(3)
+            search = config.begin(env, root, generator)
+            config._run(env, [search], 0.0, None)
+            states.append(generator.bit_generator.state)
+    assert states[0] == states[1]
+
+
+def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: list[CompiledRun]) -> None:
+    """A cart far outside is stepped by the environment: its kernel is written for states of episodes."""
+    plain, fast = both("CartPole-v1")
+    with plain, fast:
+        state = plain.reset(seed=1).state
+        state["physics"][2] = 2e6  # the kernel takes angles up to a million
+        config = MCTS(num_simulations=40, rollout_horizon=2)
+        expected, got = (config.plan(env, state, seed=0) for env in (plain, fast))
+    assert len(runs) == 1
+    check_same_plan(expected, got)
+
+
+def test_an_ended_state_is_refused() -> None:
+    with PlanEnv("CartPole-v1", compiled=True) as env:
+        state = env.reset(seed=0).state
+        state["terminated"] = True
+        with pytest.raises(InvalidBatchError, match="one that has ended"):
+            MCTS(num_simulations=8).plan(env, state)
+
+
+def test_rows_count_in_the_stats_and_are_audited() -> None:
+    with planvec.make("CartPole-v1", num_workers=0, compiled=True, audit=1.0) as env:
+        state = env.reset(seed=0).state
+        plan = MCTS(num_simulations=20_000, rollout_horizon=0).plan(env, state, seed=0)
+        assert env.stats.num_rows == plan.num_env_steps
+        assert env.stats.num_chunks > 0
+        assert env.stats.audited_rows > 0
+
+
+def test_an_environment_that_is_changed_by_a_callback_is_told() -> None:
+    env = PlanEnv("CartPole-v1", compiled=True)
+
+    def change(num_simulations: int, num_env_steps: int) -> None:
+        env.env.unwrapped.step = lambda action: None  # type: ignore[method-assign]
+
+    with env, pytest.raises(planvec.PlanvecError, match="does not change during a search"):
+        MCTS(num_simulations=100).plan(env, env.reset(seed=0).state, callback=change)
+
+
+def test_attributes_that_were_changed_before_count(runs: list[CompiledRun]) -> None:
+    plain, fast = both("CartPole-v1")
+    with plain, fast:
+        state = plain.reset(seed=1).state
+        for env in (plain, fast):
+            env.env.unwrapped.gravity = 20.0  # type: ignore[attr-defined]
+        expected, got = (MCTS(num_simulations=200).plan(env, state, seed=0) for env in (plain, fast))
+    assert len(runs) == 1
+    check_same_plan(expected, got)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("CartPole-v1", {"value_fn": lambda observations: np.zeros(len(observations))}),
+        ("CartPole-v1", {"rollout_policy": lambda observations: np.zeros(len(observations), int)}),
+        ("CartPole-v1", {"dt": 2}),  # its rollouts repeat actions that NumPy draws
+        ("CartPole-v1", {"transpositions": lambda states: np.arange(len(states))}),
+        ("Pendulum-v1", {}),  # its actions are drawn
+    ],
+)
+def test_searches_that_need_python_run_in_python(
+    env_id: str, options: dict[str, Any], runs: list[CompiledRun]
+) -> None:
+    plain, fast = both(env_id)
+    with plain, fast:
+        state = plain.reset(seed=1).state
+        config = MCTS(num_simulations=60, **options)
+        expected, got = (config.plan(env, state, seed=0) for env in (plain, fast))
+    assert not runs
+    check_same_plan(expected, got)
+
+
+def test_the_loop_is_loaded_when_searches_have_taken_a_second(
+    runs: list[CompiledRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "_SECONDS_TO_LOAD", 0.1)
+    config = MCTS(num_simulations=1000, rollout_horizon=0)
+    with PlanEnv("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        env.step_batch(np.zeros(400_000, int), np.repeat(state, 400_000))  # loads the kernel
+        plans = [config.plan(env, state, seed=0) for _ in range(7)]
+    assert len(runs) == 3
+    for plan in plans:
+        check_same_plan(plans[0], plan)
+
+
+def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[CompiledRun]) -> None:
+    config = MCTS(num_simulations=100)
+    plans = []
+    for num_workers in (0, 1):
+        with planvec.make("CartPole-v1", num_workers=num_workers, compiled=True) as env:
+            plans.append(config.plan(env, env.reset(seed=0).state, seed=0))
+            assert len(runs) == 1
+    check_same_plan(*plans)
+
+
+def test_ctrl_c_ends_the_searches_of_all_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    advance, calls = CompiledRun._advance, itertools.count()
+
+    def interrupted(self: CompiledRun, max_events: int) -> int:
+        if next(calls) == 20:
+            raise KeyboardInterrupt
+        return advance(self, max_events)
+
+    monkeypatch.setattr(CompiledRun, "_advance", interrupted)
+    with PlanEnv("CartPole-v1", compiled=True) as env:
+        states = np.repeat(env.reset(seed=0).state, 4)
+        with pytest.raises(KeyboardInterrupt):
+            MCTS(max_seconds=60, num_simulations=None, max_memory=10**8).plan_batch(env, states)
