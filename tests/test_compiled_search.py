@@ -63,6 +63,8 @@ def check_same_plan(expected: Plan, got: Plan) -> None:
     for name, array in first.arrays._asdict().items():
         other = getattr(second.arrays, name)
         rows = len(array)
+        if array.shape == (1, 1):
+            continue  # without priors or masks
         if rows == len(first.arrays.visits):
             rows = num_outcomes if "outcome" in name and name != "first_outcomes" else num_nodes
         np.testing.assert_array_equal(array[:rows], other[:rows], err_msg=name)
@@ -141,7 +143,7 @@ def test_seconds_end_the_search(runs: list[CompiledRun]) -> None:
     assert len(runs) == 2
 
 
-def test_a_callback_is_called_with_the_same_numbers_and_stops_at_the_same_one(
+def test_a_callback_gets_the_same_numbers_and_stops_the_search_at_the_same_one(
     runs: list[CompiledRun],
 ) -> None:
     plain, fast = both(SLIPPERY)
@@ -185,10 +187,8 @@ def test_an_episode_that_reuses_its_trees_is_the_same(
         expected = planvec.run_episode(plain, config, seed=0, max_steps=12)
         got = planvec.run_episode(fast, config, seed=0, max_steps=12)
     assert len(runs) == len(expected.actions) == len(got.actions)
-    assert_same(
-        [got.actions, got.rewards, got.num_env_steps],
-        [expected.actions, expected.rewards, expected.num_env_steps],
-    )
+    for name in ("actions", "rewards", "num_env_steps"):
+        assert_same(getattr(got, name), getattr(expected, name))
 
 
 def test_a_search_goes_on_with_a_tree_of_the_other_kind(runs: list[CompiledRun]) -> None:
