@@ -60,7 +60,7 @@ def check_same_plan(expected: Plan, got: Plan) -> None:
         assert getattr(expected, name) == getattr(got, name), name
     first, second = expected.search_data, got.search_data
     num_nodes, num_outcomes = first.arrays.counters[:2]
-    for name, array in first.arrays._asdict().items():
+    for name, array in first.arrays.named().items():
         other = getattr(second.arrays, name)
         rows = len(array)
         if array.shape == (1, 1):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
-from planvec.kernels import CompiledKernel
 from planvec.rows import Answer, Completed, EnvDescription, Failed, KernelUse, Outputs, Promise, Request
 from planvec.stepping import EnvStepper
+
+if TYPE_CHECKING:
+    from planvec.kernels import CompiledKernel
 
 __all__ = ["InProcess"]
 

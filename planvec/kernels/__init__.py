@@ -14,11 +14,10 @@ from planvec.kernels.choice import has_kernel, open_kernel
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.kernels.access import action_bytes, copy_record, record_size
     from planvec.kernels.bound_loop import BoundLoop
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.decorator import jit
-    from planvec.kernels.memory import load
+    from planvec.kernels.memory import copy_bytes, load
     from planvec.kernels.random import next_uint64
     from planvec.kernels.rollout_loop import roll_rows
     from planvec.kernels.step_loop import step_rows
@@ -27,14 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundLoop",
     "CompiledKernel",
-    "action_bytes",
-    "copy_record",
+    "copy_bytes",
     "has_kernel",
     "jit",
     "load",
     "next_uint64",
     "open_kernel",
-    "record_size",
     "roll_rows",
     "run_together",
     "step_rows",
@@ -46,12 +43,10 @@ if not TYPE_CHECKING:
         {
             "BoundLoop": "planvec.kernels.bound_loop",
             "CompiledKernel": "planvec.kernels.compiled",
-            "action_bytes": "planvec.kernels.access",
             "jit": "planvec.kernels.decorator",
-            "copy_record": "planvec.kernels.access",
+            "copy_bytes": "planvec.kernels.memory",
             "load": "planvec.kernels.memory",
             "next_uint64": "planvec.kernels.random",
-            "record_size": "planvec.kernels.access",
             "roll_rows": "planvec.kernels.rollout_loop",
             "run_together": "planvec.kernels.threads",
             "step_rows": "planvec.kernels.step_loop",

@@ -17,7 +17,6 @@ from planvec.kernels.layout import Field
 from planvec.kernels.random import load_generator, seed_generator, store_generator
 
 __all__ = [
-    "action_bytes",
     "action_size",
     "begin_state",
     "copy_record",
@@ -218,14 +217,6 @@ def record_size(kernel: KernelType) -> Any:
 def action_size(kernel: KernelType) -> Any:
     """Return A."""
     return generated("action_size", "kernel", [f"return {kernel.layout.action.size}"])
-
-
-@accessor("kernel")
-def action_bytes(kernel: KernelType) -> Any:
-    """Return the number of bytes of an action."""
-    action = kernel.layout.action
-    size = action.size * np.dtype(action.dtype).itemsize
-    return generated("action_bytes", "kernel", [f"return {size}"])
 
 
 @accessor("kernel, data, at")

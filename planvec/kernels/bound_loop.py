@@ -23,7 +23,7 @@ def compile_loop(loop: Any, *arguments: types.Type) -> Callable[..., int]:
 
 
 class BoundLoop:
-    """Runs a loop `loop(kernel, constants, ...)` with a kernel and the present constants of the environment.
+    """Runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment.
 
     Args:
         entry: The compiled loop.
@@ -45,4 +45,4 @@ class BoundLoop:
     def __call__(self, *arguments: Any) -> int | None:
         """Run the loop. Returns its result; None if the environment has to step itself."""
         constants = self._constants()
-        return None if constants is None else self._entry(self._kernel_type, constants, *arguments)
+        return None if constants is None else self._entry(self._kernel_type, constants, None, *arguments)

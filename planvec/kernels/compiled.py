@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planvec.kernels.base import Kernel
 from planvec.kernels.bound_loop import BoundLoop, compile_loop
 from planvec.kernels.digests import code_digest
-from planvec.kernels.kernel_type import Flags, KernelType
+from planvec.kernels.kernel_type import CodeType, Flags, KernelType
 from planvec.kernels.layout import layout_of
 from planvec.kernels.originals import has_original_methods, methods_of
 from planvec.kernels.ranges import ActionRange
@@ -110,20 +110,19 @@ class CompiledKernel:
         """Compile another loop for this kernel, or load it from the cache on disk.
 
         Args:
-            loop: A function compiled by numba with a cache, `loop(kernel, constants, *arguments)`.
+            loop: A function compiled by numba with a cache, `loop(kernel, constants, code, *arguments)`.
             variant: Arguments of one variant have the same types.
             examples: Arguments of these types.
         """
         if (loop, variant) in self._loops:
             return self._loops[loop, variant]
-        kernel, constants = self._kernel, self._constants()
+        constants = self._constants()
         if constants is None:
             raise ValueError("the environment was changed")
-        digest = code_digest(kernel.step, kernel.observe, kernel.refuses, loop)
-        kernel_type = KernelType(kernel, digest, self._layout, self._flags)
         numbers = numba.typeof(_without_flags(constants))
-        entry = compile_loop(loop, kernel_type, numbers, *map(numba.typeof, examples))
-        self._loops[loop, variant] = BoundLoop(entry, kernel_type, self._numbers)
+        code = CodeType(code_digest(loop))
+        entry = compile_loop(loop, self._type, numbers, code, *map(numba.typeof, examples))
+        self._loops[loop, variant] = BoundLoop(entry, self._type, self._numbers)
         return self._loops[loop, variant]
 
     def _numbers(self) -> tuple[Any, ...] | None:

@@ -23,7 +23,7 @@ from planvec.kernels.base import Kernel
 from planvec.kernels.layout import Layout
 from planvec.kernels.memory import load, store, view
 
-__all__ = ["Flags", "KernelType", "accessor", "generated"]
+__all__ = ["CodeType", "Flags", "KernelType", "accessor", "generated"]
 
 _kernels: dict[str, Kernel] = {}
 """Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions."""
@@ -56,9 +56,22 @@ class KernelType(types.Type):
         return _kernels[self.name]
 
 
+class CodeType(types.Type):
+    """Stands for the code of a loop in its signature, so that numba's cache never returns an older version.
+
+    Args:
+        digest: A digest of the code.
+    """
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(name=f"planvec.Code({digest})")
+
+
 register_default(KernelType)(models.OpaqueModel)
+register_default(CodeType)(models.OpaqueModel)
 
 
+@unbox(CodeType)  # type: ignore[untyped-decorator]
 @unbox(KernelType)  # type: ignore[untyped-decorator]
 def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
     """Ignore the Python value."""

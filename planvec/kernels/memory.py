@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.numpy_support import as_dtype
 
-__all__ = ["load", "multiply_high", "store", "view"]
+__all__ = ["copy_bytes", "load", "multiply_high", "store", "view"]
 
 
 def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,6 +66,22 @@ def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) ->
         return context.get_dummy_value()
 
     return types.void(data, types.intp, like, value), generate
+
+
+@_intrinsic
+def copy_bytes(
+    typing_context: Any, source: Any, source_at: Any, target: Any, target_at: Any, num_bytes: Any
+) -> Any:
+    """Copy bytes from an offset of one array `[num_bytes]` uint8 to an offset of another one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        first = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], byte)
+        second = _pointer(context, builder, signature.args[2], arguments[2], arguments[3], byte)
+        cgutils.raw_memcpy(builder, second, first, arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp, types.intp), generate
 
 
 @_intrinsic

@@ -1,8 +1,8 @@
 """The arrays of a search tree, their memory, and the settings of the kernels.
 
-The tree is a struct of arrays with node 0 as its root. The arrays are fields of records in memory. An edge is
-an action at a node. It has one or more outcomes, each of which leads to a node. Where a step has one outcome,
-outcome and node have the same index.
+The tree is a struct of arrays of records with node 0 as its root. An edge is an action at a node. It has one
+or more outcomes, each of which leads to a node. Where a step has one outcome, outcome and node have the same
+index.
 
 Letters: N nodes, A actions per node, M outcomes, K simulations in flight, D depths.
 """
@@ -26,7 +26,6 @@ __all__ = [
     "NUM_NODES",
     "NUM_OUTCOMES",
     "OPEN_LOOP",
-    "OPTIONAL_EDGE_DTYPES",
     "OUTCOME_DTYPES",
     "RESOLVED",
     "ROOT_WEIGHT",
@@ -57,10 +56,42 @@ NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT = 0, 1, 2, 3
 """Indices of `TreeArrays.counters`."""
 
 
-class TreeArrays(NamedTuple):
-    """The arrays of a tree.
+class _Field:
+    """Gives the field of an array of records as an array, a view.
+
+    Args:
+        records: Name of the array of records.
+        name: Name of the field.
+    """
+
+    def __init__(self, records: str, name: str) -> None:
+        self._records = records
+        self._name = name
+
+    def __get__(self, arrays: Any, owner: Any = None) -> NDArray[Any]:
+        field: NDArray[Any] = getattr(arrays, self._records)[self._name]
+        return field
+
+
+class _Records(NamedTuple):
+    """The arrays of a tree as compiled code sees them; `TreeArrays` describes them."""
+
+    nodes: NDArray[Any]
+    edges: NDArray[Any]
+    outcomes: NDArray[Any]
+    root_edges: NDArray[Any]
+    priors: NDArray[np.float64]
+    legal: NDArray[np.bool_]
+    bounds: NDArray[np.float64]
+    depth_histogram: NDArray[np.int64]
+    counters: NDArray[np.int64]
+
+
+class TreeArrays(_Records):
+    """The arrays of a tree. What a search reads together lies together, in records.
 
     Attributes:
+        nodes: `[N]` records of the following nine fields.
         visits: `[N]` int32, completed simulations that took an action here.
         unobserved: `[N]` int32, those in flight (the O of WU-UCT).
         values: `[N]` float64, estimated return from the node on.
@@ -70,55 +101,70 @@ class TreeArrays(NamedTuple):
         starts: `[N]` int32, the action that wins ties; further ones follow it cyclically.
         parents: `[N]` int32, the first parent; -1 for the root.
         parent_actions: `[N]` int32, the action of that parent.
+        edges: `[N, A]` records of the following five fields.
         edge_visits: `[N, A]` int32, completed simulations that took the action.
         edge_unobserved: `[N, A]` int32, those in flight.
         edge_values: `[N, A]` float64, mean return of the action.
         edge_samples: `[N, A]` int32, how often an outcome was sampled.
         first_outcomes: `[N, A]` int32, the latest outcome, first of a linked list; -1: none yet.
-        priors: `[N, A]` float64, or `[1, 1]` without priors.
-        legal: `[N, A]` bool, or `[1, 1]` where all are legal.
+        outcomes: `[M]` records of the following six fields.
         outcome_nodes: `[M]` int32, the node that it leads to.
         outcome_rewards: `[M]` float64, sum of the rewards.
         outcome_discounts: `[M]` float64, the discount to the power of the number of environment steps.
         outcome_steps: `[M]` int32, number of environment steps.
         outcome_counts: `[M]` int32, how often it was sampled.
         next_outcomes: `[M]` int32, the next outcome of the same edge; -1 at the end of the list.
-        bounds: `[2]` float64, the lowest and the highest return that were backed up.
+        root_edges: `[A]` records of the following three fields.
         root_visits: `[A]` int64, number of returns of the root's actions, while this node was the root.
         root_means: `[A]` float64, their means.
         root_squares: `[A]` float64, their sums of squared deviations.
+        priors: `[N, A]` float64, or `[1, 1]` without priors.
+        legal: `[N, A]` bool, or `[1, 1]` where all are legal.
+        bounds: `[2]` float64, the lowest and the highest return that were backed up.
         depth_histogram: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
         counters: `[4]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated.
     """
 
-    visits: NDArray[np.int32]
-    unobserved: NDArray[np.int32]
-    values: NDArray[np.float64]
-    raw_values: NDArray[np.float64]
-    ended: NDArray[np.bool_]
-    pending: NDArray[np.bool_]
-    starts: NDArray[np.int32]
-    parents: NDArray[np.int32]
-    parent_actions: NDArray[np.int32]
-    edge_visits: NDArray[np.int32]
-    edge_unobserved: NDArray[np.int32]
-    edge_values: NDArray[np.float64]
-    edge_samples: NDArray[np.int32]
-    first_outcomes: NDArray[np.int32]
-    priors: NDArray[np.float64]
-    legal: NDArray[np.bool_]
-    outcome_nodes: NDArray[np.int32]
-    outcome_rewards: NDArray[np.float64]
-    outcome_discounts: NDArray[np.float64]
-    outcome_steps: NDArray[np.int32]
-    outcome_counts: NDArray[np.int32]
-    next_outcomes: NDArray[np.int32]
-    bounds: NDArray[np.float64]
-    root_visits: NDArray[np.int64]
-    root_means: NDArray[np.float64]
-    root_squares: NDArray[np.float64]
-    depth_histogram: NDArray[np.int64]
-    counters: NDArray[np.int64]
+    __slots__ = ()
+
+    visits = _Field("nodes", "visits")
+    unobserved = _Field("nodes", "unobserved")
+    values = _Field("nodes", "values")
+    raw_values = _Field("nodes", "raw_values")
+    ended = _Field("nodes", "ended")
+    pending = _Field("nodes", "pending")
+    starts = _Field("nodes", "starts")
+    parents = _Field("nodes", "parents")
+    parent_actions = _Field("nodes", "parent_actions")
+    edge_visits = _Field("edges", "edge_visits")
+    edge_unobserved = _Field("edges", "edge_unobserved")
+    edge_values = _Field("edges", "edge_values")
+    edge_samples = _Field("edges", "edge_samples")
+    first_outcomes = _Field("edges", "first_outcomes")
+    outcome_nodes = _Field("outcomes", "outcome_nodes")
+    outcome_rewards = _Field("outcomes", "outcome_rewards")
+    outcome_discounts = _Field("outcomes", "outcome_discounts")
+    outcome_steps = _Field("outcomes", "outcome_steps")
+    outcome_counts = _Field("outcomes", "outcome_counts")
+    next_outcomes = _Field("outcomes", "next_outcomes")
+    root_visits = _Field("root_edges", "root_visits")
+    root_means = _Field("root_edges", "root_means")
+    root_squares = _Field("root_edges", "root_squares")
+
+    def named(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name: the fields of records, and the others."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, array in self._asdict().items():
+            names = array.dtype.names
+            arrays |= {name: array} if names is None else {field: array[field] for field in names}
+        return arrays
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of rows in use, for each array of nodes, of their edges, and of outcomes."""
+        num_nodes, num_outcomes = int(self.counters[NUM_NODES]), int(self.counters[NUM_OUTCOMES])
+        counts = {"nodes": num_nodes, "edges": num_nodes, "outcomes": num_outcomes}
+        counts |= {name: num_nodes for name in ("priors", "legal") if getattr(self, name).size > 1}
+        return counts
 
 
 class TreeKind(NamedTuple):
@@ -212,7 +258,6 @@ EDGE_DTYPES = {
     "edge_samples": np.int32,
     "first_outcomes": np.int32,
 }
-OPTIONAL_EDGE_DTYPES = {"priors": np.float64, "legal": np.bool_}
 OUTCOME_DTYPES = {
     "outcome_rewards": np.float64,
     "outcome_discounts": np.float64,
@@ -221,11 +266,12 @@ OUTCOME_DTYPES = {
     "outcome_counts": np.int32,
     "next_outcomes": np.int32,
 }
+ROOT_EDGE_DTYPES = {"root_visits": np.int64, "root_means": np.float64, "root_squares": np.float64}
 
-_NODE, _EDGE, _OUTCOME = (
-    np.dtype(list(dtypes.items()), align=True) for dtypes in (NODE_DTYPES, EDGE_DTYPES, OUTCOME_DTYPES)
+_NODE, _EDGE, _OUTCOME, _ROOT_EDGE = (
+    np.dtype(list(dtypes.items()), align=True)
+    for dtypes in (NODE_DTYPES, EDGE_DTYPES, OUTCOME_DTYPES, ROOT_EDGE_DTYPES)
 )
-"""The records of which the arrays of a tree are the fields."""
 
 _BYTES_OF_TABLE_ENTRY = 400
 """Memory of a state in the transposition table: entries of dictionaries, and their keys."""
@@ -251,8 +297,6 @@ def empty_arrays(
 ) -> TreeArrays:
     """Return uninitialised arrays for a tree. The system provides their memory when it is written.
 
-    Those of nodes, of edges and of outcomes are the fields of three arrays of records.
-
     Args:
         capacity: N and M.
         num_actions: A.
@@ -261,20 +305,14 @@ def empty_arrays(
         use_legal: Whether there are masks of legal actions.
     """
     edges = (capacity, num_actions)
-    arrays: dict[str, NDArray[Any]] = {}
-    for shape, dtype in ((capacity, _NODE), (edges, _EDGE), (capacity, _OUTCOME)):
-        # What a search reads together lies together: a record takes one or two cache lines.
-        records = np.empty(shape, dtype)
-        arrays |= {name: records[name] for name in dtype.names or ()}
-    shapes = {"priors": edges if use_priors else (1, 1), "legal": edges if use_legal else (1, 1)}
-    for name, scalar in OPTIONAL_EDGE_DTYPES.items():
-        arrays[name] = np.empty(shapes[name], scalar)
     return TreeArrays(
-        **arrays,
+        nodes=np.empty(capacity, _NODE),
+        edges=np.empty(edges, _EDGE),
+        outcomes=np.empty(capacity, _OUTCOME),
+        root_edges=np.zeros(num_actions, _ROOT_EDGE),
+        priors=np.empty(edges if use_priors else (1, 1)),
+        legal=np.empty(edges if use_legal else (1, 1), np.bool_),
         bounds=np.empty(2),
-        root_visits=np.zeros(num_actions, np.int64),
-        root_means=np.zeros(num_actions),
-        root_squares=np.zeros(num_actions),
         depth_histogram=np.zeros(max_depth + 1, np.int64),
         counters=np.zeros(4, np.int64),
     )

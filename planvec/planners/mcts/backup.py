@@ -1,7 +1,6 @@
 """Compiled backup: pass returns up to the root of a search tree.
 
-The arrays are those of `planvec.planners.mcts.arrays`. They are unpacked at the top of every kernel, since
-each access to the tuple would count references, in the inner loop. Letters: B simulations.
+The arrays are those of `planvec.planners.mcts.arrays`. Letters: B simulations.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -
 
     In a graph, an outcome's value may also have changed by a simulation that did not pass this node.
     """
-    values, nodes, rewards = tree.values, tree.outcome_nodes, tree.outcome_rewards
-    discounts, counts, next_outcomes = tree.outcome_discounts, tree.outcome_counts, tree.next_outcomes
-    pending = tree.pending
-    edge_visits, edge_values, first_outcomes = tree.edge_visits, tree.edge_values, tree.first_outcomes
-    total_value, num_visits = raw_weight * tree.raw_values[node], raw_weight
+    nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
+    total_value, num_visits = raw_weight * nodes[node].raw_values, raw_weight
     best = -math.inf
-    for action in range(edge_visits.shape[1]):
-        visits = edge_visits[node, action]
+    for action in range(edges.shape[1]):
+        edge = edges[node, action]
+        visits = edge.edge_visits
         if visits > 0:
             total, weight = 0.0, 0
-            outcome = first_outcomes[node, action]
-            while outcome >= 0:
-                if not pending[nodes[outcome]]:
-                    future = discounts[outcome] * values[nodes[outcome]]
-                    total += counts[outcome] * (rewards[outcome] + future)
-                    weight += counts[outcome]
-                outcome = next_outcomes[outcome]
+            index = edge.first_outcomes
+            while index >= 0:
+                outcome = outcomes[index]
+                child = nodes[outcome.outcome_nodes]
+                if not child.pending:
+                    future = outcome.outcome_discounts * child.values
+                    total += outcome.outcome_counts * (outcome.outcome_rewards + future)
+                    weight += outcome.outcome_counts
+                index = outcome.next_outcomes
             if weight > 0:
-                edge_values[node, action] = total / weight
-            total_value += visits * edge_values[node, action]
+                edge.edge_values = total / weight
+            total_value += visits * edge.edge_values
             num_visits += visits
-            best = max(best, edge_values[node, action])
-    values[node] = best if is_max else total_value / num_visits
+            best = max(best, edge.edge_values)
+    nodes[node].values = best if is_max else total_value / num_visits
 
 
 @jit(cache=True)
@@ -61,39 +60,36 @@ def back_up(
         leaf_values: `[B]`, return from the last node of each on.
         rules: The settings.
     """
-    visits, unobserved, values = tree.visits, tree.unobserved, tree.values
-    edge_visits, edge_unobserved, edge_values = tree.edge_visits, tree.edge_unobserved, tree.edge_values
-    root_visits, root_means, root_squares = tree.root_visits, tree.root_means, tree.root_squares
-    bounds = tree.bounds
-    depth_histogram, root_weight = tree.depth_histogram, tree.counters[ROOT_WEIGHT]
-    path_nodes, path_actions, path_depths = paths.nodes, paths.actions, paths.depths
-    path_rewards, path_discounts = paths.rewards, paths.discounts
+    nodes, edges, root_edges = tree.nodes, tree.edges, tree.root_edges
+    bounds, root_weight = tree.bounds, tree.counters[ROOT_WEIGHT]
     low, high = bounds[0], bounds[1]
     for row in range(len(slots)):
         slot = slots[row]
         value = leaf_values[row]
-        depth_histogram[path_depths[slot]] += 1
-        for level in range(path_depths[slot] - 1, -1, -1):
-            node, action = path_nodes[slot, level], path_actions[slot, level]
+        tree.depth_histogram[paths.depths[slot]] += 1
+        for level in range(paths.depths[slot] - 1, -1, -1):
+            node, action = paths.nodes[slot, level], paths.actions[slot, level]
             weight = 1 if node > 0 else root_weight
-            unobserved[node] -= 1
-            edge_unobserved[node, action] -= 1
-            visits[node] += 1
-            edge_visits[node, action] += 1
-            value = path_rewards[slot, level] + path_discounts[slot, level] * value
-            before = edge_values[node, action]
-            mean = before + (value - before) / edge_visits[node, action]
+            record, edge = nodes[node], edges[node, action]
+            record.unobserved -= 1
+            edge.edge_unobserved -= 1
+            record.visits += 1
+            edge.edge_visits += 1
+            value = paths.rewards[slot, level] + paths.discounts[slot, level] * value
+            before = edge.edge_values
+            mean = before + (value - before) / edge.edge_visits
             if level == 0:
-                root_visits[action] += 1
-                deviation = value - root_means[action]
-                root_means[action] += deviation / root_visits[action]
-                root_squares[action] += deviation * (value - root_means[action])
-            edge_values[node, action] = mean
+                root = root_edges[action]
+                root.root_visits += 1
+                deviation = value - root.root_means
+                root.root_means += deviation / root.root_visits
+                root.root_squares += deviation * (value - root.root_means)
+            edge.edge_values = mean
             backed_up = value
             if rules.backs_up_values:
                 _update_values(tree, node, weight, rules.backs_up_max)
-                backed_up = edge_values[node, action]
+                backed_up = edge.edge_values
             else:
-                values[node] += (value - values[node]) / (visits[node] + weight)
+                record.values += (value - record.values) / (record.visits + weight)
             low, high = min(low, backed_up), max(high, backed_up)
     bounds[0], bounds[1] = low, high

@@ -8,6 +8,7 @@ Letters: N nodes, A actions per node, M outcomes, D depths.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import (
-    EDGE_DTYPES,
-    NODE_DTYPES,
     NUM_NODES,
     NUM_OUTCOMES,
     OPEN_LOOP,
-    OUTCOME_DTYPES,
     SINGLE,
     TreeArrays,
     TreeKind,
@@ -47,10 +45,9 @@ def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArra
     """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = TreeArrays(**{name: archive[name] for name in TreeArrays._fields})
-            states, actions = archive.get("states"), archive["actions"]
             kind = _read_kind(str(archive["kind"]))
-        _check_arrays(arrays, kind)
+            arrays = _read_arrays(archive, kind)
+            states, actions = archive.get("states"), archive["actions"]
         _check_contents(arrays, states, actions, kind)
     except DAMAGED as error:
         raise InvalidBatchError(
@@ -75,33 +72,40 @@ def _read_kind(text: str) -> TreeKind:
     return kind
 
 
-def _check_arrays(arrays: TreeArrays, kind: TreeKind) -> None:
-    """Check the dtypes and the shapes of all arrays.
+def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArrays:
+    """Return the arrays of a tree.
 
     Raises:
-        ValueError: One is wrong.
+        ValueError: One has another dtype or shape.
+        KeyError: One is missing.
     """
-    if arrays.counters.shape != (4,) or arrays.edge_visits.ndim != 2 or arrays.depth_histogram.ndim != 1:
+    counters, edge_visits, histogram = (
+        archive[name] for name in ("counters", "edge_visits", "depth_histogram")
+    )
+    if counters.shape != (4,) or edge_visits.ndim != 2 or histogram.ndim != 1:
         raise ValueError("counters, edge_visits or depth_histogram have another number of dimensions")
-    num_nodes, num_outcomes = int(arrays.counters[NUM_NODES]), int(arrays.counters[NUM_OUTCOMES])
-    num_actions, num_depths = arrays.edge_visits.shape[1], len(arrays.depth_histogram)
+    num_nodes, num_outcomes = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
+    num_actions, num_depths = edge_visits.shape[1], len(histogram)
     if num_nodes < 1 or num_outcomes < 0 or num_actions < 1 or num_depths < 1:
         raise ValueError(f"expected at least one node and action, got {num_nodes} and {num_actions}")
-    optional = {"priors": kind.has_priors, "legal": kind.has_legal}
-    like = empty_arrays(1, num_actions, 1, kind.has_priors, kind.has_legal)
-    for name, array in arrays._asdict().items():
-        expected = getattr(like, name)
-        shape = expected.shape
-        if name in NODE_DTYPES or name in EDGE_DTYPES or optional.get(name, False):
-            shape = (num_nodes, *shape[1:])
-        elif name in OUTCOME_DTYPES:
-            shape = (num_outcomes,)
-        elif name == "depth_histogram":
-            shape = (num_depths,)
-        if array.shape != shape or array.dtype != expected.dtype:
+    if max(num_nodes, num_outcomes) > max(len(archive["visits"]), len(archive["outcome_nodes"])):
+        raise ValueError(f"visits: expected int32 of shape ({num_nodes},), got fewer rows")
+    arrays = empty_arrays(
+        max(num_nodes, num_outcomes), num_actions, num_depths - 1, kind.has_priors, kind.has_legal
+    )
+    row_counts = {"nodes": num_nodes, "edges": num_nodes, "outcomes": num_outcomes}
+    row_counts |= {"priors": num_nodes} if kind.has_priors else {}
+    row_counts |= {"legal": num_nodes} if kind.has_legal else {}
+    used = {name: getattr(arrays, name)[:count] for name, count in row_counts.items()}
+    arrays = arrays._replace(**used)
+    for name, target in arrays.named().items():
+        array = archive[name]
+        if array.shape != target.shape or array.dtype != target.dtype:
             raise ValueError(
-                f"{name}: expected {expected.dtype} of shape {shape}, got {array.dtype} of {array.shape}"
+                f"{name}: expected {target.dtype} of shape {target.shape}, got {array.dtype} of {array.shape}"
             )
+        target[...] = array
+    return arrays
 
 
 def _check_contents(

@@ -10,6 +10,7 @@ progressive widening (Couetoux et al. 2011).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +72,7 @@ def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
 @jit(cache=True, inline=True)
 def _scale(
     node: int,
-    edge_visits: NDArray[np.int32],
-    edge_values: NDArray[np.float64],
+    edges: NDArray[Any],
     bounds: NDArray[np.float64],
     width: int,
     value_scale: float,
@@ -84,9 +84,10 @@ def _scale(
         if value_scale == SCALE_BY_NODE:
             lowest, highest = math.inf, -math.inf
             for action in range(width):
-                if edge_visits[node, action] > 0:
-                    lowest = min(lowest, edge_values[node, action])
-                    highest = max(highest, edge_values[node, action])
+                edge = edges[node, action]
+                if edge.edge_visits > 0:
+                    lowest = min(lowest, edge.edge_values)
+                    highest = max(highest, edge.edge_values)
             if highest > lowest:
                 low, high = lowest, highest
         scale = high - low if high > low else 1.0
@@ -96,8 +97,7 @@ def _scale(
 @jit(cache=True, inline=True)
 def _untried(
     node: int,
-    edge_visits: NDArray[np.int32],
-    edge_unobserved: NDArray[np.int32],
+    edges: NDArray[Any],
     legal: NDArray[np.bool_],
     start: int,
     width: int,
@@ -107,8 +107,8 @@ def _untried(
     untried = -1
     action = start
     for _ in range(width):
-        tries = edge_visits[node, action] + edge_unobserved[node, action]
-        if tries == 0 and (not use_legal or legal[node, action]):
+        edge = edges[node, action]
+        if edge.edge_visits + edge.edge_unobserved == 0 and (not use_legal or legal[node, action]):
             untried = action
             break
         action = action + 1 if action + 1 < width else 0
@@ -118,9 +118,7 @@ def _untried(
 @jit(cache=True, inline=True)
 def _best(
     node: int,
-    edge_visits: NDArray[np.int32],
-    edge_unobserved: NDArray[np.int32],
-    edge_values: NDArray[np.float64],
+    edges: NDArray[Any],
     priors: NDArray[np.float64],
     legal: NDArray[np.bool_],
     start: int,
@@ -136,9 +134,9 @@ def _best(
     action = start
     for _ in range(width):
         if not use_legal or legal[node, action]:
-            num_visits = edge_visits[node, action]
-            count = num_visits + edge_unobserved[node, action]
-            value = edge_values[node, action] if num_visits > 0 else node_value
+            edge = edges[node, action]
+            count = edge.edge_visits + edge.edge_unobserved
+            value = edge.edge_values if edge.edge_visits > 0 else node_value
             if use_priors:
                 score = value + factor * priors[node, action] / (1.0 + count)
             else:
@@ -152,8 +150,7 @@ def _best(
 @jit(cache=True)
 def _draw_outcome(
     first: int,
-    outcome_counts: NDArray[np.int32],
-    next_outcomes: NDArray[np.int32],
+    outcomes: NDArray[Any],
     counters: NDArray[np.int64],
     seed: int,
 ) -> int:
@@ -161,14 +158,14 @@ def _draw_outcome(
     total = 0
     outcome = first
     while outcome >= 0:
-        total += outcome_counts[outcome]
-        outcome = next_outcomes[outcome]
+        total += outcomes[outcome].outcome_counts
+        outcome = outcomes[outcome].next_outcomes
     counters[NUM_DRAWS] += 1
     remaining = mix(seed, counters[NUM_DRAWS]) % total
     outcome = first
-    while remaining >= outcome_counts[outcome]:
-        remaining -= outcome_counts[outcome]
-        outcome = next_outcomes[outcome]
+    while remaining >= outcomes[outcome].outcome_counts:
+        remaining -= outcomes[outcome].outcome_counts
+        outcome = outcomes[outcome].next_outcomes
     return outcome
 
 
@@ -192,39 +189,30 @@ def resume(
     Returns:
         The number of simulations before the first collision. Collisions exist only with `SINGLE` outcomes.
     """
-    # Unpacked here, since each access to the tuple would count references, in the inner loop.
-    visits, unobserved, values = tree.visits, tree.unobserved, tree.values
-    ended, starts, bounds = tree.ended, tree.starts, tree.bounds
-    edge_visits, edge_unobserved, edge_values = tree.edge_visits, tree.edge_unobserved, tree.edge_values
-    edge_samples, first_outcomes = tree.edge_samples, tree.first_outcomes
-    priors, legal = tree.priors, tree.legal
-    outcome_nodes, outcome_rewards = tree.outcome_nodes, tree.outcome_rewards
-    outcome_discounts, outcome_counts = tree.outcome_discounts, tree.outcome_counts
-    next_outcomes, counters = tree.next_outcomes, tree.counters
-    path_nodes, path_actions, path_depths = paths.nodes, paths.actions, paths.depths
-    path_rewards, path_discounts = paths.rewards, paths.discounts
-    num_actions = edge_visits.shape[1]
+    nodes, edges, outcomes, priors, legal = tree.nodes, tree.edges, tree.outcomes, tree.priors, tree.legal
+    num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
     use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
     for number in range(len(slots)):
         slot = slots[number]
-        depth = path_depths[slot]
-        node = path_nodes[slot, depth]
+        depth = paths.depths[slot]
+        index: Any = np.int64(paths.nodes[slot, depth])
         status = RESOLVED
-        while not ended[node] and depth < rules.max_depth:
-            total = visits[node] + unobserved[node]
+        node = nodes[index]
+        while not node.ended and depth < rules.max_depth:
+            total = node.visits + node.unobserved
             width = num_actions
             if widens:
                 wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
                 width = int(wanted)
                 if use_legal:  # so many legal ones
-                    width = _width(legal, node, width)
-            start = starts[node] if starts[node] < width else 0
+                    width = _width(legal, index, width)
+            start = node.starts if node.starts < width else 0
             action = -1
             if not use_priors:
-                action = _untried(node, edge_visits, edge_unobserved, legal, start, width, use_legal)
+                action = _untried(index, edges, legal, start, width, use_legal)
             if action < 0:
-                scale = _scale(node, edge_visits, edge_values, bounds, width, rules.value_scale)
+                scale = _scale(index, edges, tree.bounds, width, rules.value_scale)
                 factor, log_total = rules.exploration * scale, 0.0
                 if use_priors:
                     total += 1
@@ -233,46 +221,47 @@ def resume(
                 else:
                     log_total = 2.0 * _log(total)
                 action = _best(
-                    node,
-                    edge_visits,
-                    edge_unobserved,
-                    edge_values,
+                    index,
+                    edges,
                     priors,
                     legal,
                     start,
                     width,
-                    values[node],
+                    node.values,
                     factor,
                     log_total,
                     use_priors,
                     use_legal,
                 )
-            outcome = first_outcomes[node, action]
+            edge = edges[index, action]
+            outcome: Any = np.int64(edge.first_outcomes)
             if chance == SINGLE:
-                if outcome < 0 and edge_unobserved[node, action] > 0:
+                if outcome < 0 and edge.edge_unobserved > 0:
                     status = COLLIDED
                     break
             elif chance == OPEN_LOOP:
-                outcome = -1
+                outcome = np.int64(-1)
             elif outcome >= 0:
-                tries = edge_visits[node, action] + edge_unobserved[node, action] + 1
-                if edge_samples[node, action] < _allowed(rules.outcome_widening, tries):
-                    outcome = -1
+                tries = edge.edge_visits + edge.edge_unobserved + 1
+                if edge.edge_samples < _allowed(rules.outcome_widening, tries):
+                    outcome = np.int64(-1)
                 else:
-                    outcome = _draw_outcome(outcome, outcome_counts, next_outcomes, counters, rules.seed)
-            path_actions[slot, depth] = action
-            unobserved[node] += 1
-            edge_unobserved[node, action] += 1
+                    outcome = np.int64(_draw_outcome(outcome, outcomes, tree.counters, rules.seed))
+            paths.actions[slot, depth] = action
+            node.unobserved += 1
+            edge.edge_unobserved += 1
             if outcome < 0:
-                edge_samples[node, action] += 1
+                edge.edge_samples += 1
                 status = SAMPLE
                 break
-            path_rewards[slot, depth] = outcome_rewards[outcome]
-            path_discounts[slot, depth] = outcome_discounts[outcome]
-            node = outcome_nodes[outcome]
+            result = outcomes[outcome]
+            paths.rewards[slot, depth] = result.outcome_rewards
+            paths.discounts[slot, depth] = result.outcome_discounts
+            index = np.int64(result.outcome_nodes)
             depth += 1
-            path_nodes[slot, depth] = node
-        path_depths[slot] = depth
+            paths.nodes[slot, depth] = index
+            node = nodes[index]
+        paths.depths[slot] = depth
         statuses[number] = status
         if status == COLLIDED:
             return number
@@ -292,6 +281,6 @@ def select(
         slot = slots[count]
         for depth in range(paths.depths[slot]):
             node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
-            tree.unobserved[node] -= 1
-            tree.edge_unobserved[node, action] -= 1
+            tree.nodes[node].unobserved -= 1
+            tree.edges[node, action].edge_unobserved -= 1
     return count

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.mcts.arrays import (
-    EDGE_DTYPES,
-    NODE_DTYPES,
-    NUM_DRAWS,
-    NUM_NODES,
-    NUM_OUTCOMES,
-    OUTCOME_DTYPES,
-    TreeArrays,
-)
+from planvec.planners.mcts.arrays import NUM_DRAWS, NUM_NODES, NUM_OUTCOMES, TreeArrays
 
 __all__ = ["extract_subtree"]
 
 
-def extract_subtree(
-    arrays: TreeArrays, root: int, optional_names: list[str]
-) -> tuple[NDArray[np.int64], TreeArrays]:
+def extract_subtree(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], TreeArrays]:
     """Return the nodes that can be reached from a node, and their arrays with that node as the root.
 
     Statistics that only the root has start again at 0.
@@ -30,36 +18,31 @@ def extract_subtree(
     Args:
         arrays: The arrays of the whole tree.
         root: The node.
-        optional_names: Which of the optional arrays the tree has: "priors", "legal".
 
     Returns:
         The indices of the nodes in the whole tree, the root first, and the new arrays.
     """
     nodes, outcomes = _reachable(arrays, root)
-    num_actions = arrays.edge_visits.shape[1]
     used_outcomes = np.array([0, *outcomes], np.int64)
     new_node = np.full(int(arrays.counters[NUM_NODES]), -1, np.int32)
     new_node[nodes] = np.arange(len(nodes))
     # The last entry is that of -1, no outcome.
     new_outcome = np.full(int(arrays.counters[NUM_OUTCOMES]) + 1, -1, np.int32)
     new_outcome[used_outcomes[1:]] = np.arange(1, len(used_outcomes))
-    named = arrays._asdict()
-    part: dict[str, NDArray[Any]] = {
-        name: named[name][nodes] for name in (*NODE_DTYPES, *EDGE_DTYPES, *optional_names)
-    }
-    part |= {name: named[name][used_outcomes] for name in OUTCOME_DTYPES}
-    part["parents"] = np.where(part["parents"] >= 0, new_node[part["parents"]], -1).astype(np.int32)
-    part["parents"][0] = part["parent_actions"][0] = -1
-    part["first_outcomes"] = new_outcome[part["first_outcomes"]]
-    part["next_outcomes"] = new_outcome[part["next_outcomes"]]
-    part["outcome_nodes"] = np.append(np.int32(0), new_node[part["outcome_nodes"][1:]])
-    part["bounds"] = arrays.bounds.copy()
-    part["root_visits"] = np.zeros(num_actions, np.int64)
-    part["root_means"] = np.zeros(num_actions)
-    part["root_squares"] = np.zeros(num_actions)
-    part["depth_histogram"] = np.zeros_like(arrays.depth_histogram)
-    part["counters"] = np.array([len(nodes), len(used_outcomes), arrays.counters[NUM_DRAWS], 1], np.int64)
-    return nodes, arrays._replace(**part)
+    part = arrays._replace(
+        **{name: getattr(arrays, name)[nodes] for name in arrays.rows() if name != "outcomes"},
+        outcomes=arrays.outcomes[used_outcomes],
+        root_edges=np.zeros_like(arrays.root_edges),
+        bounds=arrays.bounds.copy(),
+        depth_histogram=np.zeros_like(arrays.depth_histogram),
+        counters=np.array([len(nodes), len(used_outcomes), arrays.counters[NUM_DRAWS], 1], np.int64),
+    )
+    part.parents[:] = np.where(part.parents >= 0, new_node[part.parents], -1)
+    part.parents[0] = part.parent_actions[0] = -1
+    part.first_outcomes[:] = new_outcome[part.first_outcomes]
+    part.next_outcomes[:] = new_outcome[part.next_outcomes]
+    part.outcome_nodes[0], part.outcome_nodes[1:] = 0, new_node[part.outcome_nodes[1:]]
+    return nodes, part
 
 
 def _reachable(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], list[int]]:

@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import (
-    EDGE_DTYPES,
-    NODE_DTYPES,
     NUM_NODES,
-    NUM_OUTCOMES,
-    OUTCOME_DTYPES,
     TreeArrays,
     TreeKind,
     empty_arrays,
@@ -194,20 +190,10 @@ class Tree:
 
     def _subtree(self, root: int) -> Tree:
         """Return the tree below a node."""
-        nodes, arrays = extract_subtree(self.arrays, root, self._optional_names())
+        nodes, arrays = extract_subtree(self.arrays, root)
         states = None if self.states is None else self.states[nodes]
         actions = self.actions[nodes] if self.kind.has_own_actions else self.actions
         return Tree(arrays, states, actions, self.kind)
-
-    def _optional_names(self) -> list[str]:
-        """Return the names of the optional arrays that this tree has."""
-        return ["priors"] * self.kind.has_priors + ["legal"] * self.kind.has_legal
-
-    def _row_counts(self) -> dict[str, int]:
-        """Return the number of rows in use, for each array with spare capacity."""
-        names = [*NODE_DTYPES, *EDGE_DTYPES, *self._optional_names()]
-        num_outcomes = int(self.arrays.counters[NUM_OUTCOMES])
-        return dict.fromkeys(names, self.num_nodes) | dict.fromkeys(OUTCOME_DTYPES, num_outcomes)
 
     def with_capacity(self, capacity: int, max_depth: int) -> Tree:
         """Return a copy with another capacity.
@@ -216,12 +202,12 @@ class Tree:
             capacity: N and M of the copy.
             max_depth: D of the copy.
         """
-        num_nodes, row_counts, sources = self.num_nodes, self._row_counts(), self.arrays._asdict()
+        num_nodes, row_counts = self.num_nodes, self.arrays.rows()
         arrays = empty_arrays(
             capacity, self.num_actions, max_depth, self.kind.has_priors, self.kind.has_legal
         )
         for name, target in arrays._asdict().items():
-            source = sources[name]
+            source = getattr(self.arrays, name)
             if name in row_counts:
                 target[: row_counts[name]] = source[: row_counts[name]]
             else:
@@ -247,10 +233,10 @@ class Tree:
                 "tree: expected states of fixed size, got SavedStates, which are not written to files; save "
                 "the actions that led to the root instead, and search again"
             )
-        num_nodes, row_counts = self.num_nodes, self._row_counts()
+        num_nodes, row_counts = self.num_nodes, self.arrays.rows()
         archive: dict[str, Any] = {"kind": np.array(json.dumps(self.kind))}
-        for name, array in self.arrays._asdict().items():
-            archive[name] = array[: row_counts.get(name, len(array))]
+        used = {name: getattr(self.arrays, name)[:count] for name, count in row_counts.items()}
+        archive |= self.arrays._replace(**used).named()
         archive["actions"] = self.actions[:num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
             archive["states"] = self.states[:num_nodes]

@@ -31,6 +31,7 @@ __all__ = [
     "NUM_SIMULATIONS_REACHED",
     "NUM_STARTED",
     "PAUSED",
+    "PERFORM",
     "REFUSED",
     "ROLLING",
     "STEPPING",
@@ -60,13 +61,13 @@ STOP_REASONS = (
 """The same in words; see `Plan.stop_reason`."""
 STEPPING, ROLLING = 0, 1
 """The kinds of requests."""
-DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
-"""How a run of the loop ends: the search is over; it goes on with the next call; the request of the half that
-was queued last has to be performed outside; the episode of the root had ended."""
+DONE, PAUSED, REFUSED, ENDED, PERFORM = 0, 1, 2, 3, 4
+"""How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
+request of the half that was queued last; the root's episode had ended; the request has to be performed."""
 
 
 class Limits(NamedTuple):
-    """The limits of a search and of one run of the loop. -1: none.
+    """The numbers that do not change during a search. -1: no limit.
 
     Attributes:
         num_simulations: Simulations.
@@ -74,6 +75,8 @@ class Limits(NamedTuple):
         time_limit: Steps after which an episode is truncated.
         rollout_steps: Steps of a rollout; 0: no rollouts.
         discount: Factor per environment step.
+        state_bytes: S.
+        action_bytes: Bytes of one action.
     """
 
     num_simulations: int
@@ -81,6 +84,8 @@ class Limits(NamedTuple):
     time_limit: int
     rollout_steps: int
     discount: float
+    state_bytes: int
+    action_bytes: int
 
 
 class Progress(NamedTuple):

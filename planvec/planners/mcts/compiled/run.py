@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planvec.errors import PlanvecError
 from planvec.planners.driver import Budget, PlanCallback, perform
 from planvec.planners.mcts.arrays import OPEN_LOOP, SINGLE
-from planvec.planners.mcts.compiled.loop import run as loop
+from planvec.planners.mcts.compiled.performing import run as loop
 from planvec.planners.mcts.compiled.progress import (
     CALLBACK,
     ENDED,
@@ -84,12 +84,15 @@ class CompiledRun:
             use.kernel.time_limit,
             config.rollout_steps,
             float(config.discount),
+            self._state_bytes,
+            action_bytes,
         )
         self._arguments = (
             *(tree.arrays, search.paths, states, _bytes_of(tree.actions), _bytes_of(search.root_state)),
             *(rules, limits, self._table, float(config.discount) ** np.arange(config.dt + 1)),
+            *(self._random, self._progress, self._requests),
             None if config.dt == 1 else np.full(num_slots, config.dt),
-            *(use.kernel.action_range, self._random, self._progress, self._requests),
+            use.kernel.action_range,
         )
         self._seconds = 0.0  # since the last audit
         self._num_recorded = (0, 0)
@@ -257,7 +260,7 @@ def _table_of(search: TreeSearch, states: NDArray[np.uint8]) -> Table:
     elif GENERATOR_FIELD in dtype.fields and not search.foresees_chance:
         generator, offset = dtype.fields[GENERATOR_FIELD][:2]
         key = (0, offset, offset + generator.itemsize, dtype.itemsize)
-    table = new_table(len(arrays.visits), shares_nodes, key)
+    table = new_table(len(arrays.nodes), shares_nodes, key)
     enter_tree(table, arrays, states, dtype.itemsize)
     return table
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import jit, load
+from planvec.kernels import copy_bytes, jit, load
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
 from planvec.planners.mcts.compiled.progress import Progress, Requests
 
@@ -55,7 +55,7 @@ def new_table(capacity: int, shares_nodes: bool, key: tuple[int, int, int, int])
     )
 
 
-@jit()
+@jit(cache=True)
 def _mixed(value: Any, word: Any) -> Any:
     """Return a hash of a hash and a further word (a round of SplitMix64)."""
     z = (value ^ word) + np.uint64(0x9E3779B97F4A7C15)
@@ -64,7 +64,7 @@ def _mixed(value: Any, word: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@jit()
+@jit(cache=True)
 def _state_hash(states: NDArray[np.uint8], at: int, key: NDArray[np.int64]) -> Any:
     """Return a hash of the compared bytes of the state that begins at `at`."""
     value = np.uint64(0)
@@ -79,7 +79,7 @@ def _state_hash(states: NDArray[np.uint8], at: int, key: NDArray[np.int64]) -> A
     return value
 
 
-@jit()
+@jit(cache=True)
 def _is_same_state(
     first: NDArray[np.uint8], first_at: int, second: NDArray[np.uint8], second_at: int, key: NDArray[np.int64]
 ) -> bool:
@@ -97,7 +97,7 @@ def _is_same_state(
     return True
 
 
-@jit()
+@jit(cache=True)
 def _outcome_place(
     table: Table,
     tree: TreeArrays,
@@ -131,15 +131,15 @@ def _outcome_place(
         if table.edges[outcome] == edge:
             if not has_key:
                 return place
-            if tree.outcome_rewards[outcome] == reward and _is_same_state(
-                tree_states, tree.outcome_nodes[outcome] * state_bytes, states, at, table.key
+            if tree.outcomes[outcome].outcome_rewards == reward and _is_same_state(
+                tree_states, tree.outcomes[outcome].outcome_nodes * state_bytes, states, at, table.key
             ):
                 return place
         place = (place + 1) & mask
     return place
 
 
-@jit()
+@jit(cache=True)
 def _node_place(
     table: Table, tree_states: NDArray[np.uint8], state_bytes: int, states: NDArray[np.uint8], at: int
 ) -> Any:
@@ -154,7 +154,7 @@ def _node_place(
     return place
 
 
-@jit()
+@jit(cache=True)
 def look_up(
     table: Table,
     tree: TreeArrays,
@@ -180,7 +180,7 @@ def look_up(
         state_bytes: S.
     """
     next_node, next_outcome = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
-    num_actions = tree.edge_visits.shape[1]
+    num_actions = tree.edges.shape[1]
     has_states, shares_nodes = table.key[0] >= 0, len(table.nodes) > 1
     for row in range(first, last):
         slot = progress.rows[row]
@@ -191,7 +191,7 @@ def look_up(
         place = _outcome_place(table, tree, tree_states, state_bytes, edge, reward, requests.new_states, at)
         if table.outcomes[place] > 0:
             outcome = table.outcomes[place] - 1
-            node = np.int64(tree.outcome_nodes[outcome])
+            node = np.int64(tree.outcomes[outcome].outcome_nodes)
         else:
             outcome, node = next_outcome, next_node
             next_outcome += 1
@@ -203,33 +203,32 @@ def look_up(
                     table.nodes[node_place] = node + 1
             table.outcomes[place] = outcome + 1
             table.edges[outcome] = edge
-            tree.outcome_nodes[outcome] = node
-            tree.outcome_rewards[outcome] = requests.rewards[row]
+            tree.outcomes[outcome].outcome_nodes = node
+            tree.outcomes[outcome].outcome_rewards = requests.rewards[row]
             if node == next_node:
                 next_node += 1
                 if has_states:
-                    for byte in range(state_bytes):
-                        tree_states[node * state_bytes + byte] = requests.new_states[at + byte]
+                    copy_bytes(requests.new_states, at, tree_states, node * state_bytes, state_bytes)
         progress.outcomes[row], progress.nodes[row] = outcome, node
 
 
-@jit()
+@jit(cache=True)
 def enter_tree(table: Table, tree: TreeArrays, tree_states: NDArray[np.uint8], state_bytes: int) -> None:
     """Enter the outcomes and the nodes of a tree into an empty table. Arguments as in `look_up`."""
     shares_nodes, has_states = len(table.nodes) > 1, table.key[0] >= 0
-    num_actions = tree.edge_visits.shape[1]
+    num_actions = tree.edges.shape[1]
     for node in range(tree.counters[NUM_NODES]):
         if shares_nodes:
             place = _node_place(table, tree_states, state_bytes, tree_states, node * state_bytes)
             if table.nodes[place] == 0:
                 table.nodes[place] = node + 1
         for action in range(num_actions):
-            outcome = tree.first_outcomes[node, action]
+            outcome = tree.edges[node, action].first_outcomes
             while outcome >= 0:
                 edge = node * num_actions + action
-                reward = tree.outcome_rewards[outcome] if has_states else 0.0
-                at = tree.outcome_nodes[outcome] * state_bytes
+                reward = tree.outcomes[outcome].outcome_rewards if has_states else 0.0
+                at = tree.outcomes[outcome].outcome_nodes * state_bytes
                 place = _outcome_place(table, tree, tree_states, state_bytes, edge, reward, tree_states, at)
                 table.outcomes[place] = outcome + 1
                 table.edges[outcome] = edge
-                outcome = tree.next_outcomes[outcome]
+                outcome = tree.outcomes[outcome].next_outcomes
