@@ -31,7 +31,8 @@ from numba import njit
 
 import planvec
 from planvec.planners.mcts import backup, expansion, selection
-from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, Rules, empty_arrays, empty_paths
+from planvec.planners.mcts.arrays import NUM_NODES, empty_arrays, empty_paths
+from planvec.planners.mcts.rules import SCALE_BY_TREE, Rules
 from planvec.rows import Completed
 
 NUM_ACTIONS = 7

@@ -18,7 +18,8 @@ from naive_search import NaiveSearch
 import planvec
 from planvec import MCTS
 from planvec.planners.mcts import backup, expansion, selection
-from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
+from planvec.planners.mcts.arrays import bytes_per_node
+from planvec.planners.mcts.rules import SINGLE, TreeKind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.mcts.warm_up import warm_up
 

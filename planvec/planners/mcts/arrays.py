@@ -1,4 +1,4 @@
-"""The arrays of a search tree, their memory, and the settings of the kernels.
+"""The arrays of a search tree, and their memory.
 
 The tree is a struct of arrays of records with node 0 as its root. An edge is an action at a node. It has one
 or more outcomes, each of which leads to a node. Where a step has one outcome, outcome and node have the same
@@ -9,49 +9,28 @@ Letters: N nodes, A actions per node, M outcomes, K simulations in flight, D dep
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.planners.mcts.rules import SINGLE, TreeKind
+
 __all__ = [
-    "ALL",
-    "COLLIDED",
     "EDGE_DTYPES",
-    "MAX_IDLE",
-    "NODES",
     "NODE_DTYPES",
     "NUM_DRAWS",
     "NUM_NODES",
     "NUM_OUTCOMES",
-    "OPEN_LOOP",
     "OUTCOME_DTYPES",
-    "RESOLVED",
     "ROOT_WEIGHT",
-    "SAMPLE",
-    "SCALE_BY_NODE",
-    "SCALE_BY_TREE",
-    "SINGLE",
     "Paths",
-    "Rules",
     "TreeArrays",
-    "TreeKind",
     "bytes_per_node",
     "empty_arrays",
     "empty_paths",
 ]
 
-SAMPLE, RESOLVED, COLLIDED = 0, 1, 2
-"""How a selection ends: at an action to step; at a node whose value is known; at a step that is in flight."""
-SINGLE, NODES, OPEN_LOOP = 0, 1, 2
-"""An action has one outcome; a node for each of its outcomes; one node for all of its outcomes."""
-SCALE_BY_TREE, SCALE_BY_NODE = -1.0, -2.0
-"""Special values of `Rules.value_scale`; any other value is the scale itself."""
-MAX_IDLE = 10_000
-"""Simulations in a row without a step, after which the tree counts as exhausted."""
-ALL = (math.inf, 0.0)
-"""A value of `Rules.widening`: no limit."""
 NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT = 0, 1, 2, 3
 """Indices of `TreeArrays.counters`."""
 
@@ -167,28 +146,6 @@ class TreeArrays(_Records):
         return counts
 
 
-class TreeKind(NamedTuple):
-    """The settings with which a tree was searched. Only a search with the same ones can continue it.
-
-    Attributes:
-        has_own_actions: Whether every node has its own, drawn actions.
-        has_priors: Whether there are priors (PUCT).
-        has_legal: Whether there are masks of legal actions.
-        shares_nodes: Whether equal states share a node.
-        chance: `SINGLE`, `NODES` or `OPEN_LOOP`.
-        discount: Factor per environment step.
-        dt: Environment steps for which an action is repeated.
-    """
-
-    has_own_actions: bool
-    has_priors: bool
-    has_legal: bool
-    shares_nodes: bool
-    chance: int
-    discount: float
-    dt: int
-
-
 class Paths(NamedTuple):
     """The paths of the simulations in flight, from the root on.
 
@@ -205,39 +162,6 @@ class Paths(NamedTuple):
     actions: NDArray[np.int32]
     rewards: NDArray[np.float64]
     discounts: NDArray[np.float64]
-
-
-class Rules(NamedTuple):
-    """The settings of the kernels.
-
-    Attributes:
-        exploration: Factor of the exploration term.
-        value_scale: Further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`.
-        use_priors: Whether to select by PUCT, else by UCT.
-        use_legal: Whether there are masks of legal actions.
-        chance: `SINGLE`, `NODES` or `OPEN_LOOP`.
-        max_depth: D.
-        widening: A node tries `widening[0] * visits ** widening[1]` actions; (inf, 0): all.
-        outcome_widening: The same for the outcomes sampled of an action.
-        backs_up_values: Whether a value is computed from the values of its outcomes, as a graph needs it, or
-            is the mean of the returns of its simulations.
-        backs_up_max: Whether the value of a node is that of its best action, or the mean of its simulations.
-        rolls_out: Whether new nodes are evaluated by a rollout.
-        seed: Fixes the choice among ties and among outcomes, in [0, 2**62).
-    """
-
-    exploration: float = 1.0
-    value_scale: float = 1.0
-    use_priors: bool = False
-    use_legal: bool = False
-    chance: int = SINGLE
-    max_depth: int = 1
-    widening: tuple[float, float] = ALL
-    outcome_widening: tuple[float, float] = ALL
-    backs_up_values: bool = False
-    backs_up_max: bool = False
-    rolls_out: bool = False
-    seed: int = 0
 
 
 NODE_DTYPES = {

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.mcts.arrays import ROOT_WEIGHT, Paths, Rules, TreeArrays
+from planvec.planners.mcts.arrays import ROOT_WEIGHT, Paths, TreeArrays
+from planvec.planners.mcts.rules import Rules
 
 __all__ = ["back_up"]
 

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import ROOT_WEIGHT, Rules
+from planvec.planners.mcts.arrays import ROOT_WEIGHT
 from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.rules import Rules
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import (
     BatchStepper,

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, Paths, Rules, TreeArrays
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
+from planvec.planners.mcts.rules import OPEN_LOOP, Rules
 from planvec.planners.mcts.selection import mix
 
 __all__ = ["expand", "init"]

@@ -16,15 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import (
-    NUM_NODES,
-    NUM_OUTCOMES,
-    OPEN_LOOP,
-    SINGLE,
-    TreeArrays,
-    TreeKind,
-    empty_arrays,
-)
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays, empty_arrays
+from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, TreeKind
 from planvec.rows import DAMAGED
 
 __all__ = ["read_tree"]

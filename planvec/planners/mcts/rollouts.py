@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.mcts.arrays import SINGLE, Rules
 from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.rules import SINGLE, Rules
 from planvec.planners.search import RolloutRequest, StepRequest
 from planvec.rows import BatchStepper, uniform_actions
 

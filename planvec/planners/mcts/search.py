@@ -16,20 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.mcts.arrays import (
-    MAX_IDLE,
-    NUM_NODES,
-    NUM_OUTCOMES,
-    OPEN_LOOP,
-    SAMPLE,
-    SINGLE,
-    empty_paths,
-)
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, empty_paths
 from planvec.planners.mcts.backup import back_up
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.evaluation import Evaluation
 from planvec.planners.mcts.expansion import expand, init
 from planvec.planners.mcts.rollouts import LeafRollouts
+from planvec.planners.mcts.rules import MAX_IDLE, OPEN_LOOP, SAMPLE, SINGLE
 from planvec.planners.mcts.selection import resume, select
 from planvec.planners.mcts.setup import create_tree, list_actions, make_rules
 from planvec.planners.mcts.transpositions import TranspositionTable

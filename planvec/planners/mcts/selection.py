@@ -16,18 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.mcts.arrays import (
-    COLLIDED,
-    NUM_DRAWS,
-    OPEN_LOOP,
-    RESOLVED,
-    SAMPLE,
-    SCALE_BY_NODE,
-    SINGLE,
-    Paths,
-    Rules,
-    TreeArrays,
-)
+from planvec.planners.mcts.arrays import NUM_DRAWS, Paths, TreeArrays
+from planvec.planners.mcts.rules import COLLIDED, OPEN_LOOP, RESOLVED, SAMPLE, SCALE_BY_NODE, SINGLE, Rules
 
 __all__ = ["mix", "resume", "select"]
 

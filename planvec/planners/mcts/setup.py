@@ -12,20 +12,18 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import (
+from planvec.planners.mcts.arrays import NUM_OUTCOMES, bytes_per_node, empty_arrays
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.rules import (
     ALL,
     NODES,
-    NUM_OUTCOMES,
     OPEN_LOOP,
     SCALE_BY_NODE,
     SCALE_BY_TREE,
     SINGLE,
     Rules,
     TreeKind,
-    bytes_per_node,
-    empty_arrays,
 )
-from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import check_action_space
 from planvec.rows import BatchStepper

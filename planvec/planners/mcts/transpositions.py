@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, OPEN_LOOP, SINGLE, Rules
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES
+from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import Transitions, state_keys
 

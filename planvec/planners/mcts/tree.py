@@ -14,13 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import (
-    NUM_NODES,
-    TreeArrays,
-    TreeKind,
-    empty_arrays,
-)
+from planvec.planners.mcts.arrays import NUM_NODES, TreeArrays, empty_arrays
 from planvec.planners.mcts.files import read_tree
+from planvec.planners.mcts.rules import TreeKind
 from planvec.planners.mcts.subtree import extract_subtree
 from planvec.rows import state_keys
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from planvec.planners.mcts import backup, expansion, selection
-from planvec.planners.mcts.arrays import Rules, empty_arrays, empty_paths
+from planvec.planners.mcts.arrays import empty_arrays, empty_paths
+from planvec.planners.mcts.rules import Rules
 
 __all__ = ["warm_up"]
 

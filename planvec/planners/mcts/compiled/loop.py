@@ -18,19 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import copy_bytes, jit, next_uint64
-from planvec.planners.mcts.arrays import (
-    MAX_IDLE,
-    NUM_NODES,
-    NUM_OUTCOMES,
-    OPEN_LOOP,
-    SAMPLE,
-    SINGLE,
-    Paths,
-    Rules,
-    TreeArrays,
-)
+from planvec.kernels import copy_bytes, jit
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
 from planvec.planners.mcts.backup import back_up
+from planvec.planners.mcts.compiled.leaves import request_rollouts, take_rollouts
 from planvec.planners.mcts.compiled.progress import (
     DONE,
     ENDED,
@@ -49,15 +40,15 @@ from planvec.planners.mcts.compiled.progress import (
     PAUSED,
     PERFORM,
     ROLLING,
-    STEPPING,
     STOP,
     Limits,
     Progress,
     Requests,
 )
-from planvec.planners.mcts.compiled.table import Table, look_up
-from planvec.planners.mcts.expansion import expand
-from planvec.planners.mcts.selection import resume, select
+from planvec.planners.mcts.compiled.steps import request_steps, take_steps
+from planvec.planners.mcts.compiled.table import Table
+from planvec.planners.mcts.rules import MAX_IDLE, SAMPLE, Rules
+from planvec.planners.mcts.selection import select
 
 __all__ = ["advance"]
 
@@ -79,81 +70,6 @@ def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
     if limits.num_simulations >= 0:
         free = min(free, limits.num_simulations - totals[NUM_STARTED])
     return free
-
-
-@jit(cache=True)
-def _request_steps(
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    actions: NDArray[np.uint8],
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    random: NDArray[np.uint64],
-    half: int,
-) -> None:
-    """Write the request to take the last action of each path, and draw its seeds."""
-    size, action_size = limits.state_bytes, limits.action_bytes
-    first = progress.bounds[half]
-    is_open_loop = len(requests.own_states) > 0
-    for row in range(first, first + progress.num_rows[half]):
-        slot = progress.rows[row]
-        depth = paths.depths[slot]
-        if is_open_loop:
-            copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
-        else:
-            node = np.int64(paths.nodes[slot, depth])
-            copy_bytes(tree_states, node * size, requests.states, row * size, size)
-        source = paths.actions[slot, depth] * action_size
-        copy_bytes(actions, source, requests.actions, row * action_size, action_size)
-        if len(requests.seeds) > 0:
-            requests.seeds[row] = next_uint64(random)
-    progress.stages[half] = STEPPING
-
-
-@jit(cache=True)
-def _request_rollouts(
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    random: NDArray[np.uint64],
-    half: int,
-) -> int:
-    """Write the values of last nodes that are known, and the request for rollouts. Returns its rows."""
-    size, first = limits.state_bytes, progress.bounds[half]
-    is_open_loop = len(requests.own_states) > 0
-    count = 0
-    for slot in range(first, first + progress.counts[half]):
-        depth = paths.depths[slot]
-        node = np.int64(paths.nodes[slot, depth])
-        if not is_open_loop:
-            progress.has_ended[slot] = tree.nodes[node].ended
-        value = tree.nodes[node].values if rules.backs_up_values else tree.nodes[node].raw_values
-        if progress.has_ended[slot]:
-            value = 0.0
-        elif limits.rollout_steps > 0 and (
-            progress.is_new[slot] or tree.nodes[node].pending or depth >= rules.max_depth
-        ):
-            row = first + count
-            progress.rows[row] = slot
-            count += 1
-            if is_open_loop:
-                copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
-            else:
-                copy_bytes(tree_states, node * size, requests.states, row * size, size)
-        progress.leaf_values[slot] = value
-    progress.num_rows[half] = count
-    if count > 0:
-        progress.stages[half] = ROLLING
-        requests.action_seeds[half] = next_uint64(random) >> np.uint64(1)  # as `integers(2**63)`
-        if len(requests.seeds) > 0:
-            for row in range(first, first + count):
-                requests.seeds[row] = next_uint64(random)
-    return count
 
 
 @jit(cache=True)
@@ -200,107 +116,6 @@ def _begin(
     progress.num_rows[half] = num_rows
     totals[NUM_IDLE] = 0 if num_rows > 0 else totals[NUM_IDLE] + count
     return True
-
-
-@jit(cache=True)
-def _expand(
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    table: Table,
-    powers: NDArray[np.float64],
-    progress: Progress,
-    requests: Requests,
-    half: int,
-) -> int:
-    """Add the transitions of an answer to the tree. Returns how many selections go on from their node.
-
-    Their slots are then the first rows of the half.
-    """
-    size, first = limits.state_bytes, progress.bounds[half]
-    last = first + progress.num_rows[half]
-    num_nodes, num_outcomes = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
-    is_open_loop = rules.chance == OPEN_LOOP
-    for row in range(first, last):
-        progress.discounts[row] = powers[requests.num_steps[row]]
-        progress.ends[row] = requests.terminated[row] != 0 or requests.truncated[row] != 0
-    if rules.chance == SINGLE and len(table.nodes) == 1:
-        for row in range(first, last):
-            progress.nodes[row] = progress.outcomes[row] = num_nodes + row - first
-            copy_bytes(requests.new_states, row * size, tree_states, progress.nodes[row] * size, size)
-    else:
-        look_up(table, tree, tree_states, paths, progress, requests, first, last, size)
-    expand(
-        tree,
-        paths,
-        progress.rows[first:last],
-        progress.outcomes[first:last],
-        progress.nodes[first:last],
-        requests.rewards[first:last],
-        progress.discounts[first:last],
-        requests.num_steps[first:last],
-        progress.ends[first:last],
-        rules,
-    )
-    count = 0
-    for row in range(first, last):
-        slot, node = progress.rows[row], progress.nodes[row]
-        is_new = node == num_nodes
-        num_nodes += is_new
-        progress.is_new[slot] = is_new
-        if is_open_loop:
-            copy_bytes(requests.new_states, row * size, requests.own_states, slot * size, size)
-            progress.has_ended[slot] = progress.ends[row]
-        # A new outcome that leads to a known node ends the simulation with the value of that node.
-        is_known = is_open_loop or progress.outcomes[row] < num_outcomes
-        if not is_new and not progress.ends[row] and is_known:
-            progress.rows[first + count] = slot
-            count += 1
-    return count
-
-
-@jit(cache=True)
-def _take_rollouts(tree: TreeArrays, paths: Paths, progress: Progress, requests: Requests, half: int) -> None:
-    """Take the returns of rollouts as the values of last nodes."""
-    first = progress.bounds[half]
-    for row in range(first, first + progress.num_rows[half]):
-        slot, value = progress.rows[row], requests.rewards[row]
-        progress.leaf_values[slot] = value
-        if progress.is_new[slot]:
-            node = paths.nodes[slot, paths.depths[slot]]
-            tree.nodes[node].raw_values = value
-            # Other simulations may have passed meanwhile; the value is then a mean without this one.
-            tree.nodes[node].values += value / (tree.nodes[node].visits + 1)
-            tree.nodes[node].pending = False
-
-
-@jit(cache=True)
-def _process(
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    table: Table,
-    powers: NDArray[np.float64],
-    progress: Progress,
-    requests: Requests,
-    half: int,
-) -> bool:
-    """Process the answer to the steps of a half. Returns whether some selections go on to further steps."""
-    count = _expand(tree, paths, tree_states, rules, limits, table, powers, progress, requests, half)
-    first, kept = progress.bounds[half], 0
-    if count > 0:
-        statuses = progress.statuses[first : first + count]
-        resume(tree, paths, progress.rows[first : first + count], statuses, rules)
-        for index in range(count):
-            if statuses[index] == SAMPLE:
-                progress.rows[first + kept] = progress.rows[first + index]
-                kept += 1
-    progress.num_rows[half] = kept
-    return kept > 0
 
 
 @jit(cache=True)
@@ -362,16 +177,16 @@ def advance(
                 return ENDED
             is_rolled = progress.stages[half] == ROLLING
             if not is_rolled:
-                has_rows = _process(
+                has_rows = take_steps(
                     tree, paths, tree_states, rules, limits, table, powers, progress, requests, half
                 )
         is_completed = is_rolled
         if is_rolled:
-            _take_rollouts(tree, paths, progress, requests, half)
+            take_rollouts(tree, paths, progress, requests, half)
         elif has_rows:
-            _request_steps(paths, tree_states, actions, limits, progress, requests, random, half)
+            request_steps(paths, tree_states, actions, limits, progress, requests, random, half)
         else:
-            num_rows = _request_rollouts(
+            num_rows = request_rollouts(
                 tree, paths, tree_states, rules, limits, progress, requests, random, half
             )
             is_completed = num_rows == 0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit, roll_rows, step_rows
-from planvec.planners.mcts.arrays import Paths, Rules, TreeArrays
+from planvec.planners.mcts.arrays import Paths, TreeArrays
 from planvec.planners.mcts.compiled.loop import advance
 from planvec.planners.mcts.compiled.progress import (
     NUM_CHUNKS,
@@ -28,6 +28,7 @@ from planvec.planners.mcts.compiled.progress import (
     Requests,
 )
 from planvec.planners.mcts.compiled.table import Table
+from planvec.planners.mcts.rules import Rules
 
 __all__ = ["run"]
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.planners.driver import Budget, PlanCallback, perform
-from planvec.planners.mcts.arrays import OPEN_LOOP, SINGLE
 from planvec.planners.mcts.compiled.performing import run as loop
 from planvec.planners.mcts.compiled.progress import (
     CALLBACK,
@@ -33,6 +32,7 @@ from planvec.planners.mcts.compiled.progress import (
     new_requests,
 )
 from planvec.planners.mcts.compiled.table import Table, enter_tree, new_table
+from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
 from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.search import Request, RolloutRequest, StepRequest, ended_error
 from planvec.rows import (
