@@ -34,7 +34,7 @@ LEVELS = {
 }
 """Folder or module at the top -> its level. `planvec/__init__.py` hands on names and has none."""
 
-PLANNERS_SEE = {"errors", "rows", "planners"}
+PLANNERS_SEE = {"errors", "rows", "kernels", "planners"}
 """A planner knows a `BatchStepper`, and never a backend."""
 
 MAX_FLOORS = 10

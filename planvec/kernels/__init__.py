@@ -14,9 +14,11 @@ from planvec.kernels.choice import has_kernel, open_kernel
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.kernels.bound_loop import BoundLoop
+    from planvec.kernels.bound_loop import BoundLoop, compile_loop
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.decorator import jit
+    from planvec.kernels.digests import code_digest
+    from planvec.kernels.kernel_type import CodeType
     from planvec.kernels.memory import copy_bytes, load
     from planvec.kernels.random import next_uint64
     from planvec.kernels.rollout_loop import roll_rows
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundLoop",
+    "CodeType",
     "CompiledKernel",
+    "code_digest",
+    "compile_loop",
     "copy_bytes",
     "has_kernel",
     "jit",
@@ -42,6 +47,9 @@ if not TYPE_CHECKING:
         __name__,
         {
             "BoundLoop": "planvec.kernels.bound_loop",
+            "CodeType": "planvec.kernels.kernel_type",
+            "code_digest": "planvec.kernels.digests",
+            "compile_loop": "planvec.kernels.bound_loop",
             "CompiledKernel": "planvec.kernels.compiled",
             "jit": "planvec.kernels.decorator",
             "copy_bytes": "planvec.kernels.memory",

@@ -166,9 +166,7 @@ class Sharded:
         if self._closed:
             return ClosedError("the workers were closed")
         if os.getpid() != self._pid:
-            return ClosedError(
-                "the workers belong to the process from which this one was forked; open new ones here"
-            )
+            return ClosedError("the workers belong to the process that forked this one; open new ones here")
         if is_running(self._dispatching):
             return PlanvecError(REENTERED)
         return None

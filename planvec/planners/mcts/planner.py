@@ -91,7 +91,7 @@ class MCTS(MCTSConfig):
         """Compile the kernels, or load them from numba's cache."""
         from planvec.planners.mcts.warm_up import warm_up  # here, since numba takes long to import
 
-        warm_up()
+        warm_up(self)
 
     def begin(
         self,

@@ -1,10 +1,9 @@
 """One decision of `MCTS` in progress.
 
-    select --> step --> expand --> evaluate --> back up
-                 ^         |
-                 +---------+  (a sampled outcome that was in the tree already: select on from its node)
+Compiled functions run the simulations (`planvec.planners.mcts.simulations.half`). Between two calls of them,
+this class requests steps and rollouts, and calls the functions of the user.
 
-Letters: A actions, B rows, K simulations in flight, N nodes.
+Letters: B rows, K simulations in flight.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, empty_paths
-from planvec.planners.mcts.backup import back_up
+from planvec.planners.mcts.arrays import empty_paths
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.evaluation import Evaluation
-from planvec.planners.mcts.expansion import expand, init
+from planvec.planners.mcts.expansion import init
 from planvec.planners.mcts.rollouts import LeafRollouts
-from planvec.planners.mcts.rules import MAX_IDLE, OPEN_LOOP, SAMPLE, SINGLE
-from planvec.planners.mcts.selection import resume, select
+from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
 from planvec.planners.mcts.setup import create_tree, list_actions, make_rules
+from planvec.planners.mcts.simulations.memory import Simulations
+from planvec.planners.mcts.simulations.progress import LEAVES, NONE, PERFORM
 from planvec.planners.mcts.transpositions import TranspositionTable
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
@@ -52,7 +51,7 @@ class TreeSearch(Search):
         root_state: `[1]`.
         tree: The tree.
         paths: The paths of the simulations in flight.
-        halves: Their slots in two halves; one half if there is one slot.
+        simulations: The simulations in flight.
         foresees_chance: Whether the generator in a state decides about chance.
         generator: The source of every random choice.
     """
@@ -68,7 +67,6 @@ class TreeSearch(Search):
         is_new_root: bool = True,
     ) -> None:
         self.config = config
-        self._limit = config.simulation_limit
         self._env = env
         self.generator = generator
         listed = list_actions(env.action_space)
@@ -88,185 +86,101 @@ class TreeSearch(Search):
         self._rollouts = LeafRollouts(config, env, self.rules, generator)
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
         self.paths = empty_paths(config.batch_size, config.max_depth)
-        self.halves = np.array_split(np.arange(config.batch_size), min(2, config.batch_size))
-        self._free = self.halves[::-1]
-        self.num_in_flight = len(self.halves)
-        self._num_started = self._num_idle = 0
+        halves = np.array_split(np.arange(config.batch_size), min(2, config.batch_size))
+        self._free = [*range(len(halves))][::-1]
+        self.num_in_flight = len(halves)
+        self.simulations = Simulations(
+            config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance
+        )
+        is_open_loop = self.rules.chance == OPEN_LOOP
+        has_own = is_open_loop and not self.simulations.has_bytes
+        self._own_states = np.repeat(state, config.batch_size) if has_own else None
+        self._is_plain = self.is_plain
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing in Python takes part in the expansion of the tree."""
+        config = self.config
+        has_functions = config.value_fn is not None or config.prior_fn is not None
+        return (
+            self.simulations.finds_outcomes
+            and self.simulations.has_bytes
+            and not (has_functions or self.rules.use_legal or self.tree.kind.has_own_actions)
+        )
 
     @functools.cached_property
     def _table(self) -> TranspositionTable:
-        """The transposition table."""
+        """The transposition table, where the keys of states are objects."""
         return TranspositionTable(self.tree, self.rules, self.config.transpositions, self.foresees_chance)
 
     # -- simulations --------------------------------------------------------------------------------
 
     def simulate(self) -> Simulation:
         """Run the simulations of one half of the slots."""
-        slots = self._free.pop()
+        half = self._free.pop()
         try:
-            yield from self._simulate(slots)
+            yield from self._simulate(half)
         finally:
-            self._free.append(slots)
+            self._free.append(half)
 
-    def _simulate(self, slots: NDArray[np.int64]) -> Simulation:
-        """Run simulations whose paths are in these rows of `_paths`."""
-        num_allowed = self._num_allowed()
-        if num_allowed <= 0:
-            return
-        slots = slots[:num_allowed]
-        statuses = np.empty(len(slots), np.int64)
-        count = select(self._arrays, self.paths, slots, statuses, self.rules)
-        if not count:
-            return  # every action worth a simulation is in flight
-        slots, statuses = slots[:count], statuses[:count]
-        self._num_started += count
-        is_new = np.zeros(count, bool)  # whether the last node is new
-        own_states = np.repeat(self.root_state, count) if self.tree.states is None else None
-        ended = np.zeros(count, bool)  # whether the episode has ended
-        stepping = np.flatnonzero(statuses == SAMPLE)
-        self._num_idle = 0 if len(stepping) else self._num_idle + count
-        while len(stepping):
-            own = None if own_states is None else own_states[stepping]
-            out = yield self._step_request(slots[stepping], own)
-            if own_states is not None:
-                own_states[stepping] = out.new_states
-                ended[stepping] = out.terminated | out.truncated
-            is_new[stepping], goes_on = self._expand(slots[stepping], out)
-            stepping = stepping[goes_on]
-            if len(stepping):
-                statuses = np.empty(len(stepping), np.int64)
-                resume(self._arrays, self.paths, slots[stepping], statuses, self.rules)
-                stepping = stepping[statuses == SAMPLE]
-        if own_states is None:
-            ended = self._arrays.ended[self._last_nodes(slots)]
-        leaf_values = yield from self._leaf_values(slots, is_new, ended, own_states)
-        back_up(self._arrays, self.paths, slots, leaf_values, self.rules)
-        self.num_simulations += count
+    def _simulate(self, half: int) -> Simulation:
+        simulations = self.simulations
+        status = simulations.begin(half)
+        self.stop_reason = simulations.stop_reason
+        if status == NONE:
+            return  # a limit was reached, or every action worth a simulation is in flight
+        if self._own_states is not None:
+            self._own_states[self._slots(half)] = self.root_state
+        while status == PERFORM:
+            if simulations.progress.stages[half] == LEAVES:
+                values = yield from self._leaf_values(half)
+                status = simulations.take_values(half, values)
+            else:
+                out = yield self._step_request(half)
+                status = simulations.take_steps(half, out) if self._is_plain else self._take(half, out)
+        self.num_simulations = simulations.num_simulations
 
-    def _leaf_values(
-        self,
-        slots: NDArray[np.int64],
-        is_new: NDArray[np.bool_],
-        ended: NDArray[np.bool_],
-        own_states: NDArray[Any] | None,
-    ) -> Generator[Any, Any, NDArray[np.float64]]:
-        """Return the values `[B]` of the last nodes of simulations; a generator that yields rollout requests.
+    def _step_request(self, half: int) -> StepRequest:
+        """Return the request to take the last action of each path of a half."""
+        rows = self.simulations.rows(half)
+        if self.tree.kind.has_own_actions:
+            slots = self.simulations.progress.rows[rows]
+            actions = self.tree.actions[self._last_nodes(slots), self._last_actions(slots)]
+        else:
+            actions = self.simulations.actions_of(rows)
+        seeds = self._rollouts.seeds(rows.stop - rows.start)
+        return StepRequest(actions, self._states(rows), self.config.dt, seeds)
 
-        With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting
-        for the rollout of another simulation. Any other one reached a node that another simulation has
-        evaluated, whose value it takes.
+    def _leaf_values(self, half: int) -> Generator[Any, Any, NDArray[np.float64]]:
+        """Return the values `[B]` that a half asks for; a generator that yields requests for rollouts."""
+        rows = self.simulations.rows(half)
+        states = self._states(rows)
+        if self.config.rollout_steps:
+            return (yield from self._rollouts.returns(states))
+        # A node of an open loop stands for many states.
+        return self._evaluation.values_of(self._env.observe(states), len(states))
 
-        Args:
-            slots: `[B]`, the rows of the paths.
-            is_new: `[B]`, whether the last node is new.
-            ended: `[B]`, whether the episode has ended.
-            own_states: `[B]`, the states of an open loop; None: those of the nodes.
-        """
-        arrays, nodes = self._arrays, self._last_nodes(slots)
-        is_deepest = self.paths.depths[slots] >= self.config.max_depth
-        needed = ~ended & (is_new | arrays.pending[nodes] | is_deepest)
-        values = (arrays.values if self.rules.backs_up_values else arrays.raw_values)[nodes]
-        values[ended] = 0.0
-        if self.config.rollout_steps and needed.any():
-            states = self._states_of(nodes[needed]) if own_states is None else own_states[needed]
-            values[needed] = yield from self._rollouts.returns(states)
-            new = is_new & ~ended
-            new_nodes = nodes[new]
-            arrays.raw_values[new_nodes] = values[new]
-            # Other simulations may have passed meanwhile; the value is then a mean without this one.
-            arrays.values[new_nodes] += values[new] / (arrays.visits[new_nodes] + 1)
-            arrays.pending[new_nodes] = False
-        elif self.config.value_fn is not None and own_states is not None and needed.any():
-            # A node of an open loop stands for many states.
-            observations = self._env.observe(own_states[needed])
-            values[needed] = self._evaluation.values_of(observations, int(needed.sum()))
-        return values
-
-    def _num_allowed(self) -> int:
-        """Return how many simulations may begin; set `stop_reason` where it is 0 from now on."""
-        if self._limit is not None and self._num_started >= self._limit:
-            self.stop_reason = "num_simulations"
-            return 0
-        free = len(self._arrays.visits) - max(self._arrays.counters[: NUM_OUTCOMES + 1])
-        free -= self._num_started - self.num_simulations
-        if free <= 0 and self._num_started == self.num_simulations:
-            self.stop_reason = "max_memory"
-        if self._num_idle >= MAX_IDLE and self._limit is None:
-            self.stop_reason = "exhausted"
-            return 0
-        remaining = free if self._limit is None else self._limit - self._num_started
-        return int(min(free, remaining))
-
-    def _step_request(self, slots: NDArray[np.int64], own_states: NDArray[Any] | None) -> StepRequest:
-        """Return the request to take the last action of each path."""
-        nodes = self._last_nodes(slots)
-        edges = self.paths.actions[slots, self.paths.depths[slots]]
-        tree = self.tree
-        actions = tree.actions[nodes, edges] if tree.kind.has_own_actions else tree.actions[edges]
-        states = self._states_of(nodes) if own_states is None else own_states
-        return StepRequest(
-            actions, states, np.full(len(slots), self.config.dt), self._rollouts.seeds(len(slots))
-        )
-
-    def _last_nodes(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the last node `[B]` of each path."""
-        nodes: NDArray[np.int32] = self.paths.nodes[slots, self.paths.depths[slots]]
-        return nodes
-
-    def _states_of(self, nodes: NDArray[np.int32]) -> NDArray[Any]:
-        assert self.tree.states is not None
-        states: NDArray[Any] = self.tree.states[nodes]
-        return states
-
-    # -- expansion ----------------------------------------------------------------------------------
-
-    def _expand(
-        self, slots: NDArray[np.int64], out: Transitions
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Add transitions to the tree and evaluate new nodes.
-
-        Args:
-            slots: `[B]`, the rows of the paths.
-            out: The transitions.
-
-        Returns:
-            `[B]` whether the transition added a node; `[B]` whether the selection goes on from its node.
-        """
-        num_nodes = int(self._arrays.counters[NUM_NODES])
-        num_outcomes = int(self._arrays.counters[NUM_OUTCOMES])
-        ended = out.terminated | out.truncated
-        edges = self.paths.actions[slots, self.paths.depths[slots]]
-        outcomes, nodes = self._table.look_up(self._last_nodes(slots), edges, out)
-        num_steps = out.infos["num_steps"]
-        discounts = float(self.config.discount) ** num_steps
-        expand(
-            self._arrays,
-            self.paths,
-            slots,
-            outcomes,
-            nodes,
-            out.rewards,
-            discounts,
-            num_steps,
-            ended,
-            self.rules,
-        )
-        is_new = np.zeros(len(slots), bool)
-        is_new[np.unique(nodes, return_index=True)[1]] = True
-        is_new &= nodes >= num_nodes
-        rows = np.flatnonzero(is_new)
-        if len(rows):
-            if self.tree.states is not None:
-                assert out.new_states is not None
-                self.tree.states[nodes[rows]] = out.new_states[rows]
-            self._evaluation.draw_actions(nodes[rows])
-        rows = self._rows_to_evaluate(nodes, is_new, ended)
-        self._evaluation.evaluate(nodes[rows], rows, out)
-        goes_on = ~is_new & ~ended
-        if self.rules.chance != OPEN_LOOP:
-            # A new outcome that leads to a known node ends the simulation with the value of that node.
-            goes_on &= outcomes < num_outcomes
-        return is_new, goes_on
+    def _take(self, half: int, out: Transitions) -> int:
+        """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
+        simulations, progress = self.simulations, self.simulations.progress
+        rows = simulations.rows(half)
+        slots = progress.rows[rows].copy()
+        if simulations.finds_outcomes:
+            simulations.find_outcomes(half, out)
+        else:
+            found = self._table.look_up(self._last_nodes(slots), self._last_actions(slots), out)
+            progress.outcomes[rows], progress.nodes[rows] = found
+        num_going_on = simulations.expand(half, out)
+        nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
+        if self._own_states is not None:
+            self._own_states[slots] = out.new_states
+        elif self.tree.states is not None:
+            assert out.new_states is not None
+            self.tree.states[nodes[is_new]] = out.new_states[is_new]
+        self._evaluation.draw_actions(nodes[is_new])
+        evaluated = self._rows_to_evaluate(nodes, is_new, ended)
+        self._evaluation.evaluate(nodes[evaluated], evaluated, out)
+        return simulations.go_on(half, num_going_on)
 
     def _rows_to_evaluate(
         self, nodes: NDArray[np.int64], is_new: NDArray[np.bool_], ended: NDArray[np.bool_]
@@ -281,6 +195,36 @@ class TreeSearch(Search):
                         self._unevaluated.discard(int(nodes[row]))
                         chosen[row] = True
         return np.flatnonzero(chosen)
+
+    # -- states and paths ---------------------------------------------------------------------------
+
+    def _slots(self, half: int) -> slice:
+        """Return the slots of the simulations of a half."""
+        progress = self.simulations.progress
+        first = int(progress.bounds[half])
+        return slice(first, first + int(progress.counts[half]))
+
+    def _states(self, rows: slice) -> NDArray[Any]:
+        """Return the states `[B]` of the rows of a request."""
+        if self.simulations.has_bytes:
+            return self.simulations.states(rows)
+        slots = self.simulations.progress.rows[rows]
+        if self._own_states is not None:
+            own: NDArray[Any] = self._own_states[slots]
+            return own
+        assert self.tree.states is not None
+        states: NDArray[Any] = self.tree.states[self._last_nodes(slots)]
+        return states
+
+    def _last_nodes(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the last node `[B]` of each path."""
+        nodes: NDArray[np.int32] = self.paths.nodes[slots, self.paths.depths[slots]]
+        return nodes
+
+    def _last_actions(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the index `[B]` of the last action of each path."""
+        actions: NDArray[np.int32] = self.paths.actions[slots, self.paths.depths[slots]]
+        return actions
 
     # -- the decision -------------------------------------------------------------------------------
 

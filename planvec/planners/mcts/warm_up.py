@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from planvec.planners.mcts import backup, expansion, selection
 from planvec.planners.mcts.arrays import empty_arrays, empty_paths
-from planvec.planners.mcts.rules import Rules
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.expansion import init
+from planvec.planners.mcts.rules import Rules, TreeKind
+from planvec.planners.mcts.simulations.memory import Simulations
+from planvec.planners.mcts.tree import Tree
 
 __all__ = ["warm_up"]
 
 
-def warm_up() -> None:
-    """Call every kernel once, on a tree of two nodes."""
-    rules = Rules(max_depth=2)
-    tree, paths = empty_arrays(4, 2, 2, False, False), empty_paths(1, 2)
-    slots, statuses = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    expansion.init(tree, rules)
-    selection.select(tree, paths, slots, statuses, rules)
-    new, ones = np.ones(1, np.int64), np.ones(1)
-    expansion.expand(tree, paths, slots, new, new, ones, ones, new, np.zeros(1, bool), rules)
-    selection.resume(tree, paths, slots, statuses, rules)
-    backup.back_up(tree, paths, slots, ones, rules)
+def warm_up(config: MCTSConfig) -> None:
+    """Make the simulations of a tree of one node, for which every kernel is compiled.
+
+    Args:
+        config: The settings of any planner.
+    """
+    arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2)
+    init(arrays, rules)
+    states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
+    tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
+    paths, slots = empty_paths(config.batch_size, 2), np.arange(config.batch_size)
+    Simulations(config, rules, tree, paths, states[:1], [slots], False)

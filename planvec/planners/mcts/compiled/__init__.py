@@ -2,9 +2,8 @@
 
 choice      decides whether it can be used, and runs the searches of several roots on threads
 run         runs one search
-loop        the compiled loop
-table       the compiled transposition table
-progress    the memory of the simulations in flight
+performing  the compiled loop for a kernel
+loop        the part of it that knows no kernel
 """
 
 from __future__ import annotations

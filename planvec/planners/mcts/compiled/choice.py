@@ -27,7 +27,6 @@ _SECONDS_PER_SIMULATION = 20e-6
 _SECONDS_TO_LOAD = 1.0
 """Time that searches have to take before the loop is loaded: about the time that loading takes."""
 _SECONDS_TO_ANNOUNCE = 1.0
-_MAX_DT = 10**6
 
 _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
 """Kernel -> the time that its searches have taken, or would have taken without the compiled loop."""
@@ -73,22 +72,12 @@ def run_compiled(
 
 def _is_compilable(search: TreeSearch) -> bool:
     """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
-    config, dtype = search.config, search.root_state.dtype
-    has_functions = (config.value_fn, config.prior_fn, config.rollout_policy, config.legal_actions) != (
-        None,
-        None,
-        None,
-        None,
-    )
+    config = search.config
     repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
-    is_packed = dtype.fields is not None and dtype.itemsize == sum(
-        field[0].itemsize for field in dtype.fields.values()
-    )
     return (
-        is_packed
-        and not (has_functions or repeats_rollouts or callable(config.transpositions))
-        and not search.tree.kind.has_own_actions
-        and config.dt <= _MAX_DT
+        search.is_plain
+        and config.rollout_policy is None
+        and not repeats_rollouts
         and type(search.generator.bit_generator) is np.random.PCG64
     )
 

@@ -12,25 +12,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import jit, roll_rows, step_rows
+from planvec.kernels import jit, next_uint64, roll_rows, step_rows
 from planvec.planners.mcts.arrays import Paths, TreeArrays
-from planvec.planners.mcts.compiled.loop import advance
-from planvec.planners.mcts.compiled.progress import (
+from planvec.planners.mcts.compiled.loop import advance, answer_of
+from planvec.planners.mcts.rules import Rules
+from planvec.planners.mcts.simulations.progress import (
+    LEAVES,
     NUM_CHUNKS,
     NUM_EVENTS,
     NUM_QUEUED,
     NUM_ROWS,
-    PERFORM,
     REFUSED,
-    ROLLING,
     Limits,
     Progress,
     Requests,
+    Steps,
 )
-from planvec.planners.mcts.compiled.table import Table
-from planvec.planners.mcts.rules import Rules
+from planvec.planners.mcts.simulations.table import Table
 
 __all__ = ["run"]
+
+
+@jit(cache=True)
+def _draw_seeds(
+    progress: Progress,
+    random: NDArray[np.uint64],
+    seeds: NDArray[np.uint64],
+    action_seeds: NDArray[np.uint64],
+    half: int,
+) -> None:
+    """Draw the seeds of a request, as `planvec.planners.mcts.rollouts.LeafRollouts` draws them."""
+    if progress.stages[half] == LEAVES:
+        action_seeds[half] = next_uint64(random) >> np.uint64(1)  # as `integers(2**63)`
+    if len(seeds) > 0:
+        first = progress.bounds[half]
+        for row in range(first, first + progress.num_rows[half]):
+            seeds[row] = next_uint64(random)
 
 
 @jit()
@@ -38,26 +55,24 @@ def _perform(
     kernel: Any,
     constants: Any,
     limits: Limits,
+    time_limit: int,
     repeats: Any,
     action_range: Any,
     progress: Progress,
     requests: Requests,
+    answers: Steps,
+    seeds: NDArray[np.uint64],
+    action_seeds: NDArray[np.uint64],
     half: int,
 ) -> bool:
     """Perform the request of a half with the kernel. Returns whether that was possible."""
-    size, first, count = limits.state_bytes, progress.bounds[half], progress.num_rows[half]
+    first, count, size = progress.bounds[half], progress.num_rows[half], limits.state_bytes
     last = first + count
     states = requests.states[first * size : last * size]
-    new_states = requests.new_states[first * size : last * size]
-    seeds = requests.seeds[first:last]  # [0] if there are none
-    results = (
-        requests.rewards[first:last],
-        requests.terminated[first:last],
-        requests.truncated[first:last],
-        requests.num_steps[first:last],
-    )
+    answer = answer_of(answers, limits, progress, half)
+    results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
     zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
-    if progress.stages[half] == ROLLING:
+    if progress.stages[half] == LEAVES:
         low, span, lowest, highest = action_range
         status = roll_rows(
             kernel,
@@ -68,41 +83,39 @@ def _perform(
             requests.actions[:0],
             limits.rollout_steps,
             limits.discount,
-            seeds,
-            limits.time_limit,
-            requests.action_seeds[half],
+            seeds[first:last],
+            time_limit,
+            action_seeds[half],
             zero,
             low,
             span,
             lowest,
             highest,
-            new_states,
+            answer.new_states,
             results,
         )
     else:
-        actions = requests.actions[first * limits.action_bytes : last * limits.action_bytes]
-        dt = None if repeats is None else repeats[first:last]
         status = step_rows(
             kernel,
             constants,
             zero,
             count,
             states,
-            actions,
-            dt,
-            seeds,
-            limits.time_limit,
-            new_states,
+            requests.actions[first * limits.action_bytes : last * limits.action_bytes],
+            None if repeats is None else repeats[first:last],
+            seeds[first:last],
+            time_limit,
+            answer.new_states,
             True,
             None,
             results,
-            progress.leaf_values,
+            progress.discounts,
             False,
         )
     if status != 0:
         return False
-    for row in range(first, last):
-        if np.isnan(requests.rewards[row]):
+    for row in range(count):
+        if np.isnan(answer.rewards[row]):
             return False  # the driver raises an error
     progress.totals[NUM_ROWS] += count
     progress.totals[NUM_CHUNKS] += 1
@@ -122,10 +135,13 @@ def run(
     rules: Rules,
     limits: Limits,
     table: Table,
-    powers: NDArray[np.float64],
-    random: NDArray[np.uint64],
     progress: Progress,
     requests: Requests,
+    answers: Steps,
+    seeds: NDArray[np.uint64],
+    action_seeds: NDArray[np.uint64],
+    random: NDArray[np.uint64],
+    time_limit: int,
     repeats: Any,
     action_range: Any,
     max_events: int,
@@ -136,19 +152,22 @@ def run(
         kernel: A `KernelType`.
         constants: The constants of the kernel.
         code: A `CodeType` of this function.
-        tree: As in `advance`, and so are the next arguments.
-        paths: As in `advance`.
-        tree_states: As in `advance`.
-        actions: As in `advance`.
-        root_state: As in `advance`.
-        rules: As in `advance`.
-        limits: As in `advance`.
-        table: As in `advance`.
-        powers: As in `advance`.
-        random: As in `advance`.
-        progress: As in `advance`.
-        requests: As in `advance`. After `REFUSED`, the answer to the request of the half that was queued last
-            has to be written before the next call.
+        tree: As in `loop.advance`, and so are the next arguments.
+        paths: As in `loop.advance`.
+        tree_states: As in `loop.advance`.
+        actions: As in `loop.advance`.
+        root_state: As in `loop.advance`.
+        rules: As in `loop.advance`.
+        limits: As in `loop.advance`.
+        table: As in `loop.advance`.
+        progress: As in `loop.advance`.
+        requests: As in `loop.advance`.
+        answers: Written. After `REFUSED`, the answer to the request of the half that was queued last has to
+            be written before the next call.
+        seeds: `[K]`, written: the seeds of the rows of requests; `[0]` where a step has one outcome.
+        action_seeds: `[2]`, written: those of the rollouts of each half.
+        random: The generator of the search, written; see `planvec.kernels.random`.
+        time_limit: Steps after which an episode is truncated.
         repeats: `[K]` int64, dt; None: 1, for which another loop is compiled.
         action_range: The ranges of random actions, see `roll_rows`.
         max_events: Number of answers after which the loop pauses.
@@ -160,6 +179,7 @@ def run(
     last_event = totals[NUM_EVENTS] + max_events
     while True:
         status = advance(
+            code,
             tree,
             paths,
             tree_states,
@@ -168,14 +188,28 @@ def run(
             rules,
             limits,
             table,
-            powers,
-            random,
             progress,
             requests,
+            answers,
             last_event,
         )
-        if status != PERFORM:
+        if status >= 0:
             return status
         half = progress.queue[totals[NUM_QUEUED] - 1]
-        if not _perform(kernel, constants, limits, repeats, action_range, progress, requests, half):
+        _draw_seeds(progress, random, seeds, action_seeds, half)
+        is_performed = _perform(
+            kernel,
+            constants,
+            limits,
+            time_limit,
+            repeats,
+            action_range,
+            progress,
+            requests,
+            answers,
+            seeds,
+            action_seeds,
+            half,
+        )
+        if not is_performed:
             return REFUSED

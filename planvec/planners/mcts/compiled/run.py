@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from planvec.errors import PlanvecError
 from planvec.planners.driver import Budget, PlanCallback, perform
 from planvec.planners.mcts.compiled.performing import run as loop
-from planvec.planners.mcts.compiled.progress import (
+from planvec.planners.mcts.rules import SINGLE
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations.progress import (
     CALLBACK,
     ENDED,
     GOES_ON,
+    LEAVES,
     MAX_ENV_STEPS,
     MAX_SECONDS,
     NUM_CHUNKS,
@@ -24,19 +27,12 @@ from planvec.planners.mcts.compiled.progress import (
     NUM_ROWS,
     NUM_SIMULATIONS,
     REFUSED,
-    ROLLING,
     STOP,
     STOP_REASONS,
-    Limits,
-    new_progress,
-    new_requests,
+    new_steps,
 )
-from planvec.planners.mcts.compiled.table import Table, enter_tree, new_table
-from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
-from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.search import Request, RolloutRequest, StepRequest, ended_error
 from planvec.rows import (
-    GENERATOR_FIELD,
     BatchStepper,
     KernelUse,
     Outputs,
@@ -67,30 +63,17 @@ class CompiledRun:
     ) -> None:
         self._search, self._env, self._use = search, env, use
         self._budget, self._started = budget, started
-        config, rules, tree = search.config, search.rules, search.tree
-        is_open_loop, has_seeds = rules.chance == OPEN_LOOP, rules.chance != SINGLE
-        self._state_bytes = search.root_state.dtype.itemsize
-        action_bytes = tree.actions[0].nbytes
-        num_slots = config.batch_size
-        self._progress = new_progress(search.halves)
-        self._requests = new_requests(num_slots, self._state_bytes, action_bytes, has_seeds, is_open_loop)
+        config, simulations = search.config, search.simulations
+        num_slots, limits = config.batch_size, simulations.limits
+        self._progress = simulations.progress
+        self._answers = new_steps(num_slots, limits.state_bytes)
+        self._seeds = np.zeros(num_slots if search.rules.chance != SINGLE else 0, np.uint64)
+        self._action_seeds = np.zeros(2, np.uint64)
         self._random = _words_of(search.generator)
-        states = np.empty(0, np.uint8) if tree.states is None else _bytes_of(tree.states)
-        self._table = _table_of(search, states)
-        limit, max_steps = config.simulation_limit, budget.max_env_steps
-        limits = Limits(
-            -1 if limit is None else limit,
-            -1 if max_steps is None else max_steps,
-            use.kernel.time_limit,
-            config.rollout_steps,
-            float(config.discount),
-            self._state_bytes,
-            action_bytes,
-        )
         self._arguments = (
-            *(tree.arrays, search.paths, states, _bytes_of(tree.actions), _bytes_of(search.root_state)),
-            *(rules, limits, self._table, float(config.discount) ** np.arange(config.dt + 1)),
-            *(self._random, self._progress, self._requests),
+            *(*simulations.shared, simulations.actions, simulations.root_bytes, search.rules, limits),
+            *(simulations.table, self._progress, simulations.requests, self._answers),
+            *(self._seeds, self._action_seeds, self._random, use.kernel.time_limit),
             None if config.dt == 1 else np.full(num_slots, config.dt),
             use.kernel.action_range,
         )
@@ -177,45 +160,46 @@ class CompiledRun:
 
     # -- requests as arrays -----------------------------------------------------------------------
 
-    def _rows(self, half: int) -> slice:
-        """Return the rows of the buffers that the request of a half takes."""
-        first = int(self._progress.bounds[half])
-        return slice(first, first + int(self._progress.num_rows[half]))
-
-    def _states(self, data: NDArray[np.uint8], rows: slice) -> NDArray[Any]:
-        """Return states in the buffers, as a view."""
-        size = self._state_bytes
-        part: NDArray[Any] = data[rows.start * size : rows.stop * size]
-        return part.view(self._search.root_state.dtype)
-
     def _request(self, half: int) -> Request:
         """Return the request of a half, in arrays of its own."""
-        rows, requests, config = self._rows(half), self._requests, self._search.config
-        states = self._states(requests.states, rows).copy()
-        seeds = requests.seeds[rows].copy() if len(requests.seeds) else None
-        if self._progress.stages[half] == ROLLING:
-            action_seed = int(requests.action_seeds[half])
+        simulations, config = self._search.simulations, self._search.config
+        rows = simulations.rows(half)
+        states = simulations.states(rows).copy()
+        seeds = self._seeds[rows].copy() if len(self._seeds) else None
+        if self._progress.stages[half] == LEAVES:
+            action_seed = int(self._action_seeds[half])
             return RolloutRequest(states, config.rollout_steps, None, action_seed, seeds, config.discount)
-        like = self._search.tree.actions
-        size = like[0].nbytes
-        actions = requests.actions[rows.start * size : rows.stop * size].copy().view(like.dtype)
-        actions = actions.reshape(-1, *like.shape[1:])
-        return StepRequest(actions, states, np.full(len(states), config.dt), seeds)
+        return StepRequest(simulations.actions_of(rows).copy(), states, config.dt, seeds)
+
+    def _outputs(self, half: int) -> Outputs:
+        """Return the memory of the answer of a half."""
+        simulations, answers = self._search.simulations, self._answers
+        rows = simulations.rows(half)
+        return Outputs(
+            new_states=simulations.states_in(answers.new_states, rows),
+            rewards=answers.rewards[rows],
+            terminated=answers.terminated[rows].view(np.bool_),
+            truncated=answers.truncated[rows].view(np.bool_),
+            num_steps=answers.num_steps[rows],
+        )
 
     def _perform_outside(self) -> None:
         """Let the environment perform the request of the half that was queued last."""
         half = int(self._progress.queue[self._progress.totals[NUM_QUEUED] - 1])
-        rows, requests = self._rows(half), self._requests
         out = perform(self._env, self._request(half))
         is_rollout = isinstance(out, Rollouts)
-        self._states(requests.new_states, rows)[:] = out.new_states
-        requests.rewards[rows] = out.returns if is_rollout else out.rewards
-        requests.terminated[rows], requests.truncated[rows] = out.terminated, out.truncated
-        requests.num_steps[rows] = out.num_steps if is_rollout else out.infos["num_steps"]
+        answer = Outputs(
+            new_states=out.new_states,
+            rewards=out.returns if is_rollout else out.rewards,
+            terminated=out.terminated,
+            truncated=out.truncated,
+            num_steps=out.num_steps if is_rollout else out.infos["num_steps"],
+        )
+        self._outputs(half).put(slice(None), answer)
 
     def _audited(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
         """Return the request of a half and its answer, for an audit."""
-        rows, answer, request = self._rows(half), self._requests, self._request(half)
+        request = self._request(half)
         batch: StepBatch | RolloutBatch
         if isinstance(request, StepRequest):
             dt = self._search.config.dt
@@ -231,38 +215,7 @@ class CompiledRun:
                 seeds=request.seeds,
                 discount=request.discount,
             )
-        outputs = Outputs(
-            new_states=self._states(answer.new_states, rows),
-            rewards=answer.rewards[rows],
-            terminated=answer.terminated[rows].view(np.bool_),
-            truncated=answer.truncated[rows].view(np.bool_),
-            num_steps=answer.num_steps[rows],
-        )
-        return batch, outputs
-
-
-def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of a contiguous array, as a view."""
-    flat: NDArray[np.uint8] = array.reshape(-1).view(np.uint8)
-    return flat
-
-
-def _table_of(search: TreeSearch, states: NDArray[np.uint8]) -> Table:
-    """Return the transposition table of a search, with what its tree contains."""
-    arrays, dtype = search.tree.arrays, search.root_state.dtype
-    shares_nodes = bool(search.config.transpositions)
-    if search.rules.chance == SINGLE and not shares_nodes:
-        return new_table(1, False, (-1, -1, -1, -1))  # every transition is new
-    key = (0, dtype.itemsize, 0, 0)
-    assert dtype.fields is not None
-    if search.rules.chance == OPEN_LOOP:
-        key = (-1, -1, -1, -1)
-    elif GENERATOR_FIELD in dtype.fields and not search.foresees_chance:
-        generator, offset = dtype.fields[GENERATOR_FIELD][:2]
-        key = (0, offset, offset + generator.itemsize, dtype.itemsize)
-    table = new_table(len(arrays.nodes), shares_nodes, key)
-    enter_tree(table, arrays, states, dtype.itemsize)
-    return table
+        return batch, self._outputs(half)
 
 
 def _words_of(generator: np.random.Generator) -> NDArray[np.uint64]:

@@ -5,18 +5,21 @@ Letters: B rows, K slots, S bytes of a state.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import copy_bytes, jit, next_uint64
+from planvec.kernels import copy_bytes, jit
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
-from planvec.planners.mcts.compiled.progress import STEPPING, Limits, Progress, Requests
-from planvec.planners.mcts.compiled.table import Table, look_up
 from planvec.planners.mcts.expansion import expand
 from planvec.planners.mcts.rules import OPEN_LOOP, SAMPLE, SINGLE, Rules
 from planvec.planners.mcts.selection import resume
+from planvec.planners.mcts.simulations.progress import STEPS, Limits, Progress, Requests, Steps
+from planvec.planners.mcts.simulations.table import Table, look_up
 
-__all__ = ["request_steps", "take_steps"]
+__all__ = ["expand_half", "find_outcomes", "request_steps", "select_on"]
 
 
 @jit(cache=True)
@@ -24,70 +27,87 @@ def request_steps(
     paths: Paths,
     tree_states: NDArray[np.uint8],
     actions: NDArray[np.uint8],
+    rules: Rules,
     limits: Limits,
     progress: Progress,
     requests: Requests,
-    random: NDArray[np.uint64],
     half: int,
 ) -> None:
-    """Write the request to take the last action of each path, and draw its seeds."""
+    """Write the request to take the last action of each path."""
     size, action_size = limits.state_bytes, limits.action_bytes
     first = progress.bounds[half]
-    is_open_loop = len(requests.own_states) > 0
     for row in range(first, first + progress.num_rows[half]):
         slot = progress.rows[row]
         depth = paths.depths[slot]
-        if is_open_loop:
+        if rules.chance == OPEN_LOOP:
             copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
         else:
             node = np.int64(paths.nodes[slot, depth])
             copy_bytes(tree_states, node * size, requests.states, row * size, size)
         source = paths.actions[slot, depth] * action_size
         copy_bytes(actions, source, requests.actions, row * action_size, action_size)
-        if len(requests.seeds) > 0:
-            requests.seeds[row] = next_uint64(random)
-    progress.stages[half] = STEPPING
+    progress.stages[half] = STEPS
 
 
 @jit(cache=True)
-def _expand(
+def find_outcomes(
+    code: Any,
     tree: TreeArrays,
     paths: Paths,
     tree_states: NDArray[np.uint8],
     rules: Rules,
     limits: Limits,
     table: Table,
-    powers: NDArray[np.float64],
+    progress: Progress,
+    steps: Steps,
+    half: int,
+) -> None:
+    """Find the outcome and the node of each row of an answer. New ones get the next free indices."""
+    size, first = limits.state_bytes, progress.bounds[half]
+    if rules.chance == SINGLE and len(table.nodes) == 1:
+        num_nodes = tree.counters[NUM_NODES]
+        for row in range(len(steps.rewards)):
+            node = num_nodes + row
+            progress.nodes[first + row] = progress.outcomes[first + row] = node
+            copy_bytes(steps.new_states, row * size, tree_states, node * size, size)
+    else:
+        look_up(table, tree, tree_states, paths, progress, first, steps, size)
+
+
+@jit(cache=True)
+def expand_half(
+    code: Any,
+    tree: TreeArrays,
+    paths: Paths,
+    rules: Rules,
+    limits: Limits,
     progress: Progress,
     requests: Requests,
+    steps: Steps,
     half: int,
 ) -> int:
     """Add the transitions of an answer to the tree. Returns how many selections go on from their node.
 
-    Their slots are then the first rows of the half.
+    Their slots are then the first rows of the half. The last nodes of the others are leaves.
     """
     size, first = limits.state_bytes, progress.bounds[half]
     last = first + progress.num_rows[half]
     num_nodes, num_outcomes = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
     is_open_loop = rules.chance == OPEN_LOOP
-    for row in range(first, last):
-        progress.discounts[row] = powers[requests.num_steps[row]]
-        progress.ends[row] = requests.terminated[row] != 0 or requests.truncated[row] != 0
-    if rules.chance == SINGLE and len(table.nodes) == 1:
-        for row in range(first, last):
-            progress.nodes[row] = progress.outcomes[row] = num_nodes + row - first
-            copy_bytes(requests.new_states, row * size, tree_states, progress.nodes[row] * size, size)
-    else:
-        look_up(table, tree, tree_states, paths, progress, requests, first, last, size)
+    for row in range(last - first):
+        num_steps = steps.num_steps[row]
+        power = limits.discount if num_steps == 1 else math.pow(limits.discount, np.float64(num_steps))
+        progress.discounts[first + row] = power
+        progress.ends[first + row] = steps.terminated[row] != 0 or steps.truncated[row] != 0
     expand(
         tree,
         paths,
         progress.rows[first:last],
         progress.outcomes[first:last],
         progress.nodes[first:last],
-        requests.rewards[first:last],
+        steps.rewards,
         progress.discounts[first:last],
-        requests.num_steps[first:last],
+        steps.num_steps,
         progress.ends[first:last],
         rules,
     )
@@ -98,7 +118,7 @@ def _expand(
         num_nodes += is_new
         progress.is_new[slot] = is_new
         if is_open_loop:
-            copy_bytes(requests.new_states, row * size, requests.own_states, slot * size, size)
+            copy_bytes(steps.new_states, (row - first) * size, requests.own_states, slot * size, size)
             progress.has_ended[slot] = progress.ends[row]
         # A new outcome that leads to a known node ends the simulation with the value of that node.
         is_known = is_open_loop or progress.outcomes[row] < num_outcomes
@@ -109,27 +129,18 @@ def _expand(
 
 
 @jit(cache=True)
-def take_steps(
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    table: Table,
-    powers: NDArray[np.float64],
-    progress: Progress,
-    requests: Requests,
-    half: int,
+def select_on(
+    tree: TreeArrays, paths: Paths, rules: Rules, progress: Progress, half: int, num_rows: int
 ) -> bool:
-    """Process the answer to the steps of a half. Returns whether some selections go on to further steps."""
-    count = _expand(tree, paths, tree_states, rules, limits, table, powers, progress, requests, half)
+    """Continue the selections of the first rows of a half. Returns whether some lead to further steps."""
     first, kept = progress.bounds[half], 0
-    if count > 0:
-        statuses = progress.statuses[first : first + count]
-        resume(tree, paths, progress.rows[first : first + count], statuses, rules)
-        for index in range(count):
+    if num_rows > 0:
+        slots = progress.rows[first : first + num_rows]
+        statuses = progress.statuses[first : first + num_rows]
+        resume(tree, paths, slots, statuses, rules)
+        for index in range(num_rows):
             if statuses[index] == SAMPLE:
-                progress.rows[first + kept] = progress.rows[first + index]
+                slots[kept] = slots[index]
                 kept += 1
     progress.num_rows[half] = kept
     return kept > 0

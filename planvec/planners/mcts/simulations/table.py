@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planvec.kernels import copy_bytes, jit, load
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
-from planvec.planners.mcts.compiled.progress import Progress, Requests
+from planvec.planners.mcts.simulations.progress import Progress, Steps
 
 __all__ = ["Table", "enter_tree", "look_up", "new_table"]
 
@@ -161,9 +161,8 @@ def look_up(
     tree_states: NDArray[np.uint8],
     paths: Paths,
     progress: Progress,
-    requests: Requests,
     first: int,
-    last: int,
+    steps: Steps,
     state_bytes: int,
 ) -> None:
     """Find the outcome and the node of each row of an answer; new ones get the next free indices.
@@ -174,21 +173,20 @@ def look_up(
         tree_states: The bytes of the states of nodes, written for new nodes.
         paths: The paths of the simulations.
         progress: Its `rows`; its `outcomes` and `nodes` are written.
-        requests: The answer.
-        first: The first row.
-        last: The row after the last one.
+        first: The first row of the request.
+        steps: The answer.
         state_bytes: S.
     """
     next_node, next_outcome = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
     num_actions = tree.edges.shape[1]
     has_states, shares_nodes = table.key[0] >= 0, len(table.nodes) > 1
-    for row in range(first, last):
-        slot = progress.rows[row]
+    for row in range(len(steps.rewards)):
+        slot = progress.rows[first + row]
         depth = paths.depths[slot]
         edge = np.int64(paths.nodes[slot, depth]) * num_actions + paths.actions[slot, depth]
-        reward = requests.rewards[row] if has_states else 0.0
+        reward = steps.rewards[row] if has_states else 0.0
         at = row * state_bytes
-        place = _outcome_place(table, tree, tree_states, state_bytes, edge, reward, requests.new_states, at)
+        place = _outcome_place(table, tree, tree_states, state_bytes, edge, reward, steps.new_states, at)
         if table.outcomes[place] > 0:
             outcome = table.outcomes[place] - 1
             node = np.int64(tree.outcomes[outcome].outcome_nodes)
@@ -196,7 +194,7 @@ def look_up(
             outcome, node = next_outcome, next_node
             next_outcome += 1
             if shares_nodes:
-                node_place = _node_place(table, tree_states, state_bytes, requests.new_states, at)
+                node_place = _node_place(table, tree_states, state_bytes, steps.new_states, at)
                 if table.nodes[node_place] > 0:
                     node = np.int64(table.nodes[node_place] - 1)
                 else:
@@ -204,12 +202,12 @@ def look_up(
             table.outcomes[place] = outcome + 1
             table.edges[outcome] = edge
             tree.outcomes[outcome].outcome_nodes = node
-            tree.outcomes[outcome].outcome_rewards = requests.rewards[row]
+            tree.outcomes[outcome].outcome_rewards = steps.rewards[row]
             if node == next_node:
                 next_node += 1
                 if has_states:
-                    copy_bytes(requests.new_states, at, tree_states, node * state_bytes, state_bytes)
-        progress.outcomes[row], progress.nodes[row] = outcome, node
+                    copy_bytes(steps.new_states, at, tree_states, node * state_bytes, state_bytes)
+        progress.outcomes[first + row], progress.nodes[first + row] = outcome, node
 
 
 @jit(cache=True)

@@ -1,7 +1,7 @@
-"""The memory of a compiled search: its simulations in flight, their requests, and the answers.
+"""The memory of the simulations in flight, of their requests, and of the answers.
 
 The slots of the simulations in flight form two halves. Each half has at most one request, whose rows are in
-the part of the buffers that belongs to its slots. Letters: K slots, S bytes of a state.
+the part of the buffers that belongs to its slots. Letters: B rows, K slots, S bytes of a state.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 __all__ = [
     "CALLBACK",
+    "COMPLETED",
     "DONE",
     "ENDED",
     "EXHAUSTED",
     "GOES_ON",
+    "LEAVES",
     "MAX_ENV_STEPS",
     "MAX_MEMORY",
     "MAX_SECONDS",
+    "NONE",
     "NUM_CHUNKS",
     "NUM_ENV_STEPS",
     "NUM_EVENTS",
@@ -33,15 +36,15 @@ __all__ = [
     "PAUSED",
     "PERFORM",
     "REFUSED",
-    "ROLLING",
-    "STEPPING",
+    "STEPS",
     "STOP",
     "STOP_REASONS",
     "Limits",
     "Progress",
     "Requests",
+    "Steps",
     "new_progress",
-    "new_requests",
+    "new_steps",
 ]
 
 NUM_STARTED, NUM_SIMULATIONS, NUM_ENV_STEPS, NUM_IDLE, STOP = 0, 1, 2, 3, 4
@@ -59,11 +62,13 @@ STOP_REASONS = (
     "callback",
 )
 """The same in words; see `Plan.stop_reason`."""
-STEPPING, ROLLING = 0, 1
-"""The kinds of requests."""
-DONE, PAUSED, REFUSED, ENDED, PERFORM = 0, 1, 2, 3, 4
+STEPS, LEAVES = 0, 1
+"""The kinds of requests: steps; values of leaves, by rollouts or by a function of the user."""
+NONE, COMPLETED, PERFORM = 0, 1, 2
+"""What a half does: it began no simulations; it has completed them; its request has to be performed."""
+DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
 """How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
-request of the half that was queued last; the root's episode had ended; the request has to be performed."""
+request of the half that was queued last; the root's episode had ended."""
 
 
 class Limits(NamedTuple):
@@ -72,16 +77,17 @@ class Limits(NamedTuple):
     Attributes:
         num_simulations: Simulations.
         max_env_steps: Environment steps.
-        time_limit: Steps after which an episode is truncated.
-        rollout_steps: Steps of a rollout; 0: no rollouts.
+        asks_leaves: Whether the values of leaves are requested: with rollouts, and for an open loop with a
+            function of the user.
+        rollout_steps: Steps of a rollout.
         discount: Factor per environment step.
-        state_bytes: S.
-        action_bytes: Bytes of one action.
+        state_bytes: S; 0 if states are objects, which compiled code does not see.
+        action_bytes: Bytes of one action; 0 if every node has its own.
     """
 
     num_simulations: int
     max_env_steps: int
-    time_limit: int
+    asks_leaves: bool
     rollout_steps: int
     discount: float
     state_bytes: int
@@ -131,31 +137,35 @@ class Progress(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """The rows of requests and of their answers.
+    """The rows of requests.
 
     Attributes:
         states: `[K * S]` uint8.
         actions: The bytes of K actions.
-        seeds: `[K]` uint64; `[0]` where a step has one outcome.
-        action_seeds: `[2]` uint64, of the rollouts of each half.
-        new_states: `[K * S]` uint8.
-        rewards: `[K]` float64.
-        terminated: `[K]` uint8.
-        truncated: `[K]` uint8.
-        num_steps: `[K]` int64.
-        own_states: `[K * S]` uint8, the states of the simulations of an open loop; `[0]` otherwise.
+        own_states: `[K * S]` uint8, the states of the simulations of an open loop.
     """
 
     states: NDArray[np.uint8]
     actions: NDArray[np.uint8]
-    seeds: NDArray[np.uint64]
-    action_seeds: NDArray[np.uint64]
+    own_states: NDArray[np.uint8]
+
+
+class Steps(NamedTuple):
+    """The answer to a request for steps.
+
+    Attributes:
+        new_states: `[B * S]` uint8.
+        rewards: `[B]` float64.
+        terminated: `[B]` uint8.
+        truncated: `[B]` uint8.
+        num_steps: `[B]` int64.
+    """
+
     new_states: NDArray[np.uint8]
     rewards: NDArray[np.float64]
     terminated: NDArray[np.uint8]
     truncated: NDArray[np.uint8]
     num_steps: NDArray[np.int64]
-    own_states: NDArray[np.uint8]
 
 
 def new_progress(halves: list[NDArray[np.int64]]) -> Progress:
@@ -183,27 +193,17 @@ def new_progress(halves: list[NDArray[np.int64]]) -> Progress:
     )
 
 
-def new_requests(
-    num_slots: int, state_bytes: int, action_bytes: int, has_seeds: bool, is_open_loop: bool
-) -> Requests:
-    """Return the memory of requests and answers.
+def new_steps(num_rows: int, state_bytes: int) -> Steps:
+    """Return the memory of an answer.
 
     Args:
-        num_slots: K.
+        num_rows: B.
         state_bytes: S.
-        action_bytes: Bytes of one action.
-        has_seeds: Whether every row has a seed.
-        is_open_loop: Whether every simulation has a state of its own.
     """
-    return Requests(
-        states=np.zeros(num_slots * state_bytes, np.uint8),
-        actions=np.zeros(num_slots * action_bytes, np.uint8),
-        seeds=np.zeros(num_slots if has_seeds else 0, np.uint64),
-        action_seeds=np.zeros(2, np.uint64),
-        new_states=np.zeros(num_slots * state_bytes, np.uint8),
-        rewards=np.zeros(num_slots),
-        terminated=np.zeros(num_slots, np.uint8),
-        truncated=np.zeros(num_slots, np.uint8),
-        num_steps=np.zeros(num_slots, np.int64),
-        own_states=np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
+    return Steps(
+        np.zeros(num_rows * state_bytes, np.uint8),
+        np.zeros(num_rows),
+        np.zeros(num_rows, np.uint8),
+        np.zeros(num_rows, np.uint8),
+        np.zeros(num_rows, np.int64),
     )

@@ -1,0 +1,192 @@
+"""One half of the simulations in flight, as compiled code: one call before each answer, and one after it.
+
+    begin --request--> take_steps --request--> ... --> take_values
+               ^            |
+               +------------+  (a sampled outcome that was in the tree already: select on from its node)
+
+Both the search in Python (`planvec.planners.mcts.search`) and the loop of a kernel (`loop`) run simulations
+with these functions, so that they find the same plan. Letters: K slots, S bytes of a state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.kernels import copy_bytes, jit
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
+from planvec.planners.mcts.rules import MAX_IDLE, OPEN_LOOP, SAMPLE, Rules
+from planvec.planners.mcts.selection import select
+from planvec.planners.mcts.simulations.leaves import finish
+from planvec.planners.mcts.simulations.progress import (
+    EXHAUSTED,
+    MAX_MEMORY,
+    NONE,
+    NUM_IDLE,
+    NUM_SIMULATIONS,
+    NUM_SIMULATIONS_REACHED,
+    NUM_STARTED,
+    PERFORM,
+    STOP,
+    Limits,
+    Progress,
+    Requests,
+    Steps,
+)
+from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes, request_steps, select_on
+from planvec.planners.mcts.simulations.table import Table
+
+__all__ = ["begin", "go_on", "take_steps"]
+
+
+@jit(cache=True)
+def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
+    """Return how many simulations may begin; set the reason to stop where it is 0 from now on."""
+    totals = progress.totals
+    if 0 <= limits.num_simulations <= totals[NUM_STARTED]:
+        totals[STOP] = NUM_SIMULATIONS_REACHED
+        return 0
+    free: Any = len(tree.nodes) - max(tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES])
+    free -= totals[NUM_STARTED] - totals[NUM_SIMULATIONS]
+    if free <= 0 and totals[NUM_STARTED] == totals[NUM_SIMULATIONS]:
+        totals[STOP] = MAX_MEMORY
+    if totals[NUM_IDLE] >= MAX_IDLE and limits.num_simulations < 0:
+        totals[STOP] = EXHAUSTED
+        return 0
+    if limits.num_simulations >= 0:
+        free = min(free, limits.num_simulations - totals[NUM_STARTED])
+    return free
+
+
+@jit(cache=True)
+def _select_half(
+    tree: TreeArrays,
+    paths: Paths,
+    root_state: NDArray[np.uint8],
+    rules: Rules,
+    limits: Limits,
+    progress: Progress,
+    requests: Requests,
+    half: int,
+) -> bool:
+    """Select the paths of the simulations of a half. Returns whether there are any."""
+    first, totals = progress.bounds[half], progress.totals
+    num_allowed = min(_num_allowed(tree, progress, limits), progress.bounds[half + 1] - first)
+    if num_allowed <= 0:
+        return False
+    last = first + num_allowed
+    statuses = progress.statuses[first:last]
+    count = select(tree, paths, progress.slots[first:last], statuses, rules)
+    if count == 0:
+        return False  # every action worth a simulation is in flight
+    totals[NUM_STARTED] += count
+    progress.counts[half] = count
+    num_rows = 0
+    for index in range(count):
+        slot = first + index
+        progress.is_new[slot] = progress.has_ended[slot] = False
+        if rules.chance == OPEN_LOOP:
+            size = limits.state_bytes
+            copy_bytes(root_state, 0, requests.own_states, slot * size, size)
+        if statuses[index] == SAMPLE:
+            progress.rows[first + num_rows] = slot
+            num_rows += 1
+    progress.num_rows[half] = num_rows
+    totals[NUM_IDLE] = 0 if num_rows > 0 else totals[NUM_IDLE] + count
+    return True
+
+
+@jit(cache=True)
+def begin(
+    code: Any,
+    tree: TreeArrays,
+    paths: Paths,
+    tree_states: NDArray[np.uint8],
+    actions: NDArray[np.uint8],
+    root_state: NDArray[np.uint8],
+    rules: Rules,
+    limits: Limits,
+    progress: Progress,
+    requests: Requests,
+    half: int,
+) -> int:
+    """Begin the simulations of a half.
+
+    Args:
+        code: A `CodeType`, as for the other functions.
+        tree: The tree, written.
+        paths: The paths of the simulations in flight, written.
+        tree_states: The bytes of the states of nodes; `[0]` for an open loop.
+        actions: The bytes of the actions that all nodes have.
+        root_state: `[S]`, the bytes of the root's state.
+        rules: The settings of the kernels.
+        limits: The limits of the search.
+        progress: The simulations in flight, written.
+        requests: Written.
+        half: 0 or 1.
+
+    Returns:
+        `NONE`, `COMPLETED` or `PERFORM`.
+    """
+    if not _select_half(tree, paths, root_state, rules, limits, progress, requests, half):
+        return NONE
+    if progress.num_rows[half] > 0:
+        request_steps(paths, tree_states, actions, rules, limits, progress, requests, half)
+        return PERFORM
+    return finish(tree, paths, tree_states, rules, limits, progress, requests, half)
+
+
+@jit(cache=True)
+def go_on(
+    code: Any,
+    tree: TreeArrays,
+    paths: Paths,
+    tree_states: NDArray[np.uint8],
+    actions: NDArray[np.uint8],
+    rules: Rules,
+    limits: Limits,
+    progress: Progress,
+    requests: Requests,
+    half: int,
+    num_rows: int,
+) -> int:
+    """Continue the simulations of a half after their steps were added to the tree.
+
+    The arguments are those of `begin`, and the result of `expand_half`.
+
+    Returns:
+        `COMPLETED` or `PERFORM`.
+    """
+    if select_on(tree, paths, rules, progress, half, num_rows):
+        request_steps(paths, tree_states, actions, rules, limits, progress, requests, half)
+        return PERFORM
+    return finish(tree, paths, tree_states, rules, limits, progress, requests, half)
+
+
+@jit(cache=True)
+def take_steps(
+    code: Any,
+    tree: TreeArrays,
+    paths: Paths,
+    tree_states: NDArray[np.uint8],
+    actions: NDArray[np.uint8],
+    rules: Rules,
+    limits: Limits,
+    table: Table,
+    progress: Progress,
+    requests: Requests,
+    steps: Steps,
+    half: int,
+) -> int:
+    """Add the steps of a half to the tree, and continue its simulations.
+
+    The arguments are those of `begin`, the transposition table, and the answer to the request.
+
+    Returns:
+        `COMPLETED` or `PERFORM`.
+    """
+    find_outcomes(code, tree, paths, tree_states, rules, limits, table, progress, steps, half)
+    num_rows = expand_half(code, tree, paths, rules, limits, progress, requests, steps, half)
+    return go_on(code, tree, paths, tree_states, actions, rules, limits, progress, requests, half, num_rows)

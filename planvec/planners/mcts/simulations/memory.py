@@ -1,0 +1,253 @@
+"""Holds the simulations in flight of a search, and calls the compiled functions that run them.
+
+Letters: B rows, K slots, S bytes of a state.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.kernels import CodeType, code_digest, compile_loop
+from planvec.planners.mcts.arrays import Paths
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
+from planvec.planners.mcts.simulations.half import begin, go_on, take_steps
+from planvec.planners.mcts.simulations.leaves import take_values
+from planvec.planners.mcts.simulations.progress import (
+    NUM_SIMULATIONS,
+    STOP,
+    STOP_REASONS,
+    Limits,
+    Requests,
+    Steps,
+    new_progress,
+    new_steps,
+)
+from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes
+from planvec.planners.mcts.simulations.table import Table, enter_tree, new_table
+from planvec.planners.mcts.tree import Tree
+from planvec.rows import GENERATOR_FIELD, Transitions
+
+__all__ = ["Simulations"]
+
+
+class Simulations:
+    """Runs the simulations of a search, one half of the slots at a time.
+
+    States of fixed size are bytes for compiled code. States that are objects stay with the search.
+
+    Args:
+        config: The settings of the planner.
+        rules: The settings of the kernels.
+        tree: The tree.
+        paths: The paths of the simulations.
+        root_state: `[1]`, the state of the root.
+        halves: The slots of each half.
+        foresees_chance: Whether the generator in a state decides about chance.
+
+    Attributes:
+        has_bytes: Whether states have a fixed size.
+        finds_outcomes: Whether the transposition table is compiled; otherwise the search has to keep one.
+        progress: The simulations in flight.
+        requests: The rows of their requests.
+        limits: The limits of the search.
+        table: The transposition table, if states have a fixed size.
+        shared: The arrays that compiled functions take first: the tree, the paths, the states of its nodes.
+        actions: The bytes of the actions that all nodes have.
+        root_bytes: `[S]`.
+    """
+
+    def __init__(
+        self,
+        config: MCTSConfig,
+        rules: Rules,
+        tree: Tree,
+        paths: Paths,
+        root_state: NDArray[Any],
+        halves: list[NDArray[np.int64]],
+        foresees_chance: bool,
+    ) -> None:
+        dtype, num_slots = root_state.dtype, config.batch_size
+        self.has_bytes = not dtype.hasobject
+        state_bytes = dtype.itemsize if self.has_bytes else 0
+        actions = _nothing() if tree.kind.has_own_actions else _bytes_of(tree.actions)
+        action_bytes = len(actions) // tree.num_actions
+        is_open_loop = rules.chance == OPEN_LOOP
+        self.limits = Limits(
+            -1 if config.simulation_limit is None else config.simulation_limit,
+            -1 if config.max_env_steps is None else config.max_env_steps,
+            config.rollout_steps > 0 or (config.value_fn is not None and is_open_loop),
+            config.rollout_steps,
+            float(config.discount),
+            state_bytes,
+            action_bytes,
+        )
+        self.progress = new_progress(halves)
+        self.requests = Requests(
+            np.zeros(num_slots * state_bytes, np.uint8),
+            np.zeros(num_slots * action_bytes, np.uint8),
+            np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
+        )
+        states = _bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
+        self.root_bytes = _bytes_of(root_state.copy()) if self.has_bytes else _nothing()
+        self.actions = actions
+        self.shared = (tree.arrays, paths, states)
+        self._action_like = tree.actions[:0] if action_bytes else None
+        self._state_dtype = dtype
+        is_simple = _is_packed(dtype) and not callable(config.transpositions)
+        always_new = rules.chance == SINGLE and not config.transpositions
+        self.finds_outcomes = is_simple or always_new or is_open_loop
+        self.table = self._new_table(config, rules, tree, foresees_chance)
+        limits, progress, requests = parts = self.limits, self.progress, self.requests
+        arrays, state_of_nodes = self.shared[:2], self.shared[2]
+        steps, values = new_steps(1, state_bytes), np.zeros(1)
+        before, after = (*self.shared, actions), (rules, *parts)
+        self._begin = _bound("begin", begin, (*before, self.root_bytes, *after), 0)
+        self._go_on = _bound("go_on", go_on, (*before, *after), 0, 0)
+        taken = (*before, rules, limits, self.table, progress, requests)
+        self._take_steps = _bound("take_steps", take_steps, taken, steps, 0)
+        found = (*arrays, state_of_nodes, rules, limits, self.table, progress)
+        self._find = _bound("find_outcomes", find_outcomes, found, steps, 0)
+        self._expand = _bound("expand_half", expand_half, (*arrays, *after), steps, 0)
+        self._take_values = _bound("take_values", take_values, (*arrays, rules, progress), values, 0)
+        self._bounds = [int(bound) for bound in self.progress.bounds]
+
+    def _new_table(self, config: MCTSConfig, rules: Rules, tree: Tree, foresees_chance: bool) -> Table:
+        """Return the transposition table, with what the tree contains."""
+        dtype, shares_nodes = self._state_dtype, bool(config.transpositions)
+        always_new = rules.chance == SINGLE and not shares_nodes
+        if always_new or not self.finds_outcomes:
+            return new_table(1, False, (-1, -1, -1, -1))
+        key = (0, dtype.itemsize, 0, 0)
+        if rules.chance == OPEN_LOOP:
+            key = (-1, -1, -1, -1)
+        elif GENERATOR_FIELD in (dtype.fields or ()) and not foresees_chance:
+            assert dtype.fields is not None
+            generator, offset = dtype.fields[GENERATOR_FIELD][:2]
+            key = (0, offset, offset + generator.itemsize, dtype.itemsize)
+        table = new_table(len(tree.arrays.nodes), shares_nodes, key)
+        if tree.num_nodes > 1 or shares_nodes:
+            enter_tree(table, tree.arrays, self.shared[2], dtype.itemsize)
+        return table
+
+    @property
+    def num_simulations(self) -> int:
+        """Number of completed simulations."""
+        return int(self.progress.totals[NUM_SIMULATIONS])
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why no more simulations can begin; None if they can."""
+        return STOP_REASONS[self.progress.totals[STOP]]
+
+    def begin(self, half: int) -> int:
+        """Begin the simulations of a half. Returns `NONE`, `COMPLETED` or `PERFORM`."""
+        return self._begin(half)
+
+    def take_steps(self, half: int, out: Transitions) -> int:
+        """Add the steps of a half to the tree, and continue. Returns `COMPLETED` or `PERFORM`."""
+        return self._take_steps(self._steps(out), half)
+
+    def find_outcomes(self, half: int, out: Transitions) -> None:
+        """Find the outcomes and the nodes of the steps of a half, which are written to `progress`."""
+        self._find(self._steps(out), half)
+
+    def expand(self, half: int, out: Transitions) -> int:
+        """Add the steps of a half to the tree, whose outcomes and nodes are in `progress`.
+
+        Returns:
+            How many selections go on from their node, for `go_on`.
+        """
+        return self._expand(self._steps(out), half)
+
+    def go_on(self, half: int, num_rows: int) -> int:
+        """Continue the simulations of a half. Returns `COMPLETED` or `PERFORM`."""
+        return self._go_on(half, num_rows)
+
+    def take_values(self, half: int, values: NDArray[np.float64]) -> int:
+        """Take the values `[B]` of leaves, which completes the simulations of a half."""
+        return self._take_values(np.ascontiguousarray(values, np.float64), half)
+
+    def rows(self, half: int) -> slice:
+        """Return the rows of the request of a half, among those of all slots."""
+        first = self._bounds[half]
+        return slice(first, first + int(self.progress.num_rows[half]))
+
+    def states(self, rows: slice) -> NDArray[Any]:
+        """Return the states `[B]` of a request. They are overwritten by the next request of the half."""
+        return self.states_in(self.requests.states, rows)
+
+    def actions_of(self, rows: slice) -> NDArray[Any]:
+        """Return the actions `[B, ...]` of a request, if all nodes have the same actions; see `states`."""
+        size, like = self.limits.action_bytes, self._action_like
+        assert like is not None
+        part = self.requests.actions[rows.start * size : rows.stop * size].view(like.dtype)
+        return part.reshape(-1, *like.shape[1:])
+
+    def states_in(self, data: NDArray[np.uint8], rows: slice) -> NDArray[Any]:
+        """Return some of the states whose bytes are in an array, a view."""
+        size = self.limits.state_bytes
+        states: NDArray[Any] = data[rows.start * size : rows.stop * size].view(self._state_dtype)
+        return states
+
+    def _steps(self, out: Transitions) -> Steps:
+        """Return an answer in the form that compiled functions take."""
+        states = _nothing()
+        if self.has_bytes:
+            assert out.new_states is not None
+            states = _bytes_of(np.ascontiguousarray(out.new_states))
+        return Steps(
+            states,
+            np.ascontiguousarray(out.rewards, np.float64),
+            np.ascontiguousarray(out.terminated).view(np.uint8),
+            np.ascontiguousarray(out.truncated).view(np.uint8),
+            np.ascontiguousarray(out.infos["num_steps"], np.int64),
+        )
+
+
+@functools.cache
+def _code() -> CodeType:
+    """Return the type that stands for the code of all functions of tree search."""
+    return CodeType(code_digest(begin, take_steps, take_values))
+
+
+_entries: dict[str, Callable[..., int]] = {}
+"""Name -> the compiled function, which is called without looking at the types of its arguments."""
+
+
+def _bound(name: str, function: Any, first: tuple[Any, ...], *examples: Any) -> Callable[..., int]:
+    """Return a compiled function with its first arguments.
+
+    Args:
+        name: Its name. Its arguments have the same types in all searches.
+        function: The function.
+        first: Its first arguments, after the code.
+        examples: Further arguments.
+    """
+    if name not in _entries:
+        types = map(numba.typeof, (*first, *examples))
+        _entries[name] = compile_loop(function, _code(), *types)
+    return functools.partial(_entries[name], None, *first)
+
+
+def _is_packed(dtype: np.dtype[Any]) -> bool:
+    """Return whether equal states have equal bytes: they are no objects and have no unused bytes."""
+    return dtype.fields is not None and dtype.itemsize == sum(
+        field[0].itemsize for field in dtype.fields.values()
+    )
+
+
+def _nothing() -> NDArray[np.uint8]:
+    return np.empty(0, np.uint8)
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of a contiguous array, as a view."""
+    flat: NDArray[np.uint8] = array.reshape(-1).view(np.uint8)
+    return flat
