@@ -50,6 +50,17 @@ def _draw_seeds(
             seeds[row] = next_uint64(random)
 
 
+@jit(cache=True)
+def _count(progress: Progress, answer: Steps) -> bool:
+    """Count the rows of an answer. Returns whether all rewards are numbers; else the driver raises an error."""
+    for reward in answer.rewards:
+        if np.isnan(reward):
+            return False
+    progress.totals[NUM_ROWS] += len(answer.rewards)
+    progress.totals[NUM_CHUNKS] += 1
+    return True
+
+
 @jit()
 def _perform(
     kernel: Any,
@@ -112,14 +123,7 @@ def _perform(
             progress.discounts,
             False,
         )
-    if status != 0:
-        return False
-    for row in range(count):
-        if np.isnan(answer.rewards[row]):
-            return False  # the driver raises an error
-    progress.totals[NUM_ROWS] += count
-    progress.totals[NUM_CHUNKS] += 1
-    return True
+    return status == 0 and _count(progress, answer)
 
 
 @jit(cache=True)
