@@ -4,8 +4,8 @@
     python benchmarks/swarm_arithmetic.py --num-walkers 192 --turns 30
     python benchmarks/paired.py ../old . benchmarks/swarm_arithmetic.py
 
-The time of the environment is that of the loop over its rows (`EnvStepper.perform`); everything else of a plan
-counts as its own. The environment in Python and its compiled kernel take turns. A turn is some plans,
+The time of the environment is that of the loop over its rows (`EnvStepper.perform`); everything else of a
+plan counts as its own. The environment in Python and its compiled kernel take turns. A turn is some plans,
 long enough that another process on the same core interrupts both parts alike; the figures are the medians of
 the turns, with their range.
 """

@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planvec.kernels.choice import has_kernel, open_kernel
+from planvec.kernels.choice import has_kernel, may_have_kernel, open_kernel
+from planvec.kernels.originals import has_original_methods, methods_of
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from planvec.kernels.compiled import CompiledKernel
 
-__all__ = ["CompiledKernel", "has_kernel", "open_kernel"]
+__all__ = [
+    "CompiledKernel",
+    "has_kernel",
+    "has_original_methods",
+    "may_have_kernel",
+    "methods_of",
+    "open_kernel",
+]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, {"CompiledKernel": "planvec.kernels.compiled"})
