@@ -53,7 +53,8 @@ class InProcess:
         """Execute a request. The promise is complete when this returns."""
         if self._closed:
             return Failed(ClosedError("the environment was closed"))
-        if is_running(getattr(self._local, "frame", None)):
+        frame = getattr(self._local, "frame", None)
+        if frame is not None and is_running(frame):
             return Failed(PlanvecError(REENTERED))
         if request.is_counted:
             self.stats.num_rows += request.num_rows

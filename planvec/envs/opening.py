@@ -143,9 +143,9 @@ def make(
         env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a `gymnasium.Env`. The
             factory may be a lambda, a closure or a function from a notebook.
         num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
-            machine or of the cluster, or 0 if there is a kernel (`compiled`). Small blocking batches of Gymnasium's
-            classic control and toy text are stepped in this process if that is faster and no `timeout`,
-            `max_worker_rss` or `codec` is given.
+            machine or of the cluster, or 0 if there is a kernel (`compiled`). Small blocking batches of
+            Gymnasium's classic control and toy text are stepped in this process if that is faster, and no
+            `timeout`, `max_worker_rss` or `codec` is given.
         backend: "processes" runs workers on this machine, "ray" in actors of a Ray cluster.
         blocking: Whether batch calls wait for their result by default; otherwise they return promises.
         start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork". Scripts
