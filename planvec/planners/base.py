@@ -210,8 +210,7 @@ class Planner(ABC):
     @staticmethod
     def _generator(seed: int | None) -> np.random.Generator:
         """Return the source of every random choice of a decision; None takes a fresh seed."""
-        # What `default_rng` returns today, in a third of its time.
-        return np.random.Generator(np.random.PCG64(secrets.randbits(63) if seed is None else seed))
+        return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
 
 
 @runtime_checkable
