@@ -4,10 +4,11 @@
     python benchmarks/swarm_arithmetic.py --num-walkers 192 --turns 30
     python benchmarks/paired.py ../old . benchmarks/swarm_arithmetic.py
 
-The time of the environment is that of the loop over its rows (`EnvStepper.perform`); everything else of a
-plan counts as its own. The environment in Python and its compiled kernel take turns. A turn is some plans,
-long enough that another process on the same core interrupts both parts alike; the figures are the medians of
-the turns, with their range.
+The environment takes the time of the loop over its rows (`EnvStepper.perform`); everything else of a plan
+counts as its own. The part of it outside `step_batch` is the swarm and the loop that drives it; the rest are
+the checks and promises of `step_batch`. The environment in Python and its compiled kernel take turns. A turn is
+some plans, long enough that another process on the same core interrupts both parts alike; the figures are the
+medians of the turns, with their range.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import gc
 import statistics
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from figures import Figures, add_plain
 
@@ -24,52 +25,79 @@ import planvec
 
 TURN = 0.4
 """Seconds of a turn."""
-NAMES = {False: "Python", True: "compiled"}
+
+
+class Turn(NamedTuple):
+    """Seconds of a plan, of all calls of `step_batch` in it, and of the environment in these."""
+
+    plan: float
+    calls: float
+    env: float
 
 
 class Watch:
-    """Adds up the seconds that the environment of a `PlanEnv` steps.
+    """Adds up the seconds that a function takes.
 
     Args:
-        env: The environment. Its stepper is watched from now on.
+        owner: The object that has the function as an attribute. It is replaced.
+        name: The name of the attribute.
     """
 
-    def __init__(self, env: planvec.PlanEnv) -> None:
+    def __init__(self, owner: Any, name: str) -> None:
         self.seconds = 0.0
-        self._perform = env.stepper.perform
-        env.stepper.perform = self._timed  # type: ignore[method-assign]
+        self._function = getattr(owner, name)
+        setattr(owner, name, self._timed)
 
     def _timed(self, *args: Any, **options: Any) -> Any:
         started = time.perf_counter()
-        answer = self._perform(*args, **options)
+        result = self._function(*args, **options)
         self.seconds += time.perf_counter() - started
-        return answer
+        return result
 
 
-def turn(env: planvec.PlanEnv, watch: Watch, planner: planvec.Swarm, first_seed: int) -> tuple[float, float]:
-    """Plan several times; returns the seconds of a plan and those of the environment in it."""
-    gc.collect()
-    state = env.get_state()
-    watch.seconds = 0.0
-    started, num_plans = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - started) < TURN:
-        planner.plan(env, state, seed=first_seed + num_plans)
-        num_plans += 1
-    return elapsed / num_plans, watch.seconds / num_plans
+class Contender:
+    """Plans in one environment, and watches it.
+
+    Args:
+        env: The environment.
+        planner: The planner.
+    """
+
+    def __init__(self, env: planvec.PlanEnv, planner: planvec.Swarm) -> None:
+        self.env, self._planner = env, planner
+        self._calls, self._performed = Watch(env, "step_batch"), Watch(env.stepper, "perform")
+        self._planner.plan(env, seed=0)
+
+    def turn(self, first_seed: int) -> Turn:
+        """Plan several times."""
+        gc.collect()
+        self._calls.seconds = self._performed.seconds = 0.0
+        started, num_plans = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - started) < TURN:
+            self._planner.plan(self.env, seed=first_seed + num_plans)
+            num_plans += 1
+        return Turn(*(each / num_plans for each in (elapsed, self._calls.seconds, self._performed.seconds)))
 
 
-def show(name: str, turns: list[tuple[float, float]], figures: Figures) -> None:
-    """Print the share and the times of one environment."""
-    shares = [1 - inside / total for total, inside in turns]
-    own, plan = [total - inside for total, inside in turns], [total for total, _ in turns]
+def show(name: str, turns: list[Turn], figures: Figures) -> None:
+    """Print the shares and the times of one environment."""
+    own = [1 - each.env / each.plan for each in turns]
+    outside = [1 - each.calls / each.plan for each in turns]
+    seconds = statistics.median(each.plan - each.env for each in turns)
+    plan = statistics.median(each.plan for each in turns)
     figures.text(
-        f"{name:<24} own arithmetic {statistics.median(shares):.1%} of a plan "
-        f"({min(shares):.1%} to {max(shares):.1%}): {statistics.median(own) * 1e3:.2f} ms "
-        f"({min(own) * 1e3:.2f} to {max(own) * 1e3:.2f}) of {statistics.median(plan) * 1e3:.2f} ms"
+        f"{name:<22} own {shown(own)} of a plan, {shown(outside)} outside step_batch: "
+        f"{seconds * 1e3:.2f} of {plan * 1e3:.2f} ms"
     )
-    figures.figure(f"{name}/own_share", statistics.median(shares))
-    figures.figure(f"{name}/own/ms", statistics.median(own) * 1e3)
-    figures.figure(f"{name}/plan/ms", statistics.median(plan) * 1e3)
+    figures.figure(f"{name}/own_share", statistics.median(own))
+    figures.figure(f"{name}/outside_step_batch_share", statistics.median(outside))
+    figures.figure(f"{name}/own/ms", seconds * 1e3)
+    figures.figure(f"{name}/plan/ms", plan * 1e3)
+
+
+def shown(shares: list[float]) -> str:
+    """Return "median (lowest to highest)"."""
+    return f"{statistics.median(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})"
 
 
 def main() -> None:
@@ -81,17 +109,17 @@ def main() -> None:
     arguments = parser.parse_args()
     figures = Figures(arguments.plain)
     planner = planvec.Swarm(num_walkers=arguments.num_walkers)
-    envs = {compiled: planvec.PlanEnv(arguments.env, compiled=compiled) for compiled in NAMES}
-    watches = {compiled: Watch(env) for compiled, env in envs.items()}
-    turns: dict[bool, list[tuple[float, float]]] = {compiled: [] for compiled in NAMES}
-    for compiled, env in envs.items():
-        turn(env, watches[compiled], planner, 0)
+    contenders = {
+        name: Contender(planvec.PlanEnv(arguments.env, compiled=compiled), planner)
+        for name, compiled in (("Python", False), ("compiled", True))
+    }
+    turns: dict[str, list[Turn]] = {name: [] for name in contenders}
     for number in range(arguments.turns):
-        for compiled, env in envs.items():
-            turns[compiled].append(turn(env, watches[compiled], planner, number))
-    for compiled, name in NAMES.items():
-        show(f"{arguments.env}, {name}", turns[compiled], figures)
-        envs[compiled].close()
+        for name, contender in contenders.items():
+            turns[name].append(contender.turn(number))
+    for name, contender in contenders.items():
+        show(f"{arguments.env}, {name}", turns[name], figures)
+        contender.env.close()
 
 
 if __name__ == "__main__":
