@@ -6,9 +6,9 @@
 
 The environment takes the time of the loop over its rows (`EnvStepper.perform`); everything else of a plan
 counts as its own. The part of it outside `step_batch` is the swarm and the loop that drives it; the rest are
-the checks and promises of `step_batch`. The environment in Python and its compiled kernel take turns. A turn is
-some plans, long enough that another process on the same core interrupts both parts alike; the figures are the
-medians of the turns, with their range.
+the checks and promises of `step_batch`. The environment in Python and its compiled kernel take turns. A turn
+is some plans, long enough that another process on the same core interrupts both parts alike; the figures are
+the medians of the turns, with their range.
 """
 
 from __future__ import annotations
