@@ -6,11 +6,11 @@ import sys
 import threading
 from typing import Any, TypeVar
 
-from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
+from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit, AuditedRow
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
-from planvec.rows import Answer, Completed, EnvDescription, Failed, Promise, Request
+from planvec.rows import Completed, EnvDescription, Failed, Promise, Request
 from planvec.stepping import EnvStepper
 
 __all__ = ["InProcess"]
@@ -63,7 +63,8 @@ class InProcess:
             self._local.frame = sys._getframe()
             answer = self._stepper.perform(request)
             result = request.result(self.description, answer)
-            error = self._repeat(request, answer)
+            row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
+            error = None if row is None else self._repeat(row)
             if error is not None:
                 return Failed(error)
         except PlanvecError as error:
@@ -73,11 +74,8 @@ class InProcess:
         self.stats.masked_rows += len(answer.errors)
         return Completed(result)
 
-    def _repeat(self, request: Request[Any], answer: Answer) -> PlanvecError | None:
-        """Let the environment step a row again if it is time for an audit; return the error, if any."""
-        row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
-        if row is None:
-            return None
+    def _repeat(self, row: AuditedRow) -> PlanvecError | None:
+        """Let the environment step a row again, and return the error, if any."""
         self.stats.audited_rows += 1
         answer_of_rows = self._stepper.perform(row.request, by_rows=True)
         if self._stepper.kernel.is_used:

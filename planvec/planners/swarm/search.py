@@ -66,6 +66,7 @@ class SwarmSearch(Search):
         check_action_space(env.action_space)
         self._config = config
         self._env = env
+        self._observation_space = env.observation_space
         self._rules = Rules(
             float(config.reward_scale),
             float(config.distance_scale),
@@ -87,7 +88,7 @@ class SwarmSearch(Search):
         out = yield StepRequest(draw.actions, self.walkers.states, draw.dt, draw.seeds)
         self._num_iterations += 1
         self.num_simulations += len(draw.dt)
-        features = observation_features(self._env.observation_space, out.observations, len(draw.dt))
+        features = observation_features(self._observation_space, out.observations, len(draw.dt))
         is_guided = self._guided_action() is not None
         if self.walkers.advance_and_clone(draw, out, features, self._rules, is_guided):
             self._guide = None  # walker 0 is a clone now, whose state the guide does not fit
