@@ -73,10 +73,11 @@ def test_importing_planvec_imports_neither_gymnasium_nor_numba() -> None:
     assert not {"gymnasium", "numpy", "numba"} & loaded_after("import planvec")
 
 
-@pytest.mark.parametrize("code", ["from planvec.planners import MCTS", "import planvec; planvec.MCTS()"])
-def test_a_planner_is_made_without_numba(code: str) -> None:
-    loaded = loaded_after(code)
-    assert "planvec.planners.mcts.planner" in loaded
+@pytest.mark.parametrize("name", ["mcts.planner", "swarm.planner"])
+@pytest.mark.parametrize("code", ["from planvec.planners import {}", "import planvec; planvec.{}()"])
+def test_a_planner_is_made_without_numba(code: str, name: str) -> None:
+    loaded = loaded_after(code.format({"mcts.planner": "MCTS", "swarm.planner": "Swarm"}[name]))
+    assert f"planvec.planners.{name}" in loaded
     assert "numba" not in loaded
 
 

@@ -16,12 +16,15 @@ from gymnasium import spaces
 import planvec
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics, mean_action, most_visited
-from planvec.planners.swarm.cloning import clone_sources, elites, pick, relativize
+from planvec.planners.swarm.arrays import WALKER_DTYPE, Outcomes
+from planvec.planners.swarm.cloning import clone_sources, keep_elites, pick, relativize
 from planvec.planners.swarm.config import SwarmConfig
-from planvec.planners.swarm.distance import observation_features
+from planvec.planners.swarm.distances import distances
+from planvec.planners.swarm.features import observation_features
 from planvec.planners.swarm.lineage import Lineage
+from planvec.planners.swarm.moves import append_moves
 from planvec.planners.swarm.samplers import NormalDt, draw_dt
-from planvec.planners.swarm.walkers import Walkers
+from planvec.planners.swarm.values import extrapolated_returns, find_dead
 from planvec.rows.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))
@@ -33,20 +36,20 @@ def plan(env_id: str, planner: SwarmConfig = SMALL, seed: int = 0, **options: An
         return planner.plan(env, env.reset(seed=0).state, seed=seed)
 
 
-def walkers(
-    returns: list[float], num_steps: list[int], terminated: list[bool], states: Any = None
-) -> Walkers:
-    count = len(returns)
-    return Walkers(
-        start=np.arange(1),
-        states=np.arange(count) if states is None else states,
-        returns=np.array(returns, float),
-        num_steps=np.array(num_steps),
-        nodes=np.arange(count) + 1,
-        terminated=np.array(terminated),
-        truncated=np.zeros(count, bool),
-        lineage=Lineage(spaces.Discrete(3), count),
-    )
+def walkers(totals: list[float], num_steps: list[int], terminated: list[bool]) -> Any:
+    table = np.zeros(len(totals), WALKER_DTYPE)
+    table["total"], table["num_steps"], table["terminated"] = totals, num_steps, terminated
+    return table
+
+
+def values_of(table: Any) -> list[float]:
+    values: list[float] = extrapolated_returns(table).tolist()
+    return values
+
+
+def dead(table: Any) -> list[bool]:
+    flags: list[bool] = find_dead(table, extrapolated_returns(table)).tolist()
+    return flags
 
 
 def arrays(decision: Plan) -> dict[str, Any]:
@@ -80,13 +83,19 @@ def test_relativize_equals_its_definition(scale: float) -> None:
     mean = sum(values) / 50
     std = math.sqrt(sum((value - mean) ** 2 for value in values) / 50)
     expected = [1 + math.log(1 + z) if z > 0 else math.exp(z) for z in ((v - mean) / std for v in values)]
-    np.testing.assert_allclose(relativize(values), expected, rtol=1e-6)
+    np.testing.assert_allclose(relativize(values, np.arange(50), 1.0), expected, rtol=1e-6)
+    np.testing.assert_allclose(relativize(values, np.arange(50), 2.5), np.power(expected, 2.5), rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0.0, -7.0, 0.1, 1e12])
 def test_relativize_makes_equal_values_ones(value: float) -> None:
-    assert (relativize(np.full(7, value)) == 1.0).all()
-    assert (relativize(np.cumsum(np.full(7, value / 7))[[6, 6]]) == 1.0).all()
+    for values in (np.full(7, value), np.cumsum(np.full(7, value / 7))[[6, 6]]):
+        assert (relativize(values, np.arange(len(values)), 1.0) == 1.0).all()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_values_that_are_no_numbers_make_all_equal(value: float) -> None:
+    assert (relativize(np.array([1.0, value, 3.0]), np.arange(3), 1.0) == 1.0).all()
 
 
 def test_the_dead_always_clone_and_are_never_companions() -> None:
@@ -95,18 +104,22 @@ def test_the_dead_always_clone_and_are_never_companions() -> None:
         living = np.flatnonzero(generator.random(20) < 0.4)
         if not len(living):
             continue
-        dead = np.setdiff1d(np.arange(20), living)
-        worth = generator.random(20)
-        worth[dead] = 0.0
-        assert np.isin(pick(living, generator.random(20)), living).all()
-        sources = clone_sources(generator.random((2, 20)), worth, living, living[:1])
+        is_dead = np.ones(20, bool)
+        is_dead[living] = False
+        worth = np.where(is_dead, 0.0, generator.random(20))
+        companions = pick(living, generator.random(20))
+        assert np.isin(companions, living).all()
+        sources = clone_sources(worth, companions, generator.random(20), is_dead, np.arange(20) == living[0])
         assert np.isin(sources, living).all()
 
 
 def test_cloning_happens_as_often_as_its_definition_says() -> None:
     generator = np.random.default_rng(0)
-    worth, living, nobody = np.array([1.0, 1.4]), np.arange(2), np.array([], np.int64)
-    sources = [clone_sources(generator.random((2, 2)), worth, living, nobody) for _ in range(4000)]
+    worth, living, nobody = np.array([1.0, 1.4]), np.arange(2), np.zeros(2, bool)
+    sources = [
+        clone_sources(worth, pick(living, generator.random(2)), generator.random(2), nobody, nobody)
+        for _ in range(4000)
+    ]
     clones = np.mean([source[0] == 1 for source in sources])
     assert clones == pytest.approx(0.5 * 0.4, abs=0.03)  # half of the companions are itself
     assert all(source[1] == 1 for source in sources)
@@ -114,57 +127,49 @@ def test_cloning_happens_as_often_as_its_definition_says() -> None:
 
 def test_a_kept_walker_is_not_cloned_over() -> None:
     generator = np.random.default_rng(0)
-    worth, living = np.array([1e-9, 5.0, 5.0]), np.arange(3)
-    sources = [clone_sources(generator.random((2, 3)), worth, living, np.array([0])) for _ in range(50)]
+    worth, companions, nobody = np.array([1e-9, 5.0, 5.0]), np.array([1, 2, 0]), np.zeros(3, bool)
+    keep = np.array([True, False, False])
+    sources = [clone_sources(worth, companions, generator.random(3), nobody, keep) for _ in range(50)]
     assert all(source[0] == 0 for source in sources)
 
 
 @pytest.mark.parametrize("num_elites", [0, 1, 3, 6, 50])
 def test_elites_are_the_living_with_the_best_values(num_elites: int) -> None:
     values = np.random.default_rng(0).permutation(20) * 1.0
-    living = np.array([0, 3, 4, 7, 9, 18])
+    living, keep = np.array([0, 3, 4, 7, 9, 18]), np.zeros(20, bool)
+    keep_elites(keep, values, living, num_elites)
     best = sorted(living, key=lambda walker: values[walker], reverse=True)
-    assert set(elites(values, living, num_elites)) == set(best[:num_elites])
-
-
-def test_cloning_takes_all_of_the_companion() -> None:
-    swarm = walkers([1, 2, 3], [4, 5, 6], [False, True, False])
-    swarm.truncated = np.array([True, False, False])
-    before = dataclasses.replace(swarm)
-    sources = np.array([2, 2, 0])
-    swarm.clone(sources)
-    for name in {field.name for field in dataclasses.fields(Walkers)} - {"start", "lineage"}:
-        assert (getattr(swarm, name) == getattr(before, name)[sources]).all()
+    assert set(np.flatnonzero(keep)) == set(best[:num_elites])
 
 
 def test_walkers_of_different_age_are_compared_at_the_same_age() -> None:
-    costly = walkers([-4, -9, -6], [4, 9, 6], [False] * 3)
-    assert costly.values().tolist() == [-9, -9, -9]
-    paying = walkers([4, 9, 6], [4, 9, 6], [False, False, True])
-    assert paying.values().tolist() == [9, 9, 6]
+    assert values_of(walkers([-4, -9, -6], [4, 9, 6], [False] * 3)) == [-9, -9, -9]
+    assert values_of(walkers([4, 9, 6], [4, 9, 6], [False, False, True])) == [9, 9, 6]
+    assert values_of(walkers([4, 9, 6], [4, 9, 6], [True] * 3)) == [4, 9, 6]
 
 
 def test_ending_is_death_where_steps_pay() -> None:
-    swarm = walkers([4, 9, 7], [4, 9, 7], [False, False, True])
-    assert swarm.dead(swarm.values()).tolist() == [False, False, True]
+    assert dead(walkers([4, 9, 7], [4, 9, 7], [False, False, True])) == [False, False, True]
 
 
 def test_ending_is_a_success_where_steps_cost() -> None:
-    swarm = walkers([-4, -9, -7], [4, 9, 7], [False, False, True])
-    assert not swarm.dead(swarm.values()).any()
+    assert not any(dead(walkers([-4, -9, -7], [4, 9, 7], [False, False, True])))
 
 
 def test_a_hole_is_death_and_a_goal_is_not() -> None:
-    swarm = walkers([0, 0, 1], [5, 3, 4], [False, True, True])
-    assert swarm.dead(swarm.values()).tolist() == [False, True, False]
+    assert dead(walkers([0, 0, 1], [5, 3, 4], [False, True, True])) == [False, True, False]
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, -0.7])
+def test_no_rounded_mean_makes_an_equal_value_better(value: float) -> None:
+    table = walkers([value] * 48, [2] * 48, [False] * 47 + [True])
+    assert dead(table) == [False] * 47 + [True]
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -0.7])
 def test_some_walker_lives_even_when_all_have_ended(value: float) -> None:
-    equal = walkers([value] * 3, [2] * 3, [True] * 3)
-    assert not equal.dead(equal.values()).any()
-    mixed = walkers([0, 0, 1], [2] * 3, [True] * 3)
-    assert mixed.dead(mixed.values()).tolist() == [True, True, False]
+    assert not any(dead(walkers([value] * 3, [2] * 3, [True] * 3)))
+    assert dead(walkers([0, 0, 1], [2] * 3, [True] * 3)) == [True, True, False]
 
 
 def test_labels_differ_or_not_and_numbers_are_in_standard_deviations() -> None:
@@ -174,28 +179,37 @@ def test_labels_differ_or_not_and_numbers_are_in_standard_deviations() -> None:
     companions, everyone = np.array([1, 0, 0]), np.arange(3)
     spread = float(np.std([0, 0.02, 0]))
     expected = [0.02 / spread, 0.02 / spread, 1.0]
-    np.testing.assert_allclose(features.distances(companions, everyone), expected, rtol=1e-6)
+    np.testing.assert_allclose(distances(features, companions, everyone), expected, rtol=1e-6)
 
 
 def test_parts_without_a_distance_do_not_count() -> None:
     space = spaces.Dict({"note": spaces.Text(5), "bits": spaces.MultiBinary(2)})
     stacked = {"note": ("a", "b"), "bits": np.array([[0, 1], [0, 1]], np.int8)}
     features = observation_features(space, stacked, 2)
-    assert features.distances(np.array([1, 0]), np.arange(2)).tolist() == [0, 0]
+    assert distances(features, np.array([1, 0]), np.arange(2)).tolist() == [0, 0]
 
 
 # -- the tree of branches -------------------------------------------------------------------------
 
 
+def move(lineage: Lineage, table: Any, actions: Any, num_steps: Any, rewards: Any) -> None:
+    """Let every walker move, as an iteration does."""
+    lineage.make_room(table)
+    flags = np.zeros(len(table), bool)
+    outcomes = Outcomes(rewards, num_steps, flags, flags)
+    action_bytes = actions.view(np.uint8).reshape(len(table), -1)
+    lineage.num_nodes = append_moves(lineage.moves, lineage.num_nodes, table, action_bytes, outcomes)
+
+
 def test_a_branch_is_traced_through_its_clones() -> None:
-    lineage, tips = Lineage(spaces.Discrete(99), 3), np.zeros(3, np.int64)
-    tips = lineage.append(tips, np.array([10, 11, 12]), np.array([1, 2, 3]), np.zeros(3))
-    tips = tips[[0, 1, 1]]
-    tips = lineage.append(tips, np.array([20, 21, 22]), np.array([4, 0, 6]), np.zeros(3))
-    tips = tips[[2, 1, 0]]
-    assert [part.tolist() for part in lineage.sequence(tips[0])] == [[11, 22], [2, 6]]
-    assert [part.tolist() for part in lineage.sequence(tips[1])] == [[11], [2]]
-    first, num_moves = lineage.first_moves(tips)
+    lineage, table = Lineage(spaces.Discrete(99), 3), np.zeros(3, WALKER_DTYPE)
+    move(lineage, table, np.array([10, 11, 12]), np.array([1, 2, 3]), np.zeros(3))
+    table = table[[0, 1, 1]]
+    move(lineage, table, np.array([20, 21, 22]), np.array([4, 0, 6]), np.zeros(3))
+    table = table[[2, 1, 0]]
+    assert [part.tolist() for part in lineage.sequence(table["node"][0])] == [[11, 22], [2, 6]]
+    assert [part.tolist() for part in lineage.sequence(table["node"][1])] == [[11], [2]]
+    first, num_moves = lineage.first_moves(table)
     assert (lineage.actions[first].tolist(), num_moves.tolist()) == ([11, 11, 10], [2, 1, 2])
 
 
@@ -203,43 +217,42 @@ def test_a_branch_is_traced_through_its_clones() -> None:
 def test_pruning_keeps_exactly_the_moves_that_lead_to_walkers(seed: int) -> None:
     generator = np.random.default_rng(seed)
     num_walkers, share_cloned = int(generator.integers(1, 9)), generator.random()
-    lineage, tips = Lineage(spaces.Box(-1, 1, (2,)), num_walkers), np.zeros(num_walkers, np.int64)
+    lineage, table = Lineage(spaces.Box(-1, 1, (2,)), num_walkers), np.zeros(num_walkers, WALKER_DTYPE)
     naive: list[tuple[Any, ...]] = [()] * num_walkers  # the moves of each walker
     for iteration in range(300):
         actions = generator.random((num_walkers, 2)).astype(np.float32)
         num_steps = generator.integers(0, 3, num_walkers)
         rewards = generator.random(num_walkers)
-        tips = lineage.append(tips, actions, num_steps, rewards)
+        move(lineage, table, actions, num_steps, rewards)
         for walker in np.flatnonzero(num_steps):
-            move = (iteration, walker, *actions[walker], num_steps[walker], rewards[walker])
-            naive[walker] = (*naive[walker], move)
+            made = (iteration, walker, *actions[walker], num_steps[walker], rewards[walker])
+            naive[walker] = (*naive[walker], made)
         sources = np.arange(num_walkers)
         cloned = generator.random(num_walkers) < share_cloned
         sources[cloned] = generator.integers(num_walkers, size=cloned.sum())
-        tips, naive = tips[sources], [naive[source] for source in sources]
+        table, naive = table[sources], [naive[source] for source in sources]
         if generator.random() < 0.05:
-            tips = lineage.prune(tips)
-            assert len(lineage) == 1 + len({move for moves in naive for move in moves})
-    for tip, moves in zip(tips, naive, strict=True):
-        branch_actions, branch_steps = lineage.sequence(int(tip))
-        assert branch_actions.tolist() == [list(move[2:4]) for move in moves]
-        assert branch_steps.tolist() == [move[4] for move in moves]
-    first, num_moves = lineage.first_moves(tips)
+            lineage.prune(table)
+            assert lineage.num_nodes == 1 + len({made for moves in naive for made in moves})
+    for node, moves in zip(table["node"], naive, strict=True):
+        branch_actions, branch_steps = lineage.sequence(int(node))
+        assert branch_actions.tolist() == [list(made[2:4]) for made in moves]
+        assert branch_steps.tolist() == [made[4] for made in moves]
+    first, num_moves = lineage.first_moves(table)
     assert num_moves.tolist() == [len(moves) for moves in naive]
     assert lineage.rewards[first].tolist() == [moves[0][5] if moves else 0 for moves in naive]
 
 
 def test_the_tree_of_a_long_wave_stays_as_small_as_its_living_branches() -> None:
     generator = np.random.default_rng(0)
-    lineage, tips = Lineage(spaces.Discrete(2), 32), np.zeros(32, np.int64)
+    lineage, table = Lineage(spaces.Discrete(2), 32), np.zeros(32, WALKER_DTYPE)
     for _ in range(5000):
-        tips = lineage.append(tips, tips % 2, np.ones(32, np.int64), np.zeros(32))
-        tips = tips[generator.integers(32, size=32)]
-    assert lineage.parents.base is not None
-    assert len(lineage.parents.base) <= 4 * (5000 + 32 * 32)  # 160,001 moves were made
-    tips = lineage.prune(tips)
-    assert 5000 < len(lineage) < 5000 + 32 * 32
-    assert len(lineage.sequence(int(tips[0]))[0]) == 5000
+        move(lineage, table, table["node"] % 2, np.ones(32, np.int64), np.zeros(32))
+        table = table[generator.integers(32, size=32)]
+    assert len(lineage.moves.nodes) <= 4 * (5000 + 32 * 32)  # 160,001 moves were made
+    lineage.prune(table)
+    assert 5000 < lineage.num_nodes < 5000 + 32 * 32
+    assert len(lineage.sequence(int(table["node"][0]))[0]) == 5000
 
 
 # -- actions --------------------------------------------------------------------------------------
@@ -531,13 +544,13 @@ def test_a_plan_finds_the_flag_of_the_mountain_car() -> None:
 def test_of_large_pictures_bytes_are_compared_that_lie_evenly() -> None:
     pictures = np.random.default_rng(0).integers(256, size=(3, 210, 160, 3)).astype(np.uint8)
     space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
-    numbers = observation_features(space, pictures, 3).numbers
+    numbers = observation_features(space, pictures, 3).singles
     looked_at = np.arange(0, 100_800, 63)
     assert np.array_equal(numbers, pictures.reshape(3, -1)[:, looked_at])
     columns = looked_at % 480 // 3
     assert np.diff(np.unique(columns)).max() <= 4  # whatever moves by more is seen somewhere
     small = observation_features(spaces.Box(0, 255, (4,), np.uint8), pictures.reshape(3, -1)[:, :4], 3)
-    assert np.array_equal(small.numbers, pictures.reshape(3, -1)[:, :4])
+    assert np.array_equal(small.singles, pictures.reshape(3, -1)[:, :4])
 
 
 # -- waves ----------------------------------------------------------------------------------------

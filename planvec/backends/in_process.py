@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
+from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit, AuditedRow
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
@@ -56,7 +56,8 @@ class InProcess:
         """Execute a request. The promise is complete when this returns."""
         if self._closed:
             return Failed(ClosedError("the environment was closed"))
-        if is_running(getattr(self._local, "frame", None)):
+        frame = getattr(self._local, "frame", None)
+        if frame is not None and is_running(frame):
             return Failed(PlanvecError(REENTERED))
         if request.is_counted:
             self.stats.num_rows += request.num_rows
@@ -65,7 +66,9 @@ class InProcess:
             self._local.frame = sys._getframe()
             answer = self._stepper.perform(request)
             result = request.result(self.description, answer)
-            self.repeat(request, answer)
+            row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
+            if row is not None:
+                self._repeat(row)
         except PlanvecError as error:
             return Failed(error)
         finally:
@@ -73,15 +76,18 @@ class InProcess:
         self.stats.masked_rows += len(answer.errors)
         return Completed(result)
 
-    def repeat(self, request: Request[Any], answer: Answer) -> None:
-        """Let the environment step a row again if it is time for an audit.
+    def audit(self, request: Request[Any], answer: Answer) -> None:
+        """Let the environment step a row of a request again if it is time for an audit.
 
         Raises:
             UnsupportedEnvError: The results differ.
         """
         row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
-        if row is None:
-            return
+        if row is not None:
+            self._repeat(row)
+
+    def _repeat(self, row: AuditedRow) -> None:
+        """Let the environment step a row again; raise if the results differ."""
         self.stats.audited_rows += 1
         answer_of_rows = self._stepper.perform(row.request, by_rows=True)
         if self._stepper.kernel.is_used:
@@ -130,4 +136,4 @@ class _KernelUse:
         """Let the environment step a row again if it is time for an audit; raise if the results differ."""
         answer = Answer(outputs)
         answer.seconds = seconds
-        self._backend.repeat(request, answer)
+        self._backend.audit(request, answer)

@@ -30,7 +30,9 @@ Workers = Sequence[ExternalProcess] | PlanEnv | Backend
 class BatchEnv(EnvCalls[Mode]):
     """Steps batches of states. The results have the same bits with any number of workers.
 
-    With workers, this process has no environment of its own, so a crash of the environment cannot end it.
+    With workers, a crash of the environment cannot end this process. It has an environment of its own only
+    for small batches of Gymnasium's classic control and toy text, which do not crash, and only if these were
+    made by id, without `timeout`, `max_worker_rss` and `codec`.
 
     Args:
         workers: Processes that each host a `PlanEnv` of the same environment; or one `PlanEnv`, to step in

@@ -14,8 +14,9 @@ from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import find_spec
-from planvec.kernels import has_kernel
+from planvec.kernels import has_kernel, may_have_kernel
 from planvec.rows import check_compiled, check_info_keys
+from planvec.stepping import EnvStepper
 
 __all__ = ["make"]
 
@@ -24,16 +25,31 @@ BackendName = Literal["processes", "ray"]
 
 
 class _Factory:
-    """Makes the `PlanEnv` of a worker, after it installed the codecs that the user has registered."""
+    """Makes the `PlanEnv` of a worker, after it installed the codecs that the user has registered.
+
+    Args:
+        source: The environment.
+        options: The arguments of `PlanEnv`.
+
+    Attributes:
+        is_harmless: Whether the process of the user may step the environment, too: it is in pure Python, of
+            Gymnasium, saved by planvec's codec, and shows no window. (A kernel would take long to load.)
+    """
 
     def __init__(self, source: Makeable, options: dict[str, Any]) -> None:
         self._source = source
         self._options = options
         self._codecs = registered_codecs()
+        is_plain = (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
+        self.is_harmless = is_plain and _has_kernel(source)
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
         return PlanEnv(self._source, **self._options)
+
+    def open_here(self) -> EnvStepper:
+        """Return a stepper of the environment in this process."""
+        return PlanEnv(self._source, **self._options).stepper
 
 
 @overload
@@ -127,7 +143,9 @@ def make(
         env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a `gymnasium.Env`. The
             factory may be a lambda, a closure or a function from a notebook.
         num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
-            machine or of the cluster, or 0 if there is a kernel (`compiled`).
+            machine or of the cluster, or 0 if there is a kernel (`compiled`). Small blocking batches of
+            Gymnasium's classic control and toy text are stepped in this process if that is faster, and no
+            `timeout`, `max_worker_rss` or `codec` is given.
         backend: "processes" runs workers on this machine, "ray" in actors of a Ray cluster.
         blocking: Whether batch calls wait for their result by default; otherwise they return promises.
         start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork". Scripts
@@ -239,6 +257,8 @@ def _has_kernel(env: Makeable) -> bool:
     if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
         return False
     entry = env.entry_point
+    if isinstance(entry, str) and not may_have_kernel(entry):
+        return False  # not imported here, where workers step
     env_class: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     return has_kernel(env_class) and env_class not in registered_codecs().envs
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planvec.kernels.choice import has_kernel, open_kernel
+from planvec.kernels.choice import has_kernel, may_have_kernel, open_kernel
+from planvec.kernels.originals import has_original_methods, methods_of
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ __all__ = [
     "compile_loop",
     "copy_bytes",
     "has_kernel",
+    "has_original_methods",
     "jit",
     "load",
+    "may_have_kernel",
+    "methods_of",
     "next_uint64",
     "open_kernel",
     "roll_rows",

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from planvec.kernels.compiled import CompiledKernel
 
-__all__ = ["has_kernel", "open_kernel"]
+__all__ = ["has_kernel", "may_have_kernel", "open_kernel"]
 
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 _NAMES = {
@@ -31,6 +31,12 @@ def has_kernel(env_class: Any) -> bool:
     """Return whether there is a kernel for exactly this class. A subclass may step otherwise."""
     module = getattr(env_class, "__module__", None) or ""
     return module.startswith(_GYMNASIUM) and getattr(env_class, "__name__", "") in _NAMES
+
+
+def may_have_kernel(entry_point: str) -> bool:
+    """Return whether the class that an entry point names may have a kernel, without importing it."""
+    module, _, name = entry_point.partition(":")
+    return f"{module}.".startswith(_GYMNASIUM) and name in _NAMES
 
 
 def open_kernel(

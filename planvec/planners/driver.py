@@ -12,18 +12,23 @@ Letters: B rows.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, is_fixed, take_rows
 
 __all__ = ["Budget", "PlanCallback", "drive", "perform"]
+
+_FEW = 64
+"""Numbers that Python adds up faster than NumPy."""
 
 PlanCallback = Callable[[int, int], bool | None]
 """`callback(num_simulations, num_env_steps)` after each batch; True stops the search."""
@@ -181,7 +186,8 @@ class _Driver:
         """
         search, request = self._searches[member.number], member.request
         is_step = isinstance(request, StepRequest)
-        search.num_env_steps += int((answer.infos["num_steps"] if is_step else answer.num_steps).sum())
+        num_steps = answer.infos["num_steps"] if is_step else answer.num_steps
+        search.num_env_steps += _sum(num_steps)
         if not search.num_env_steps:
             raise ended_error()
         if is_step:
@@ -209,15 +215,24 @@ class _Driver:
 
         Random rollouts draw by the index of a row in its batch, which must not depend on the other roots.
         """
+        if not members:
+            return
         env = self._env
         steps = [member for member in members if isinstance(member.request, StepRequest)]
         # A batch of observations that are no arrays cannot be split again.
-        can_merge = bool(steps) and is_fixed(env.observation_space)
-        for group in [steps] if can_merge else [[member] for member in steps]:
+        is_one_batch = len(steps) == 1 or (bool(steps) and is_fixed(env.observation_space))
+        for group in [steps] if is_one_batch else [[member] for member in steps]:
             self._batches.append(_Batch(group, _step(env, [member.request for member in group])))
+        if len(steps) == len(members):
+            return
         for member in members:
             if isinstance(member.request, RolloutRequest):
                 self._batches.append(_Batch([member], _roll_out(env, member.request)))
+
+
+def _sum(numbers: NDArray[np.int64]) -> int:
+    """Return the sum of integers. NumPy takes longer to begin than to add up a small batch."""
+    return sum(numbers.tolist()) if len(numbers) <= _FEW else int(numbers.sum())
 
 
 def _check_rewards(request: Request, out: Transitions) -> None:
@@ -226,8 +241,9 @@ def _check_rewards(request: Request, out: Transitions) -> None:
     Raises:
         InvalidBatchError: One is NaN.
     """
-    is_nan = np.isnan(out.rewards)
-    if is_nan.any():
+    rewards = out.rewards
+    if len(rewards) and math.isnan(rewards.item(rewards.argmin())):  # the least of numbers is NaN if one is
+        is_nan = np.isnan(rewards)
         action = None if request.actions is None else request.actions[is_nan.argmax()]
         raise InvalidBatchError(
             f"rewards: expected numbers, got nan for action {action}, which would make every mean nan; wrap "

@@ -63,12 +63,12 @@ def action_statistics(
         returns: `[B]`.
     """
     distinct, index = _distinct(space, actions)
-    counts = np.bincount(index, minlength=len(distinct)).astype(np.int64)
-    means = _means(index, returns, counts)
-    variances = _means(index, (returns - means[index]) ** 2, counts)
-    errors = np.full(len(distinct), np.nan)
-    np.divide(variances, counts - 1, out=errors, where=counts > 1)
-    np.sqrt(errors, out=errors)
+    num_distinct = len(distinct)
+    counts = np.bincount(index, minlength=num_distinct).astype(np.int64, copy=False)
+    known = np.where(counts > 0, counts, np.nan)
+    means = np.bincount(index, returns, num_distinct) / known
+    variances = np.bincount(index, (returns - means[index]) ** 2, num_distinct) / known
+    errors = np.sqrt(variances / np.where(counts > 1, counts - 1, np.nan))
     return ActionStatistics(distinct, counts, means, errors)
 
 
@@ -80,19 +80,10 @@ def _distinct(space: Space[Any], actions: NDArray[Any]) -> tuple[NDArray[Any], N
     return distinct, index.reshape(-1)  # NumPy 2.0 shaped it like the actions
 
 
-def _means(
-    index: NDArray[np.int64], values: NDArray[np.float64], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    means = np.full(len(counts), np.nan)
-    sums = np.bincount(index, weights=values, minlength=len(counts))
-    np.divide(sums, counts, out=means, where=counts > 0)
-    return means
-
-
 def most_visited(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:
     """Return the index of the highest count; of equal counts the highest mean, then the lowest index."""
-    best = np.flatnonzero(counts == counts.max())
-    return int(best[np.argmax(means[best])])
+    keys = list(zip(counts.tolist(), means.tolist(), strict=True))
+    return max(range(len(keys)), key=keys.__getitem__)
 
 
 def mean_action(space: spaces.Box, actions: NDArray[Any]) -> NDArray[Any]:

@@ -14,7 +14,6 @@ from planvec.rows.space_arrays import SIMPLE, is_fixed, leaves
 __all__ = ["check_actions", "one_action"]
 
 _INT64 = np.dtype(np.int64)
-_FEW = 16
 
 
 def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
@@ -32,6 +31,8 @@ def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
         InvalidBatchError: The structure, shape or dtype is wrong, or an action lies outside the space.
     """
     if type(space) in SIMPLE:
+        if type(actions) is np.ndarray and actions.ndim == 1 and _is_inside(space, actions):
+            return actions, len(actions)
         array = _check_leaf(space, actions, "actions")
         return array, len(array)
     if not is_fixed(space):
@@ -125,16 +126,11 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
 
 
 def _is_inside(space: Any, array: NDArray[Any]) -> bool:
-    """Return whether int64 indices that count from 0 are inside the space; False also for any other batch.
-
-    One operation suffices: as unsigned numbers, negative indices are large.
-    """
+    """Return whether int64 indices that count from 0 are inside the space; False also for any other batch."""
     if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64 or space.start:
         return False
-    if array.size <= _FEW:  # one NumPy operation would cost more
-        indices = array.tolist()
-        return not indices or (min(indices) >= 0 and max(indices) < space.n)
-    return bool(np.maximum.reduce(array.view(np.uint64)) < space.n)
+    # For small batches, argmin and argmax take a third of the time of a comparison or of min and max.
+    return not array.size or (array.item(array.argmin()) >= 0 and array.item(array.argmax()) < int(space.n))
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ __all__ = ["MAX_STEPS", "check_compiled", "check_dt", "check_on_error", "check_s
 
 MAX_STEPS = 2**31 - 1
 """Largest number of steps of one row in one call."""
+_INT64 = np.dtype(np.int64)
 _ONES = np.ones(256, np.int64)
 _ONES.flags.writeable = False
 
@@ -49,6 +50,9 @@ def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
         if dt == 1 and num_rows <= len(_ONES):
             return _ONES[:num_rows]
         return np.broadcast_to(np.int64(dt), num_rows)  # a million rows take no memory
+    if _are_valid(dt, num_rows):
+        valid: NDArray[np.int64] = dt
+        return valid
     array = _as_array("dt", dt)
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidBatchError(f"dt: expected integers, got dtype {array.dtype}")
@@ -61,6 +65,14 @@ def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
         row = int(np.argmax(outside))
         raise InvalidBatchError(f"dt[{row}]: expected from 1 to {MAX_STEPS}, got {array[row]}")
     return array.astype(np.int64, copy=False)
+
+
+def _are_valid(dt: Any, num_rows: int) -> bool:
+    """Return whether `dt` is `[num_rows]` int64 in range; False also for what `check_dt` has to convert."""
+    if type(dt) is not np.ndarray or dt.dtype != _INT64 or dt.shape != (num_rows,):
+        return False
+    # For small batches, argmin and argmax take a third of the time of a comparison or of min and max.
+    return not num_rows or (dt.item(dt.argmin()) >= 1 and dt.item(dt.argmax()) <= MAX_STEPS)
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:

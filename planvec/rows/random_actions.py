@@ -54,7 +54,7 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
         low, size = space.start, space.nvec
     else:
         low, size = 0, 2
-    actions: NDArray[Any] = (low + np.floor(uniforms * size).astype(np.int64)).astype(dtype)
+    actions: NDArray[Any] = (low + (uniforms * size).astype(np.int64)).astype(dtype, copy=False)
     return actions
 
 

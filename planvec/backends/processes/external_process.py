@@ -75,6 +75,7 @@ class ExternalProcess:
                 f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
                 "nothing was started"
             ) from error
+        self.factory = factory
         self._open(capture_spec(pickled, name, preload), start_method)
 
     def _open(self, spec: WorkerSpec, start_method: str) -> None:
@@ -92,6 +93,7 @@ class ExternalProcess:
             name: The name of the new process; None uses the name of this one.
         """
         other = object.__new__(ExternalProcess)
+        other.factory = self.factory
         spec = replace(self._worker.spec, name=name or self.name)
         other._open(spec, self._worker.start_method)
         return other

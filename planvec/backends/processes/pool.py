@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planvec.backends.base import Backend
 from planvec.backends.processes.external_process import ExternalProcess
 from planvec.backends.processes.group import ProcessGroup
 from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.sharded import Sharded
+from planvec.backends.small_batches import HarmlessFactory, SmallBatches
 from planvec.errors import InvalidBatchError
 
 __all__ = ["limit", "over_processes"]
@@ -20,8 +22,10 @@ def over_processes(
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
-) -> Sharded:
+) -> Backend:
     """Return a backend over processes that each host a `PlanEnv`.
+
+    Where neither their environment nor a limit needs the isolation of processes, it steps small batches here.
 
     Args:
         processes: At least one process. The backend closes them.
@@ -44,7 +48,12 @@ def over_processes(
     except BaseException:
         backend.close()
         raise
-    return backend
+    factory = processes[0].factory
+    if not isinstance(factory, HarmlessFactory) or not factory.is_harmless:
+        return backend
+    are_alike = all(process.factory is factory for process in processes)
+    has_limits = timeout is not None or max_worker_rss is not None
+    return SmallBatches(backend, factory, audit) if are_alike and not has_limits else backend
 
 
 def limit(workers: Sequence[ProcessWorker], timeout: float | None, max_worker_rss: int | None) -> None:

@@ -1,9 +1,11 @@
-"""Planners with a swarm of walkers that clone each other (Fractal Monte Carlo)."""
+"""Planners with a swarm of walkers that clone each other (Fractal Monte Carlo).
+
+Importing it does not import numba, which the planners import when they plan.
+"""
 
 from __future__ import annotations
 
 from planvec.planners.swarm.planner import Swarm, SwarmWave
 from planvec.planners.swarm.samplers import NormalDt
-from planvec.planners.swarm.walkers import Walkers
 
-__all__ = ["NormalDt", "Swarm", "SwarmWave", "Walkers"]
+__all__ = ["NormalDt", "Swarm", "SwarmWave"]

@@ -1,83 +1,113 @@
-"""Choose the walkers that clone, and those that they clone. Letters: B walkers."""
+"""Compiled choice of the walkers that clone, and of those that they clone.
+
+Letters: B walkers, L living ones.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["clone_sources", "elites", "pick", "relativize"]
+__all__ = ["clone_sources", "keep_elites", "pick", "relativize"]
 
 _ROUNDING = 1e-12
 """Relative spread below which values count as equal."""
-_TINY = np.finfo(np.float64).tiny
+_TINY = float(np.finfo(np.float64).tiny)
 
 
-def relativize(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Map values `[B]` of any scale to positive ones about 1 (the paper's "relativize").
+@njit(cache=True, nogil=True, error_model="numpy")
+def relativize(
+    values: NDArray[np.float64], living: NDArray[np.int64], exponent: float
+) -> NDArray[np.float64]:
+    """Map the values of the living, of any scale, to positive ones about 1 (the paper's "relativize").
 
-    With `z = (x - mean) / std`: `1 + ln(1 + z)` where `z > 0`, else `exp(z)`. Values that are all
-    equal, up to rounding, become ones.
-    """
-    centred = values - values.sum() / len(values)
-    squares = centred.dot(centred)
-    if not squares > _ROUNDING**2 * values.dot(values):
-        return np.ones(len(values))
-    z = centred / math.sqrt(squares / len(values))
-    above = np.maximum(z, 0.0)
-    positive: NDArray[np.float64] = np.exp(z - above) + np.log1p(above)
-    return positive
-
-
-def pick(among: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return random elements of `among`, one for each uniform draw in [0, 1)."""
-    return among[(uniforms * len(among)).astype(np.int64)]
-
-
-def elites(values: NDArray[np.float64], living: NDArray[np.int64], num_elites: int) -> NDArray[np.int64]:
-    """Return the living walkers with the highest values.
+    With `z = (x - mean) / std`: `1 + ln(1 + z)` where `z > 0`, else `exp(z)`. Values that are all equal, up
+    to rounding, become ones. The results are raised to a power.
 
     Args:
         values: `[B]`.
-        living: Walkers to choose from.
-        num_elites: How many; all of them where there are fewer.
-    """
-    if num_elites >= len(living):
-        return living
-    living_values = values[living]
-    if num_elites == 1:
-        return living[[living_values.argmax()]]
-    return living[living_values.argpartition(len(living) - num_elites - 1)[len(living) - num_elites :]]
-
-
-def clone_sources(
-    uniforms: NDArray[np.float64],
-    virtual_rewards: NDArray[np.float64],
-    living: NDArray[np.int64],
-    keep: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Choose for each walker whether it goes on as itself or as a clone of a random living companion.
-
-    Walker `i` clones companion `k` with probability `(VR_k - VR_i) / VR_i`, and always if it is
-    dead. Every walker has its own uniform draws.
-
-    Args:
-        uniforms: `[2, B]` in [0, 1), to choose the companions, and to decide whether to clone.
-        virtual_rewards: `[B]`, 0 for the dead.
-        living: Indices of the living walkers, at least one.
-        keep: Indices of living walkers that do not clone.
+        living: `[L]`. The others do not count: the return of a crash would hide the differences among them.
+        exponent: The power.
 
     Returns:
-        `[B]` int64, for each walker the one to copy; its own index: none.
+        `[B]`, 0 for the dead.
     """
-    num_walkers = len(virtual_rewards)
-    companions = pick(living, uniforms[0])
-    own = np.maximum(virtual_rewards, _TINY)
-    stays = virtual_rewards[companions] - own <= uniforms[1] * own
-    if len(living) < num_walkers:
-        lives = np.zeros(num_walkers, bool)
-        lives[living] = True
-        stays &= lives
-    stays[keep] = True
-    return np.where(stays, np.arange(num_walkers), companions)
+    relative = np.zeros(len(values))
+    total, squares, deviations = 0.0, 0.0, 0.0
+    for walker in living:
+        total += values[walker]
+        squares += values[walker] * values[walker]
+    mean = total / len(living)
+    for walker in living:
+        centred = values[walker] - mean
+        deviations += centred * centred
+    are_equal = not deviations > _ROUNDING**2 * squares  # also where a value is infinite
+    deviation = math.sqrt(deviations / len(living))
+    for walker in living:
+        z = 0.0 if are_equal else (values[walker] - mean) / deviation
+        positive = 1.0 + math.log1p(z) if z > 0.0 else math.exp(z)
+        relative[walker] = positive if exponent == 1.0 else positive**exponent
+    return relative
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pick(among: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return random elements of `among`, one for each uniform draw in [0, 1)."""
+    picked = np.empty(len(uniforms), np.int64)
+    for index in range(len(uniforms)):
+        picked[index] = among[int(uniforms[index] * len(among))]
+    return picked
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def keep_elites(
+    keep: NDArray[np.bool_], values: NDArray[np.float64], living: NDArray[np.int64], num_elites: int
+) -> None:
+    """Mark the living walkers with the highest values, of equal ones the first.
+
+    Args:
+        keep: `[B]`, written.
+        values: `[B]`.
+        living: `[L]`.
+        num_elites: How many; all of them where there are fewer.
+    """
+    for _ in range(min(num_elites, len(living))):
+        best = -1
+        for walker in living:
+            if not keep[walker] and (best < 0 or values[walker] > values[best]):
+                best = walker
+        keep[best] = True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def clone_sources(
+    virtual_rewards: NDArray[np.float64],
+    companions: NDArray[np.int64],
+    uniforms: NDArray[np.float64],
+    dead: NDArray[np.bool_],
+    keep: NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Choose for each walker whether it goes on as itself or as a clone of its companion.
+
+    Walker `i` clones companion `k` with probability `(VR_k - VR_i) / VR_i`, and always if it is dead.
+
+    Args:
+        virtual_rewards: `[B]`, 0 for the dead.
+        companions: `[B]`, a random living walker for each.
+        uniforms: `[B]` in [0, 1), to decide.
+        dead: `[B]`.
+        keep: `[B]`, the living walkers that do not clone.
+
+    Returns:
+        `[B]`, for each walker the one to copy; its own index: none.
+    """
+    sources = np.empty(len(virtual_rewards), np.int64)
+    for walker in range(len(virtual_rewards)):
+        own = max(virtual_rewards[walker], _TINY)
+        stays = virtual_rewards[companions[walker]] - own <= uniforms[walker] * own
+        stays = keep[walker] or (stays and not dead[walker])
+        sources[walker] = walker if stays else companions[walker]
+    return sources

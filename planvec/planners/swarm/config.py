@@ -43,3 +43,7 @@ class SwarmConfig(Planner):
         self._check_integers(0, "num_elites", optional=False)
         self._check_numbers(0.0, np.inf, "reward_scale", "distance_scale")
         check_dt(self.dt)
+
+    def prepare(self) -> None:
+        """Compile the iteration of a swarm, or load it from numba's cache."""
+        import planvec.planners.swarm.iteration  # noqa: F401 - it compiles what it holds when it is imported

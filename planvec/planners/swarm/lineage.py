@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
+
+from planvec.planners.swarm.arrays import MOVE_DTYPE, Moves
+from planvec.planners.swarm.moves import first_moves, path_to, prune_moves
 
 __all__ = ["Lineage"]
 
@@ -27,133 +31,69 @@ class Lineage:
     Args:
         space: The space of one action.
         num_walkers: B.
+
+    Attributes:
+        moves: The arrays, with room for more moves. `append_moves` writes them.
+        num_nodes: N.
     """
 
     def __init__(self, space: Space[np.ndarray], num_walkers: int) -> None:
         capacity = _INITIAL_MOVES * num_walkers + 1
-        self._parents = np.full(capacity, -1)
-        self._actions = np.zeros((capacity, *(space.shape or ())), space.dtype)
-        self._num_steps = np.zeros(capacity, np.int64)
-        self._rewards = np.zeros(capacity)
-        self._size = 1
+        self._shape, self._dtype = space.shape or (), np.dtype(space.dtype)
+        num_bytes = math.prod(self._shape) * self._dtype.itemsize
+        self.moves = Moves(np.zeros(capacity, MOVE_DTYPE), np.zeros((capacity, num_bytes), np.uint8))
+        self.moves.nodes[0] = (-1, 0, 0.0)
+        self.num_nodes = 1
         self._last_shared = 0  # nodes up to this one are one chain that all walkers descend from
-
-    def __len__(self) -> int:
-        """Return N."""
-        return self._size
 
     @property
     def parents(self) -> NDArray[np.int64]:
         """Parent of each node, `[N]` int64; -1 for node 0."""
-        return self._parents[: self._size]
+        return self.moves.nodes["parent"][: self.num_nodes]
 
     @property
     def actions(self) -> NDArray[np.generic]:
         """Action of each move, `[N, *action shape]`; that of node 0 is meaningless."""
-        return self._actions[: self._size]
+        return self._actions_of(self.moves.actions[: self.num_nodes])
 
     @property
     def num_steps(self) -> NDArray[np.int64]:
         """Number of environment steps of each move, `[N]` int64."""
-        return self._num_steps[: self._size]
+        return self.moves.nodes["num_steps"][: self.num_nodes]
 
     @property
     def rewards(self) -> NDArray[np.float64]:
         """Sum of the rewards of each move, `[N]` float64."""
-        return self._rewards[: self._size]
+        return self.moves.nodes["reward"][: self.num_nodes]
 
-    def append(
-        self,
-        nodes: NDArray[np.int64],
-        actions: NDArray[np.generic],
-        num_steps: NDArray[np.int64],
-        rewards: NDArray[np.float64],
-    ) -> NDArray[np.int64]:
-        """Add a move of every walker. One that took no step keeps its node.
+    def make_room(self, walkers: NDArray[Any]) -> None:
+        """Make room for one more move of every walker.
 
         Args:
-            nodes: `[B]`, the latest node of each walker. Nodes that lead to none of them may be pruned.
-            actions: `[B, *action shape]`.
-            num_steps: `[B]`.
-            rewards: `[B]`.
-
-        Returns:
-            `[B]` int64, the new latest nodes.
+            walkers: `[B]` of `WALKER_DTYPE`. Nodes that lead to none of them may be pruned; the
+                new indices are written.
         """
-        if self._size + len(nodes) > len(self._parents):
-            nodes = self.prune(nodes)
-            if self._size + len(nodes) > len(self._parents) // 2:
-                self._double()
-        moved = num_steps.nonzero()[0]
-        new = np.arange(self._size, self._size + len(moved))
-        rows = slice(self._size, self._size + len(moved))
-        self._parents[rows] = nodes[moved]
-        self._actions[rows] = actions[moved]
-        self._num_steps[rows] = num_steps[moved]
-        self._rewards[rows] = rewards[moved]
-        self._size += len(moved)
-        if len(moved) == len(nodes):
-            return new
-        nodes = nodes.copy()
-        nodes[moved] = new
-        return nodes
+        if self.num_nodes + len(walkers) > len(self.moves.nodes):
+            self.prune(walkers)
+            if self.num_nodes + len(walkers) > len(self.moves.nodes) // 2:
+                self.moves = Moves(*(np.concatenate([array, np.zeros_like(array)]) for array in self.moves))
 
-    def prune(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Remove all nodes that lead to none of `nodes` `[B]`; return the new indices of these."""
-        used = np.zeros(self._size, bool)
-        used[: self._last_shared + 1] = True
-        front = nodes[~used[nodes]]
-        while len(front):
-            used[front] = True
-            front = self._parents[front]
-            front = front[~used[front]]
-        kept = np.flatnonzero(used)
-        numbers = np.cumsum(used) - 1
-        self._parents[1 : len(kept)] = numbers[self._parents[kept[1:]]]
-        for array in (self._actions, self._num_steps, self._rewards):
-            array[: len(kept)] = array[kept]
-        self._size = len(kept)
-        nodes = numbers[nodes]
-        self._last_shared = self._last_common(nodes)
-        return nodes
+    def prune(self, walkers: NDArray[Any]) -> None:
+        """Remove all nodes that lead to no walker, and write the new indices of the latest moves."""
+        self.num_nodes, self._last_shared = prune_moves(
+            self.moves, self.num_nodes, walkers, self._last_shared
+        )
 
-    def _last_common(self, nodes: NDArray[np.int64]) -> int:
-        """Return the last node that every other node precedes or descends from.
-
-        Args:
-            nodes: `[B]`, the latest nodes. Every node has to lead to one of them.
-        """
-        earliest = np.minimum.accumulate(self.parents[:0:-1])[::-1]  # parent of any node after this one
-        common = np.flatnonzero(earliest >= np.arange(self._size - 1))
-        return int(common[common <= nodes.min()].max(initial=0))
-
-    def _double(self) -> None:
-        """Double the capacity."""
-        self._parents = _doubled(self._parents)
-        self._actions = _doubled(self._actions)
-        self._num_steps = _doubled(self._num_steps)
-        self._rewards = _doubled(self._rewards)
-
-    def first_moves(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first move `[B]` before each node `[B]` (0: none) and the number of moves `[B]`."""
-        first, num_moves = nodes.copy(), (nodes > 0).astype(np.int64)
-        further = np.flatnonzero(self._parents[first] > 0)
-        while len(further):
-            first[further] = self._parents[first[further]]
-            num_moves[further] += 1
-            further = further[self._parents[first[further]] > 0]
+    def first_moves(self, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first move `[B]` of each walker (0: none) and the number of its moves `[B]`."""
+        first, num_moves = first_moves(self.moves, self.num_nodes, walkers)
         return first, num_moves
 
     def sequence(self, node: int) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
         """Return the actions `[L, *action shape]` that lead to a node, and the steps `[L]` of each."""
-        moves = []
-        while node > 0:
-            moves.append(node)
-            node = int(self._parents[node])
-        moves.reverse()
-        path = np.array(moves, np.int64)
-        return self._actions[path], self._num_steps[path]
+        path = path_to(self.moves, node)
+        return self._actions_of(self.moves.actions[path]), self.moves.nodes["num_steps"][path]
 
-
-def _doubled(array: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([array, np.zeros_like(array)])
+    def _actions_of(self, rows: NDArray[np.uint8]) -> NDArray[np.generic]:
+        """Return actions from their bytes."""
+        return rows.view(self._dtype).reshape(len(rows), *self._shape)

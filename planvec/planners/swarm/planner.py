@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
+from planvec.planners.search import Search
 from planvec.planners.swarm.config import SwarmConfig
-from planvec.planners.swarm.search import SwarmSearch, remaining_sequence
-from planvec.planners.swarm.wave import WaveSearch
 from planvec.rows import BatchStepper
 
 __all__ = ["Swarm", "SwarmWave"]
@@ -35,9 +34,9 @@ class Swarm(SwarmConfig):
     The planner differs from the paper in three points, each of which corrects a failure:
 
     - A terminated walker is only dead if its return is no better than that of the walkers that go on; see
-      `Walkers.dead`. Otherwise the swarm would avoid the flag of MountainCar.
-    - Returns are compared at equal age and distances in standard deviations; see `Walkers.values` and
-      `Features.distances`.
+      `find_dead`. Otherwise the swarm would avoid the flag of MountainCar.
+    - Returns are compared at equal age and distances in standard deviations; see
+      `extrapolated_returns` and `distances`.
     - One walker starts with the rest of the best action sequence of the `previous` decision, and the walker
       with the best return never becomes a clone. Otherwise successive decisions would pursue different
       sequences and complete none.
@@ -69,12 +68,17 @@ class Swarm(SwarmConfig):
         *,
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
-    ) -> SwarmSearch:
+    ) -> Search:
         """Return a new swarm at a state; the arguments are those of `Planner.begin`.
 
         Raises:
             UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
         """
+        from planvec.planners.swarm.search import (  # here, since numba takes long to import
+            SwarmSearch,
+            remaining_sequence,
+        )
+
         return SwarmSearch(self, env, state, generator, remaining_sequence(previous))
 
 
@@ -116,10 +120,12 @@ class SwarmWave(SwarmConfig):
         *,
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
-    ) -> WaveSearch:
+    ) -> Search:
         """Return a new wave at a state; the arguments are those of `Planner.begin`.
 
         Raises:
             UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
         """
+        from planvec.planners.swarm.wave import WaveSearch  # here, since numba takes long to import
+
         return WaveSearch(self, env, state, generator, previous)

@@ -1,6 +1,6 @@
 """The random draws of a swarm: actions, their numbers of steps, companions.
 
-Letters: B walkers, K iterations.
+Letters: B walkers, A bytes of an action.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Draw(NamedTuple):
 
     Attributes:
         actions: `[B, *action shape]`.
+        action_bytes: `[B, A]` uint8, the same memory.
         dt: `[B]` int64, the number of steps of each action.
         seeds: `[B]` uint64, the seed of each step; None where a step has one outcome.
         uniforms: `[3, B]` in [0, 1), to choose companions to compare with, to choose companions to clone, and
@@ -103,6 +104,7 @@ class Draw(NamedTuple):
     """
 
     actions: NDArray[Any]
+    action_bytes: NDArray[np.uint8]
     dt: NDArray[np.int64]
     seeds: NDArray[np.uint64] | None
     uniforms: NDArray[np.float64]
@@ -123,11 +125,12 @@ def draws(
     while True:
         count = _BLOCK * num_walkers
         actions = uniform_actions(space, generator, count).reshape(_BLOCK, num_walkers, *(space.shape or ()))
+        num_bytes = actions.nbytes // count
+        action_bytes = actions.reshape(-1).view(np.uint8).reshape(_BLOCK, num_walkers, num_bytes)
         num_steps = draw_dt(dt, generator, count).reshape(_BLOCK, num_walkers)
         uniforms = generator.random((_BLOCK, 3, num_walkers))
-        seeds = None
+        seeds: Any = [None] * _BLOCK
         if needs_seeds:
             seeds = generator.integers(0, 2**64, (_BLOCK, num_walkers), dtype=np.uint64)
-        for number in range(_BLOCK):
-            seed = None if seeds is None else seeds[number]
-            yield Draw(actions[number], num_steps[number], seed, uniforms[number])
+        # A list, since views that are made together take less time than each before its step.
+        yield from list(map(Draw, actions, action_bytes, num_steps, seeds, uniforms))

@@ -17,9 +17,9 @@ from planvec.planners.root_actions import (
     most_visited,
 )
 from planvec.planners.search import Search, Simulation, StepRequest, ended_error
-from planvec.planners.swarm.cloning import clone_sources, elites, pick, relativize
+from planvec.planners.swarm.arrays import Rules
 from planvec.planners.swarm.config import SwarmConfig
-from planvec.planners.swarm.distance import observation_features
+from planvec.planners.swarm.features import observation_features
 from planvec.planners.swarm.samplers import draws
 from planvec.planners.swarm.walkers import Walkers
 from planvec.rows import BatchStepper
@@ -66,6 +66,12 @@ class SwarmSearch(Search):
         check_action_space(env.action_space)
         self._config = config
         self._env = env
+        self._observation_space = env.observation_space
+        self._rules = Rules(
+            float(config.reward_scale),
+            float(config.distance_scale),
+            min(int(config.num_elites), config.num_walkers),
+        )
         self._guide = guide
         self._num_iterations = 0
         self._draws = draws(
@@ -80,13 +86,15 @@ class SwarmSearch(Search):
         if guided is not None:
             draw.actions[0], draw.dt[0] = guided
         out = yield StepRequest(draw.actions, self.walkers.states, draw.dt, draw.seeds)
-        self.walkers.advance(draw.actions, out)
-        if len(self.walkers.lineage) == 1:
-            raise ended_error()
         self._num_iterations += 1
         self.num_simulations += len(draw.dt)
-        self._clone(out.observations, draw.uniforms)
-        if self.walkers.have_all_ended():
+        features = observation_features(self._observation_space, out.observations, len(draw.dt))
+        is_guided = self._guided_action() is not None
+        if self.walkers.advance_and_clone(draw, out, features, self._rules, is_guided):
+            self._guide = None  # walker 0 is a clone now, whose state the guide does not fit
+        if self.walkers.lineage.num_nodes == 1:
+            raise ended_error()
+        if self.walkers.num_ended == len(draw.dt):
             self.stop_reason = "ended"
         elif self._num_iterations == self._config.num_iterations:
             self.stop_reason = "num_iterations"
@@ -97,39 +105,12 @@ class SwarmSearch(Search):
             return None
         return self._guide[0][self._num_iterations], self._guide[1][self._num_iterations]
 
-    def _clone(self, observations: Any, uniforms: NDArray[np.float64]) -> None:
-        """Replace walkers by clones of others.
-
-        Args:
-            observations: `[B, ...]`, those of the walkers.
-            uniforms: `[3, B]`; see `Draw`.
-        """
-        config, num_walkers = self._config, len(self.walkers.returns)
-        values = self.walkers.values()
-        dead = self.walkers.dead(values)
-        living = np.flatnonzero(~dead)
-        features = observation_features(self._env.observation_space, observations, num_walkers)
-        distances = features.distances(pick(living, uniforms[0]), living)
-        # Among the living only: the return of a crash would hide the differences among them.
-        rows = slice(None) if len(living) == num_walkers else living
-        virtual_rewards = np.zeros(num_walkers)
-        virtual_rewards[rows] = (
-            relativize(distances[rows]) ** config.distance_scale
-            * relativize(values[rows]) ** config.reward_scale
-        )
-        keep = elites(values, living, config.num_elites)
-        if dead[0]:
-            self._guide = None  # walker 0 becomes a clone, so that the guide does not fit its state
-        elif self._guided_action() is not None:
-            keep = np.append(keep, 0)
-        self.walkers.clone(clone_sources(uniforms[1:], virtual_rewards, living, keep))
-
     def plan(self) -> Plan:
         """Return the decision by the walkers' first actions."""
         walkers = self.walkers
-        walkers.nodes = walkers.lineage.prune(walkers.nodes)
+        walkers.lineage.prune(walkers.table)
         values = walkers.values()
-        first_moves, num_moves = walkers.lineage.first_moves(walkers.nodes)
+        first_moves, num_moves = walkers.lineage.first_moves(walkers.table)
         first_actions = walkers.lineage.actions[first_moves]
         statistics = action_statistics(self._env.action_space, first_actions, values)
         best = int(values.argmax())

@@ -9,10 +9,17 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from planvec.planners.swarm.arrays import WALKER_DTYPE, Outcomes, Rules
+from planvec.planners.swarm.features import Features
+from planvec.planners.swarm.iteration import iterate
 from planvec.planners.swarm.lineage import Lineage
-from planvec.rows import Transitions, raw
+from planvec.planners.swarm.samplers import Draw
+from planvec.planners.swarm.values import extrapolated_returns
+from planvec.rows import Transitions
 
 __all__ = ["Walkers"]
+
+_NO_BYTES = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True, eq=False)
@@ -22,22 +29,16 @@ class Walkers:
     Attributes:
         start: `[1]`, the state at which the planner plans.
         states: `[B]` states.
-        returns: `[B]` float64, undiscounted.
-        num_steps: `[B]` int64, age in environment steps.
-        nodes: `[B]` int64, the latest node of each in the lineage.
-        terminated: `[B]` bool.
-        truncated: `[B]` bool.
+        table: `[B]` of `WALKER_DTYPE`, what is known of each walker besides.
         lineage: The moves of all walkers, a tree.
+        num_ended: How many have terminated or were truncated.
     """
 
     start: NDArray[Any]
     states: NDArray[Any]
-    returns: NDArray[np.float64]
-    num_steps: NDArray[np.int64]
-    nodes: NDArray[np.int64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
+    table: NDArray[Any]
     lineage: Lineage
+    num_ended: int = 0
 
     @classmethod
     def initial(cls, start: NDArray[Any], num_walkers: int, action_space: Space[Any]) -> Walkers:
@@ -48,83 +49,68 @@ class Walkers:
             num_walkers: B.
             action_space: The space of one action.
         """
-        return cls(
-            start=start,
-            states=np.repeat(start, num_walkers),
-            returns=np.zeros(num_walkers),
-            num_steps=np.zeros(num_walkers, np.int64),
-            nodes=np.zeros(num_walkers, np.int64),
-            terminated=np.zeros(num_walkers, bool),
-            truncated=np.zeros(num_walkers, bool),
-            lineage=Lineage(action_space, num_walkers),
-        )
+        table = np.zeros(num_walkers, WALKER_DTYPE)
+        return cls(start, np.repeat(start, num_walkers), table, Lineage(action_space, num_walkers))
 
-    def advance(self, actions: NDArray[Any], out: Transitions) -> None:
-        """Update every walker by its transition.
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """Undiscounted returns, `[B]` float64."""
+        return self.table["total"]
+
+    @property
+    def num_steps(self) -> NDArray[np.int64]:
+        """Ages in environment steps, `[B]` int64."""
+        return self.table["num_steps"]
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """The latest node of each walker in the lineage, `[B]` int64."""
+        return self.table["node"]
+
+    @property
+    def terminated(self) -> NDArray[np.bool_]:
+        """Which walkers have terminated, `[B]` bool."""
+        return self.table["terminated"]
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Which walkers were truncated, `[B]` bool."""
+        return self.table["truncated"]
+
+    def advance_and_clone(
+        self, draw: Draw, out: Transitions, features: Features, rules: Rules, is_guided: bool
+    ) -> bool:
+        """Update every walker by its transition, then replace some by clones of others.
 
         Args:
-            actions: `[B, *action shape]`.
+            draw: The random choices of the iteration.
             out: The transitions.
+            features: Those of the new observations.
+            rules: The settings.
+            is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
+
+        Returns:
+            Whether walker 0 was dead, and is a clone now.
         """
-        assert out.new_states is not None
-        num_steps = out.infos["num_steps"]
-        self.states = out.new_states
-        self.returns = self.returns + out.rewards
-        self.num_steps = self.num_steps + num_steps
-        self.terminated, self.truncated = out.terminated, out.truncated
-        self.nodes = self.lineage.append(self.nodes, actions, num_steps, out.rewards)
-
-    def clone(self, sources: NDArray[np.int64]) -> None:
-        """Replace walker `i` by a copy of walker `sources[i]`, for all at once."""
-        states = self.states
-        self.states = states[sources] if states.dtype.hasobject else raw(states)[sources].view(states.dtype)
-        self.returns = self.returns[sources]
-        self.num_steps = self.num_steps[sources]
-        self.nodes = self.nodes[sources]
-        self.terminated = self.terminated[sources]
-        self.truncated = self.truncated[sources]
-
-    def have_all_ended(self) -> bool:
-        """Return whether the episodes of all walkers have ended."""
-        return bool(np.count_nonzero(self.terminated | self.truncated) == len(self.terminated))
+        lineage = self.lineage
+        lineage.make_room(self.table)
+        outcomes = Outcomes(
+            np.ascontiguousarray(out.rewards, np.float64),
+            np.ascontiguousarray(out.infos["num_steps"], np.int64),
+            np.ascontiguousarray(out.terminated, bool),
+            np.ascontiguousarray(out.truncated, bool),
+        )
+        states = out.new_states
+        are_objects = states.dtype.hasobject
+        copies, lineage.num_nodes, self.num_ended, first_was_dead = iterate(
+            *(self.table, lineage.moves, lineage.num_nodes, outcomes, features, draw.action_bytes),
+            _NO_BYTES if are_objects else np.ascontiguousarray(states).view(np.uint8),
+            *(draw.uniforms, rules, is_guided),
+        )
+        self.states = states[self.table["source"]] if are_objects else copies.view(states.dtype)
+        return bool(first_was_dead)
 
     def values(self) -> NDArray[np.float64]:
-        """Return the returns `[B]`, extrapolated to the age of the oldest walker.
-
-        Walkers draw how long they repeat an action, so that they differ in age. Without extrapolation,
-        young walkers would look good where steps cost and bad where steps pay. For each step that a walker is
-        younger, it is credited the mean reward per step of all walkers that have not terminated. A walker
-        that has terminated collects no more rewards, and is credited nothing.
-        """
-        num_missing = self.num_steps.max() - self.num_steps
-        if not np.count_nonzero(self.terminated):
-            credit: NDArray[np.float64] = num_missing * (self.returns.sum() / self.num_steps.sum())
-            return self.returns + credit
-        running = ~self.terminated
-        if not running.any():
-            return self.returns.copy()
-        mean_reward = self.returns[running].sum() / self.num_steps[running].sum()
-        return self.returns + np.where(running, mean_reward * num_missing, 0.0)
-
-    def dead(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which walkers `[B]` have terminated with a loss.
-
-        A termination may be a crash or a goal. The flag does not tell them apart, but the returns do: a
-        terminated walker is dead unless its value is above the mean of the walkers that go on, at the
-        same age. In CartPole it loses +1 per step and falls behind; in MountainCar it saves -1 per
-        step and gets ahead; in FrozenLake a hole is no better than walking on, and the goal is. Where all
-        have terminated, those below the mean are dead. Truncation is not death, since the time limit does
-        not depend on the actions.
-
-        Args:
-            values: `[B]`, those of `values()`.
-        """
-        if not np.count_nonzero(self.terminated):
-            return self.terminated
-        running = ~self.terminated
-        if running.any():
-            behind: NDArray[np.bool_] = self.terminated & (values <= values[running].mean())
-            return behind
-        # min: the mean of equal numbers may be rounded up beyond all of them.
-        below: NDArray[np.bool_] = values < min(values.mean(), values.max())
-        return below
+        """Return the returns `[B]`, extrapolated to the age of the oldest walker."""
+        values: NDArray[np.float64] = extrapolated_returns(self.table)
+        return values

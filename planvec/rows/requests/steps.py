@@ -84,7 +84,7 @@ class StepBatch(RowRequest[Transitions]):
         assert outputs.rewards is not None
         assert outputs.terminated is not None
         assert outputs.truncated is not None
-        infos = vector_infos(answer.columns)
+        infos = vector_infos(answer.columns) if answer.columns else {}
         infos.pop("_num_steps", None)  # planvec's "num_steps" replaces one of the environment
         infos["num_steps"] = outputs.num_steps
         if self.mask_errors:

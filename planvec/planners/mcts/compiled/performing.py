@@ -52,7 +52,7 @@ def _draw_seeds(
 
 @jit(cache=True)
 def _count(progress: Progress, answer: Steps) -> bool:
-    """Count the rows of an answer. Returns whether all rewards are numbers; else the driver raises an error."""
+    """Count the rows of an answer. Returns whether all rewards are numbers; else the driver raises."""
     for reward in answer.rewards:
         if np.isnan(reward):
             return False

@@ -1,0 +1,132 @@
+"""One compiled iteration of a swarm, from the answer to a step to the next one. Letters: B walkers.
+
+    outcomes ---> walkers ---> values, dead ----> virtual rewards ---> sources ---> walkers
+                    |                                   ^
+                  moves       observations ---> distances
+
+A plan makes one call per iteration: with as many walkers as usual, a call of NumPy takes longer than its
+arithmetic. Sums are in the order of the walkers, so that a plan depends on its seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numpy.typing import NDArray
+
+from planvec.planners.swarm.arrays import (
+    BYTES,
+    DOUBLES,
+    LABELS,
+    MOVES,
+    OUTCOMES,
+    RULES,
+    SINGLES,
+    STATES,
+    WALKERS,
+    Moves,
+    Outcomes,
+    Rules,
+)
+from planvec.planners.swarm.cloning import clone_sources, keep_elites, pick, relativize
+from planvec.planners.swarm.distances import distances
+from planvec.planners.swarm.features import Features
+from planvec.planners.swarm.moves import append_moves
+from planvec.planners.swarm.values import extrapolated_returns, find_dead
+
+__all__ = ["iterate"]
+
+_TYPES = (
+    *(WALKERS, MOVES, types.int64, OUTCOMES),
+    types.NamedTuple([SINGLES, DOUBLES, LABELS], Features),
+    *(BYTES, STATES, DOUBLES, RULES, types.boolean),
+)
+
+
+@njit(cache=True, nogil=True)
+def _advance(walkers: NDArray[Any], outcomes: Outcomes) -> None:
+    """Update walkers by the results of their steps."""
+    for index in range(len(walkers)):
+        walker = walkers[index]
+        walker.total += outcomes.rewards[index]
+        walker.num_steps += outcomes.num_steps[index]
+        walker.terminated = outcomes.terminated[index]
+        walker.truncated = outcomes.truncated[index]
+
+
+@njit(cache=True, nogil=True)
+def _clone(walkers: NDArray[Any], sources: NDArray[np.int64]) -> int:
+    """Replace walker `i` by a copy of walker `sources[i]`, for all at once. Return how many have ended."""
+    before, num_ended = walkers.copy(), 0
+    for index in range(len(walkers)):
+        walker = walkers[index]
+        if sources[index] != index:
+            walkers[index] = before[sources[index]]
+        walker.source = sources[index]
+        num_ended += walker.terminated or walker.truncated
+    return num_ended
+
+
+@njit(cache=True, nogil=True)
+def _copies(states: NDArray[np.uint8], sources: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the bytes of the states of `sources`."""
+    size = len(states) // len(sources)
+    copies = np.empty(len(states), np.uint8)
+    for walker, source in enumerate(sources):
+        for index in range(size):
+            copies[walker * size + index] = states[source * size + index]
+    return copies
+
+
+@njit(_TYPES, cache=True, nogil=True, error_model="numpy")
+def _iterate(
+    walkers: NDArray[Any],
+    moves: Moves,
+    num_nodes: int,
+    outcomes: Outcomes,
+    features: Features,
+    actions: NDArray[np.uint8],
+    states: NDArray[np.uint8],
+    uniforms: NDArray[np.float64],
+    rules: Rules,
+    is_guided: bool,
+) -> tuple[NDArray[np.uint8], int, int, bool]:
+    """Advance all walkers by their outcomes, then replace some by clones of others.
+
+    Args:
+        walkers: `[B]` of `WALKER_DTYPE`. Written.
+        moves: The moves so far. There has to be room for B more. Written.
+        num_nodes: Number of nodes in use.
+        outcomes: The results of the step of every walker.
+        features: Those of the new observations.
+        actions: `[B, A]`, the bytes of the actions.
+        states: The bytes of the new states; none if they are objects.
+        uniforms: `[3, B]`; see `Draw`.
+        rules: The settings.
+        is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
+
+    Returns:
+        The bytes of the states of the walkers; the new number of nodes; how many walkers have ended; whether
+        walker 0 was dead.
+    """
+    num_nodes = append_moves(moves, num_nodes, walkers, actions, outcomes)
+    _advance(walkers, outcomes)
+    values = extrapolated_returns(walkers)
+    dead = find_dead(walkers, values)
+    living = np.flatnonzero(~dead)
+    apart = distances(features, pick(living, uniforms[0]), living)
+    virtual_rewards = relativize(apart, living, rules.distance_scale)
+    virtual_rewards *= relativize(values, living, rules.reward_scale)
+    keep = np.zeros(len(walkers), np.bool_)
+    keep_elites(keep, values, living, rules.num_elites)
+    keep[0] = keep[0] or (is_guided and not dead[0])
+    sources = clone_sources(virtual_rewards, pick(living, uniforms[1]), uniforms[2], dead, keep)
+    return _copies(states, sources), num_nodes, _clone(walkers, sources), dead[0]
+
+
+_compiled: Any = _iterate
+iterate: Callable[..., Any] = _compiled.overloads[_TYPES].entry_point
+"""`_iterate`, called directly: numba neither finds out nor checks the types of its arguments."""

@@ -1,0 +1,128 @@
+"""Compiled operations on the moves of a swarm, which form a tree.
+
+Node 0 is the start; every other node is one move of one walker, and its parent the move before. Parents come
+before their children.
+
+Letters: C nodes that there is room for, N nodes in use, B walkers, A bytes of an action.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numpy.typing import NDArray
+
+from planvec.planners.swarm.arrays import MOVES, WALKERS, Moves, Outcomes
+
+__all__ = ["append_moves", "first_moves", "path_to", "prune_moves"]
+
+
+@njit(cache=True, nogil=True)
+def append_moves(
+    moves: Moves, num_nodes: int, walkers: NDArray[Any], actions: NDArray[np.uint8], outcomes: Outcomes
+) -> int:
+    """Add a move of every walker. One that took no step keeps its node.
+
+    Args:
+        moves: Written. There has to be room for B more.
+        num_nodes: N.
+        walkers: `[B]` of `WALKER_DTYPE`. Their latest moves are written.
+        actions: `[B, A]`.
+        outcomes: The results of the moves.
+
+    Returns:
+        The new N.
+    """
+    for walker in range(len(walkers)):
+        if outcomes.num_steps[walker] > 0:
+            node = moves.nodes[num_nodes]
+            node.parent = walkers[walker].node
+            node.num_steps = outcomes.num_steps[walker]
+            node.reward = outcomes.rewards[walker]
+            for index in range(actions.shape[1]):
+                moves.actions[num_nodes, index] = actions[walker, index]
+            walkers[walker].node = num_nodes
+            num_nodes += 1
+    return num_nodes
+
+
+@njit((MOVES, types.int64, WALKERS, types.int64), cache=True, nogil=True)
+def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared: int) -> tuple[int, int]:
+    """Remove all nodes that lead to no walker.
+
+    Args:
+        moves: Written.
+        num_nodes: N.
+        walkers: `[B]` of `WALKER_DTYPE`. The new indices of their latest moves are written.
+        last_shared: A node that every other node precedes or descends from.
+
+    Returns:
+        The new N, and the last node that every other node precedes or descends from.
+    """
+    is_used = np.zeros(num_nodes, np.bool_)
+    is_used[: last_shared + 1] = True
+    nodes, actions = moves.nodes, moves.actions
+    for walker in walkers:
+        node = walker.node
+        while not is_used[node]:
+            is_used[node] = True
+            node = nodes[node].parent
+    numbers, num_kept = np.zeros(num_nodes, np.int64), 1
+    for node in range(1, num_nodes):
+        if is_used[node]:
+            numbers[node] = num_kept
+            nodes[num_kept] = nodes[node]
+            nodes[num_kept].parent = numbers[nodes[node].parent]
+            for index in range(actions.shape[1]):
+                actions[num_kept, index] = actions[node, index]
+            num_kept += 1
+    lowest = num_kept
+    for index in range(len(walkers)):
+        walkers[index].node = numbers[walkers[index].node]
+        lowest = min(lowest, walkers[index].node)
+    earliest = num_kept  # parent of any node after this one
+    for node in range(num_kept - 2, 0, -1):
+        earliest = min(earliest, nodes[node + 1].parent)
+        if node <= min(earliest, lowest):
+            return num_kept, node
+    return num_kept, 0
+
+
+@njit((MOVES, types.int64, WALKERS), cache=True, nogil=True)
+def first_moves(
+    moves: Moves, num_nodes: int, walkers: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first move `[B]` of each walker (0: none) and the number of its moves `[B]`.
+
+    Args:
+        moves: The moves.
+        num_nodes: N.
+        walkers: `[B]` of `WALKER_DTYPE`.
+    """
+    first, depths = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
+    for node in range(1, num_nodes):
+        parent = moves.nodes[node].parent
+        first[node] = first[parent] if parent > 0 else node
+        depths[node] = depths[parent] + 1
+    firsts, num_moves = np.empty(len(walkers), np.int64), np.empty(len(walkers), np.int64)
+    for index in range(len(walkers)):
+        firsts[index] = first[walkers[index].node]
+        num_moves[index] = depths[walkers[index].node]
+    return firsts, num_moves
+
+
+@njit((MOVES, types.int64), cache=True, nogil=True)
+def path_to(moves: Moves, node: int) -> NDArray[np.int64]:
+    """Return the moves that lead to a node, the first one first, and the node itself last."""
+    length, move = 0, node
+    while move > 0:
+        length += 1
+        move = moves.nodes[move].parent
+    path = np.empty(length, np.int64)
+    while length > 0:
+        length -= 1
+        path[length] = node
+        node = moves.nodes[node].parent
+    return path

@@ -1,0 +1,190 @@
+"""Small batches of harmless environments are stepped in this process where that is faster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import assert_same, same_states
+from gymnasium.envs.classic_control import CartPoleEnv
+
+import planvec
+from planvec.backends import small_batches
+from planvec.stepping import EnvStepper
+
+FEW, MANY = 4, 256
+
+
+@pytest.fixture(autouse=True)
+def _this_process_counts_as_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fix what is measured, which depends on the machine: no test may."""
+    monkeypatch.setattr(small_batches, "_NUM_BEFORE", 1)
+    monkeypatch.setattr(small_batches.SmallBatches, "_is_faster_here", lambda self, size: True)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of rows of the requests that this process performs."""
+    rows: list[int] = []
+    perform = EnvStepper.perform
+
+    def counted(self: EnvStepper, request: Any, *args: Any, **options: Any) -> Any:
+        rows.append(request.num_rows)
+        return perform(self, request, *args, **options)
+
+    monkeypatch.setattr(EnvStepper, "perform", counted)
+    return rows
+
+
+def step(env: planvec.BatchEnv[Any], num_rows: int = FEW, **options: Any) -> planvec.Transitions:
+    out = env.step_batch(np.arange(num_rows) % 2, **options)
+    return out if isinstance(out, planvec.Transitions) else out.result()
+
+
+def step_often(env: planvec.BatchEnv[Any], num_rows: int = FEW, **options: Any) -> None:
+    for _ in range(5):
+        step(env, num_rows, **options)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])
+def test_results_are_those_of_the_workers(env_id: str, here: list[int]) -> None:
+    with planvec.make(env_id, num_workers=2) as env, planvec.make(env_id, num_workers=2, timeout=60) as other:
+        env.action_space.seed(0)
+        states = [np.repeat(each.reset(seed=3).state, FEW) for each in (env, other)]
+        for number in range(6):
+            actions = np.stack([env.action_space.sample() for _ in range(FEW)])
+            seeds = np.arange(FEW) + number
+            one, two = (
+                each.step_batch(actions, start, seeds=seeds)
+                for each, start in zip((env, other), states, strict=True)
+            )
+            assert same_states(one.new_states, two.new_states)
+            for part, expected in zip(one[1:], two[1:], strict=True):
+                assert_same(part, expected)
+            rollouts = [
+                each.rollout_batch(start, 9, action_seed=number)
+                for each, start in zip((env, other), states, strict=True)
+            ]
+            assert rollouts[0].returns.tobytes() == rollouts[1].returns.tobytes()
+            states = [one.new_states, two.new_states]
+    assert here
+
+
+def test_only_small_batches_are_stepped_here(here: list[int]) -> None:
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        step_often(env, MANY)
+        step_often(env, FEW, dt=1000)
+        env.observe(np.repeat(env.get_state(), FEW))
+        assert not here
+        step_often(env)
+        assert set(here) == {FEW}
+
+
+def test_promises_are_kept_by_workers(here: list[int]) -> None:
+    with planvec.make("CartPole-v1", num_workers=2, blocking=False) as env:
+        step_often(env)
+    assert not here
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 60.0},
+        {"max_worker_rss": 1 << 40},
+        {"codec": "copied"},
+        {"compiled": True},
+        {"render_mode": "rgb_array"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_options_that_need_workers_keep_every_row_in_them(options: dict[str, Any], here: list[int]) -> None:
+    with planvec.make("CartPole-v1", num_workers=2, **options) as env:
+        step_often(env)
+    assert not here
+
+
+def test_code_that_is_not_known_to_be_harmless_stays_in_workers(here: list[int]) -> None:
+    class Own(CartPoleEnv):
+        """May step otherwise than its base class."""
+
+    for make in (lambda: gymnasium.make("CartPole-v1"), Own, "MountainCar-v0"):
+        with planvec.make(make, num_workers=1, env_kwargs=None) as env:
+            step_often(env)
+        assert bool(here) == (make == "MountainCar-v0")
+
+
+def test_a_program_that_changes_the_environment_here_does_not_change_results(
+    here: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        step_often(env)
+        expected, num_here = step(env), len(here)
+        monkeypatch.setattr(CartPoleEnv, "step", lambda self, action: 1 / 0)
+        assert_same(step(env).observations, expected.observations)
+        assert len(here) == num_here
+
+
+def test_rows_and_chunks_are_counted_wherever_they_are_stepped(here: list[int]) -> None:
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        step_often(env)
+        before, num_here = env.stats.num_chunks, len(here)
+        step_often(env)
+        assert env.stats.num_rows == 10 * FEW
+        assert env.stats.num_chunks - before == len(here) - num_here == 5
+
+
+def test_rows_that_are_stepped_here_are_audited(here: list[int]) -> None:
+    with planvec.make("CartPole-v1", num_workers=2, audit=1.0) as env:
+        while not env.stats.audited_rows or 1 not in here:
+            step(env, 64)
+        assert set(here) == {64, 1}
+
+
+def test_a_small_batch_needs_no_worker_that_lives() -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        step_often(env)
+        pid = env.workers[0].pid
+        os.kill(pid, signal.SIGKILL)
+        step_often(env)
+        step(env, MANY)
+        assert env.stats.restarts == 1
+        assert env.workers[0].pid != pid
+
+
+def test_a_closed_environment_refuses_small_batches() -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        step_often(env)
+    with pytest.raises(planvec.ClosedError):
+        step(env)
+
+
+def test_a_clone_steps_small_batches_here_too(here: list[int]) -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env, env.clone() as other:
+        step_often(other)
+        assert here
+        assert other.num_workers == 1
+
+
+def test_what_an_environment_raises_is_the_same_error() -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        step_often(env)
+        with pytest.raises(planvec.InvalidBatchError, match="actions"):
+            env.step_batch([7])
+
+
+# -- what is measured -----------------------------------------------------------------------------
+
+
+def test_the_faster_place_is_chosen_once_both_are_measured() -> None:
+    times = small_batches._Times()
+    for seconds in (9.0, 2.0, 3.0):
+        assert times.get(4) is None
+        times.learn(4, seconds)
+    assert times.get(4) == 2.0
+    times.learn(4, 1000.0)  # one call that another process delayed
+    assert times.get(4) == pytest.approx(2.8)
+    assert times.get(5) is None
