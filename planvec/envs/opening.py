@@ -14,7 +14,7 @@ from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import find_spec
-from planvec.kernels import has_kernel
+from planvec.kernels import has_kernel, has_own_kernel, registered_kernels
 from planvec.rows import check_compiled, check_info_keys
 
 __all__ = ["make"]
@@ -24,15 +24,17 @@ BackendName = Literal["processes", "ray"]
 
 
 class _Factory:
-    """Makes the `PlanEnv` of a worker, after it installed the codecs that the user has registered."""
+    """Makes the `PlanEnv` of a worker, after it installed the codecs and kernels of the user."""
 
     def __init__(self, source: Makeable, options: dict[str, Any]) -> None:
         self._source = source
         self._options = options
         self._codecs = registered_codecs()
+        self._kernels = registered_kernels()
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
+        self._kernels.install()
         return PlanEnv(self._source, **self._options)
 
 
@@ -236,11 +238,14 @@ def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> Batc
 
 def _has_kernel(env: Makeable) -> bool:
     """Return whether the class of an environment has a kernel. It is not known of a factory."""
+    if isinstance(env, type):
+        return has_own_kernel(env)
     if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
         return False
     entry = env.entry_point
     env_class: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-    return has_kernel(env_class) and env_class not in registered_codecs().envs
+    is_own = has_own_kernel(env_class)
+    return is_own or (has_kernel(env_class) and env_class not in registered_codecs().envs)
 
 
 def _check_workers(env: Makeable, num_workers: int | None) -> int | None:

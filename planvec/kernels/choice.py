@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
+from planvec.kernels.own.registered import own_kernel_of
+
 if TYPE_CHECKING:
     from planvec.kernels.compiled import CompiledKernel
+    from planvec.kernels.own.batch import BatchKernel
 
-__all__ = ["has_kernel", "open_kernel"]
+__all__ = ["has_kernel", "has_own_kernel", "open_kernel"]
 
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 _NAMES = {
@@ -29,13 +32,20 @@ _NAMES = {
 
 def has_kernel(env_class: Any) -> bool:
     """Return whether there is a kernel for exactly this class. A subclass may step otherwise."""
+    if has_own_kernel(env_class):
+        return True
     module = getattr(env_class, "__module__", None) or ""
     return module.startswith(_GYMNASIUM) and getattr(env_class, "__name__", "") in _NAMES
 
 
+def has_own_kernel(env_class: Any) -> bool:
+    """Return whether a user has declared a kernel for exactly this class."""
+    return own_kernel_of(env_class) is not None
+
+
 def open_kernel(
     env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None, num_threads: int
-) -> CompiledKernel:
+) -> CompiledKernel | BatchKernel:
     """Compile the kernel of an environment whose class has one, or load it from the cache.
 
     Args:
@@ -47,7 +57,16 @@ def open_kernel(
     Raises:
         ValueError: The kernel cannot be used for this environment.
     """
+    own = own_kernel_of(type(env.unwrapped))
+    if own is not None and own.is_batched:
+        from planvec.kernels.own.batch import BatchKernel
+
+        return BatchKernel(own, env, dtype, time_limit)
     # Here, since numba takes long to import.
+    if own is not None:
+        from planvec.kernels.own.compiled import OwnCompiledKernel
+
+        return OwnCompiledKernel(own, env, dtype, time_limit, num_threads)
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.gymnasium import GYMNASIUM_KERNELS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -47,9 +47,14 @@ class CompiledKernel:
         time_limit: Steps after which an episode is truncated; None: no limit.
         num_threads: Number of threads.
 
+    Attributes:
+        block_sizes: Numbers of rows for which the results of a row may differ; () if it makes no difference.
+
     Raises:
         ValueError: The kernel cannot be used for this environment.
     """
+
+    block_sizes: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -65,14 +70,13 @@ class CompiledKernel:
         self._limit = time_limit or _UNLIMITED
         self._num_threads = num_threads
         self._range = ActionRange.of(env.action_space)
-        self._methods = methods_of(type(self._base))
+        self._methods = self._find_methods()
         if not has_original_methods(self._base, self._methods):
             raise ValueError("a method was replaced")
         first_constants = kernel.constants(self._base)
         self._flags = _flags_of(first_constants)
         constants = numba.typeof(_without_flags(first_constants))
-        digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
-        self._type = KernelType(kernel, digest, layout, self._flags)
+        self._type = KernelType(kernel, self._digest(), layout, self._flags)
         rows = (types.int64, types.int64, _BYTES, _BYTES)
         self._step_arguments = (
             *(self._type, constants, *rows),
@@ -87,6 +91,18 @@ class CompiledKernel:
             *(types.uint64, types.int64, *[_NUMBERS] * 4),
             *(_BYTES, _RESULTS),
         )
+
+    def _find_methods(self) -> Mapping[str, Any]:
+        """Return the methods that must not be replaced."""
+        return methods_of(type(self._base))
+
+    def _digest(self) -> str:
+        """Return a digest of the code of the kernel."""
+        return code_digest(self._kernel.step, self._kernel.observe, self._kernel.refuses)
+
+    def has_changed(self) -> bool:
+        """Return whether the kernel has to be compared with the environment again."""
+        return False
 
     def _constants(self) -> tuple[Any, ...] | None:
         """Return the present constants; None if the environment was changed so that it has to step itself."""

@@ -1,0 +1,89 @@
+"""Tells whether an environment was changed since its kernel was compared with it."""
+
+from __future__ import annotations
+
+import copy
+from types import FunctionType
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from planvec.codecs import same
+from planvec.kernels.own.declared import OwnKernel
+
+__all__ = ["Watch"]
+
+_MISSING = object()
+_OWN = {"_np_random", "_np_random_seed", "spec", "metadata", "render_mode"}
+"""Attributes of Gymnasium that may change."""
+_MAX_BYTES = 1 << 20
+"""Largest array whose content is compared before each batch."""
+
+
+class Watch:
+    """Remembers the methods, the constants and the other attributes of an environment.
+
+    Args:
+        own: The kernel.
+        env: The unwrapped environment.
+
+    Attributes:
+        constants: What the functions of the kernel take.
+
+    Raises:
+        ValueError: A constant is no number, flag or array.
+    """
+
+    def __init__(self, own: OwnKernel, env: Any) -> None:
+        self._own, self._env = own, env
+        self._methods = _methods_of(type(env))
+        self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
+        left_out = {*own.state, *own.ignored, *_OWN}
+        names = [name for name in vars(env) if name not in left_out]
+        self._attributes = {name: _kept(getattr(env, name)) for name in names}
+
+    def has_changed(self) -> bool:
+        """Return whether something differs from what it was.
+
+        Objects other than numbers, strings and arrays are the same as long as an attribute holds them: what
+        they hold is not compared.
+        """
+        env = self._env
+        if any(
+            getattr(getattr(env, name, None), "__func__", None) is not function
+            for name, function in self._methods.items()
+        ):
+            return True
+        for name, expected in self._attributes.items():
+            value = getattr(env, name, _MISSING)
+            if value is expected:
+                continue
+            if type(value) is not type(expected) or not same(expected, value):
+                return True
+            self._attributes[name] = _kept(value)
+        try:
+            constants = self._own.read_constants(env)
+        except Exception:  # an attribute was deleted, or holds something else
+            return True
+        return len(constants) != len(self.constants) or not all(
+            type(value) is type(expected) and same(expected, value)
+            for value, expected in zip(constants, self.constants, strict=True)
+        )
+
+
+def _kept(value: Any) -> Any:
+    """Return what an attribute is compared with."""
+    is_small = isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= _MAX_BYTES
+    return value.copy() if is_small else value
+
+
+def _methods_of(env_class: type) -> dict[str, FunctionType]:
+    """Return the methods of a class and of its bases below `gymnasium.Env`."""
+    methods: dict[str, FunctionType] = {}
+    for base in env_class.__mro__:
+        if base is not gymnasium.Env and issubclass(base, gymnasium.Env):
+            for name, value in vars(base).items():
+                if isinstance(value, FunctionType):
+                    methods.setdefault(name, value)
+    return methods
