@@ -16,7 +16,7 @@ import numpy as np
 
 from planvec.codecs import generator
 from planvec.codecs.base import Codec
-from planvec.codecs.generic.attributes import Attributes
+from planvec.codecs.generic.attributes import Attributes, attributes_of
 from planvec.codecs.generic.copied import GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.named_fields import MISSING, NamedField
@@ -80,7 +80,8 @@ class NamedCodec(GraphCodec, Codec):
         left_out = (*choice.state, *choice.ignored, "_np_random_seed")
         attributes = Attributes(env, layer_name(env), ["_np_random"], left_out)
         self.graph = ObjectGraph([attributes], layers_by_name(env), env)
-        self._initial = {name: copy.deepcopy(getattr(env, name, MISSING)) for name in choice.state}
+        present = attributes_of(env)
+        self._initial = {name: copy.deepcopy(present.get(name, MISSING)) for name in choice.state}
         self._fields: tuple[NamedField, ...] = ()
         self._drawn_from: Any = None
 
@@ -95,11 +96,13 @@ class NamedCodec(GraphCodec, Codec):
         self.dtype = np.dtype([(field.name, field.dtype, field.shape) for field in self._fields])
 
     def before_reset(self, saved: Any) -> None:
+        if not self._fields:  # what the first walk has changed shows in the next one
+            self.graph.restore_initial()
         self._drawn_from = None
         for name, value in self._initial.items():
             if value is not MISSING:
                 setattr(saved, name, copy.deepcopy(value))
-            elif hasattr(saved, name):
+            elif name in attributes_of(saved):
                 delattr(saved, name)
 
     def get(self, saved: Any) -> Any:

@@ -5,6 +5,7 @@ numbers of all fields in one tuple   <-->   one entry for each attribute: a numb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], con
     check_step(own, returned, given["state"])
     return Kernel(
         fields=own.state,
-        step=_flat_step(own, step, sizes),
+        step=_flat_step(own, layout, step, sizes),
         observe=_flat_observe(own, layout, sizes, given),
         constants=own.read_constants,
         refuses=_flat_refuses(layout, sizes),
@@ -85,8 +86,12 @@ def _action_type(layout: Layout) -> Any:
     return types.UniTuple(_scalar(action), action.size)
 
 
-def _flat_step(own: OwnKernel, step: Any, sizes: _Sizes) -> Callable[..., Any]:
-    """Return the step in the form of `Kernel.step`. Arrays are written into those of the state."""
+def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Callable[..., Any]:
+    """Return the step in the form of `Kernel.step`. Arrays are written into those of the state.
+
+    It raises an error if a result is not finite: Python raises errors where compiled code returns infinity.
+    Then the environment steps the batch.
+    """
     given = {"state": _nested(sizes), "action": "action", "constants": "constants"}
     given["random"] = "as_generator(random)"
     call = ", ".join(given[name] for name in arguments_of(own.step, "step", STEP_ARGUMENTS))
@@ -101,9 +106,16 @@ def _flat_step(own: OwnKernel, step: Any, sizes: _Sizes) -> Callable[..., Any]:
             entries += [f"results[0][{index}][{number}]" for number in range(size)]
         at += size or 1
     extra = "0.0" if own.infos is None else "results[3]"
-    lines.append(f"return ({', '.join(entries)},), results[1], results[2], {extra}")
-    arguments = "state, action, constants, random"
-    return _function("step", arguments, lines, function=step, as_generator=as_generator)
+    error = "raise ValueError('a result is not finite')"
+    lines += [
+        f"after = ({', '.join(entries)},)",
+        *_if_not_finite(layout, sizes, "after", error),
+        "if not isfinite(results[1]):",
+        f"    {error}",
+        f"return after, results[1], results[2], {extra}",
+    ]
+    names = {"function": step, "as_generator": as_generator, "isfinite": math.isfinite}
+    return _function("step", "state, action, constants, random", lines, **names)
 
 
 def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Callable[..., Any]:
@@ -130,13 +142,22 @@ def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str
 
 
 def _flat_refuses(layout: Layout, sizes: _Sizes) -> Callable[..., Any]:
-    """Return `Kernel.refuses`: NaN, which minima treat in several ways, is left to the environment."""
-    tests, index = [], 0
+    """Return `Kernel.refuses`: numbers that are not finite are left to the environment, which may raise."""
+    lines = [*_if_not_finite(layout, sizes, "state", "return True"), "return False"]
+    return _function("refuses", "state, ended, constants", lines, isfinite=math.isfinite)
+
+
+def _if_not_finite(layout: Layout, sizes: _Sizes, state: str, then: str) -> list[str]:
+    """Return lines that do something if a number of a state, in the form of kernels, is not finite."""
+    lines, tests, at = list[str](), list[str](), 0
     for field, size in zip(layout.fields, sizes, strict=True):
-        if size != 0 and np.dtype(field.dtype).kind == "f":
-            tests += [f"state[{index + number}] != state[{index + number}]" for number in range(size or 1)]
-        index += size or 1
-    return _function("refuses", "state, ended, constants", [f"return {' or '.join(tests) or False}"])
+        if np.dtype(field.dtype).kind == "f":
+            if size == 0:
+                lines += [f"for number in {state}[{at}]:", "    if not isfinite(number):", f"        {then}"]
+            else:
+                tests += [f"not isfinite({state}[{at + number}])" for number in range(size or 1)]
+        at += size or 1
+    return [*lines, f"if {' or '.join(tests)}:", f"    {then}"] if tests else lines
 
 
 def _function(name: str, arguments: str, lines: list[str], **names: Any) -> Callable[..., Any]:

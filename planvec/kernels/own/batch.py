@@ -35,7 +35,7 @@ _ROLLOUT_ROWS = 16_384
 class BatchKernel:
     """Steps and rolls out batches with the NumPy function of a user, on the calling thread.
 
-    Where the function meets NaN, the environment itself steps the batch.
+    Where a number is not finite, the environment itself steps the batch.
 
     Args:
         own: The function.
@@ -85,9 +85,9 @@ class BatchKernel:
         extras = np.zeros(rows.num_rows)
         wanted = np.minimum(batch.dt, rows.left)
         active, constants, is_first = rows.active(), self._watch.constants, True
+        if not rows.are_finite(active):
+            return None
         while len(active):
-            if rows.has_nan(active):
-                return None
             rewards, terminated, extra = self._advance(rows, active, batch.actions[active], constants)
             # The first one is not added to 0, which would make -0 of it 0.
             rows.rewards[active] = rewards if is_first else rows.rewards[active] + rewards
@@ -104,8 +104,14 @@ class BatchKernel:
     def _advance(
         self, rows: _Rows, active: NDArray[np.int64], actions: NDArray[Any], constants: Any
     ) -> Stepped:
-        """Step some rows once. Their rewards are returned."""
+        """Step some rows once. Their rewards are returned.
+
+        Raises:
+            ValueError: A result is not finite: Python raises errors where NumPy returns infinity.
+        """
         stepped = self._blocks.step(rows.columns, active, actions, constants)
+        if not (rows.are_finite(active) and np.isfinite(stepped[0]).all()):
+            raise ValueError("a result is not finite")
         rows.num_steps[active] += 1
         rows.terminated[active] = stepped[1]
         return stepped
@@ -130,9 +136,9 @@ class BatchKernel:
         active, constants = rows.active(), self._watch.constants
         actions_at = self._actions(batch)
         weight, step = 1.0, 0
+        if not rows.are_finite(active):
+            return False
         while len(active):
-            if rows.has_nan(active):
-                return False
             actions = actions_at(step)[active]
             rewards, terminated, _ = self._advance(rows, active, actions, constants)
             rows.rewards[active] += weight * rewards
@@ -181,10 +187,10 @@ class _Rows:
         """Return the indices of the rows whose episode has not ended."""
         return np.flatnonzero(~(self.terminated | self._was_truncated))
 
-    def has_nan(self, active: NDArray[np.int64]) -> bool:
-        """Return whether a number of these rows is NaN, which minima and maxima treat in several ways."""
+    def are_finite(self, active: NDArray[np.int64]) -> bool:
+        """Return whether all numbers of these rows are finite."""
         floats = [column for column in self.columns if column.dtype.kind == "f"]
-        return any(bool(np.isnan(column[active]).any()) for column in floats)
+        return all(bool(np.isfinite(column[active]).all()) for column in floats)
 
     def write(self, states: NDArray[Any], out: Outputs, counts: bool) -> None:
         """Write the results, apart from the observations.

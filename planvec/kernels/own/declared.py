@@ -146,7 +146,7 @@ def arguments_of(function: Any, name: str, allowed: tuple[str, ...]) -> tuple[st
     Args:
         function: The function.
         name: What it is, for the error.
-        allowed: The names that it may take. The first one, or the first two of a step, are necessary.
+        allowed: The names that it may take. `state`, and `action` of a step, are necessary.
 
     Raises:
         TypeError: It takes others.
@@ -154,7 +154,7 @@ def arguments_of(function: Any, name: str, allowed: tuple[str, ...]) -> tuple[st
     if not callable(function):
         raise TypeError(f"{name}: expected a function, got {function!r}")
     parameters = tuple(inspect.signature(python_function(function)).parameters)
-    needed = allowed[: len(allowed) // 2]
+    needed = allowed[: 1 if allowed == OBSERVE_ARGUMENTS else 2]
     if not set(needed) <= set(parameters) <= set(allowed):
         raise TypeError(
             f"{name}: expected a function of {', '.join(needed)} and perhaps "

@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(self, own: OwnKernel, env: Any) -> None:
         self._own, self._env = own, env
-        self._methods = _methods_of(type(env))
+        self._methods = {name: _function_of(env, name) for name in _method_names(type(env))}
         self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
         left_out = {*own.state, *own.ignored, *_OWN}
         names = [name for name in vars(env) if name not in left_out]
@@ -50,10 +50,7 @@ class Watch:
         they hold is not compared.
         """
         env = self._env
-        if any(
-            getattr(getattr(env, name, None), "__func__", None) is not function
-            for name, function in self._methods.items()
-        ):
+        if any(_function_of(env, name) is not function for name, function in self._methods.items()):
             return True
         for name, expected in self._attributes.items():
             value = getattr(env, name, _MISSING)
@@ -78,12 +75,16 @@ def _kept(value: Any) -> Any:
     return value.copy() if is_small else value
 
 
-def _methods_of(env_class: type) -> dict[str, FunctionType]:
-    """Return the methods of a class and of its bases below `gymnasium.Env`."""
-    methods: dict[str, FunctionType] = {}
+def _function_of(env: Any, name: str) -> Any:
+    """Return the function behind a method of an environment."""
+    method = getattr(env, name, None)
+    return getattr(method, "__func__", method)
+
+
+def _method_names(env_class: type) -> list[str]:
+    """Return the names of the methods that a class and its bases below `gymnasium.Env` define."""
+    names: dict[str, None] = {}
     for base in env_class.__mro__:
         if base is not gymnasium.Env and issubclass(base, gymnasium.Env):
-            for name, value in vars(base).items():
-                if isinstance(value, FunctionType):
-                    methods.setdefault(name, value)
-    return methods
+            names |= {name: None for name, value in vars(base).items() if isinstance(value, FunctionType)}
+    return list(names)
