@@ -558,12 +558,11 @@ def test_random_draws_normal_numbers_as_numpy_does() -> None:
     from numba import njit
 
     from planvec.kernels import random as compiled_random
-    from planvec.kernels.own.generator import standard_normal
 
     @njit
     def draw(words: Any, out: Any) -> None:
         for index in range(len(out)):
-            out[index] = standard_normal(words)
+            out[index] = compiled_random.standard_normal(words)
 
     words, out = np.zeros(6, np.uint64), np.empty(200_000)  # tails are drawn in 1 of 4,000
     compiled_random.seed_generator(words, np.uint64(7), np.zeros(4, np.uint32))

@@ -87,5 +87,8 @@ class OwnCompiledKernel(CompiledKernel):
         with self._cache():
             return super()._compile_step(dt)
 
+    def _constants(self) -> tuple[Any, ...]:
+        return self._watch.constants
+
     def has_changed(self) -> bool:
         return self._watch.has_changed()

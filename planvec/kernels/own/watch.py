@@ -40,8 +40,8 @@ class Watch:
         self._methods = {name: _function_of(env, name) for name in _method_names(type(env))}
         self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
         left_out = {*own.state, *own.ignored, *_OWN}
-        names = [name for name in vars(env) if name not in left_out]
-        self._attributes = {name: _kept(getattr(env, name)) for name in names}
+        names = [*vars(env), *_class_attributes(type(env))]
+        self._attributes = {name: _kept(getattr(env, name)) for name in names if name not in left_out}
 
     def has_changed(self) -> bool:
         """Return whether something differs from what it was.
@@ -88,3 +88,10 @@ def _method_names(env_class: type) -> list[str]:
         if base is not gymnasium.Env and issubclass(base, gymnasium.Env):
             names |= {name: None for name, value in vars(base).items() if isinstance(value, FunctionType)}
     return list(names)
+
+
+def _class_attributes(env_class: type) -> list[str]:
+    """Return the names of the numbers, strings and arrays that a class and its bases hold."""
+    kinds = (bool, int, float, str, np.generic, np.ndarray)
+    names = [name for name in dir(env_class) if not name.startswith("__")]
+    return [name for name in names if isinstance(getattr(env_class, name, None), kinds)]
