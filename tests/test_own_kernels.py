@@ -33,6 +33,7 @@ from planvec import EnvError, PlanEnv, UnsupportedEnvError
 from planvec.codecs import registered_codecs
 from planvec.kernels.digests import has_full_digest
 from planvec.kernels.own import registered
+from planvec.vector import EnvPool
 
 each_class = pytest.mark.parametrize("env_class", OWN)
 both_kinds = pytest.mark.parametrize(
@@ -211,6 +212,10 @@ def test_a_codec_of_the_user_saves_the_states_of_the_kernel(own_class: Any) -> N
     planvec.register_codec(own_class, Own)
     planvec.kernel(own_class, state=("where", "speed"), constants=INTEGRATOR["constants"])(integrate)
     env = PlanEnv(own_class, compiled=True)
+    kernel = env.stepper.kernel._kernel
+    env.step_batch(np.zeros((3, 1), np.float32), np.repeat(env.get_state(), 3))
+    assert env.stepper.kernel._kernel is kernel  # the attributes that steps change are not watched
+    assert env.state_dtype.names is not None
     assert env.state_dtype.names[:2] == ("where", "speed")
     assert registered_codecs().envs[own_class] is Own
 
@@ -438,6 +443,30 @@ def test_states_with_nan_are_stepped_by_the_environment(env_class: Any) -> None:
         check_same(plain.step_batch(actions, states, dt), compiled.step_batch(actions, states, dt))
 
 
+def test_a_function_cannot_change_the_constants(own_class: Any) -> None:
+    def remember(state: Any, action: Any, constants: Any) -> Any:
+        constants[0][0] += 1.0
+        return integrate_batch(state, action, (3.0, 5.0, 0.0))
+
+    planvec.batch_kernel(own_class, state=("position", "velocity"), constants=lambda env: np.zeros(1))(
+        remember
+    )
+    with pytest.raises(UnsupportedEnvError, match="read-only"):
+        PlanEnv(own_class, compiled=True)
+
+
+@pytest.mark.parametrize("env_class", [Gambler, Walker])
+def test_resident_environments_have_the_same_states(env_class: Any) -> None:
+    with EnvPool([env_class, env_class], num_workers=1) as pool:
+        pool.reset(seed=3)
+        states = pool.get_states()
+        actions = random_actions(PlanEnv(env_class), np.random.default_rng(0), 2)
+        first = pool.step(actions)
+        pool.set_states(states)
+        again = pool.step(actions)
+    assert first.rewards.tolist() == again.rewards.tolist()
+
+
 class Hidden(Integrator):
     """Something besides position and velocity changes."""
 
@@ -462,9 +491,10 @@ class Hidden(Integrator):
             self.bonus = 1.0
         elif self.where == "draws":
             self.np_random.random()
-        elif self.where == "type" and self.velocity > 0:
+        result = super().step(action)
+        if self.where == "type" and self.velocity > 0:
             self.velocity = np.float32(self.velocity)
-        return super().step(action)
+        return result
 
 
 @pytest.mark.parametrize(
@@ -477,7 +507,7 @@ class Hidden(Integrator):
         ("draws", "generator np_random .*let step take `random`"),
         (
             "type",
-            "Hidden.position: expected float as after a reset, got .*float32.*NumPy rounds by the types",
+            "Hidden.(position|velocity): expected float as after a reset, got .*float32.*NumPy rounds by the types",
         ),
     ],
 )

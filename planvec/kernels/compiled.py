@@ -104,6 +104,9 @@ class CompiledKernel:
         """Return whether the kernel has to be compared with the environment again."""
         return False
 
+    def settle(self) -> None:
+        """Prepare for batches, after the kernel was compared with the environment."""
+
     def _constants(self) -> tuple[Any, ...] | None:
         """Return the present constants; None if the environment was changed so that it has to step itself."""
         if not has_original_methods(self._base, self._methods):

@@ -81,7 +81,7 @@ def _is_covered(value: Any, seen: set[int]) -> bool:
     if type(value) is tuple:
         return all(_is_covered(item, seen) for item in value)
     if isinstance(value, types.FunctionType):
-        if id(value) in seen or value.__module__.startswith("planvec."):
+        if id(value) in seen or (value.__module__ or "").startswith("planvec."):
             return True
         seen.add(id(value))
         names = _global_names(value.__code__) & value.__globals__.keys()

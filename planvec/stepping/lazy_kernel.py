@@ -138,6 +138,7 @@ class LazyKernel:
             self.status = f"not used: {difference}"
             _log.warning("%s: its kernel is %s", self._env, self.status)
             return
+        kernel.settle()
         self._kernel = kernel
         self.status = f"the same bits in {num_stepped:,} transitions and in rollouts"
         if seconds > _SECONDS_TO_ANNOUNCE:

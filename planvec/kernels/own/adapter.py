@@ -53,7 +53,7 @@ def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], con
         fields=own.state,
         step=_flat_step(own, layout, step, sizes),
         observe=_flat_observe(own, layout, sizes, given),
-        constants=own.read_constants,
+        constants=lambda env: constants,
         refuses=_flat_refuses(layout, sizes),
         columns=None if own.infos is None else own.columns,
     )

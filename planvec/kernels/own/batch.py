@@ -68,6 +68,10 @@ class BatchKernel:
         self._watch = Watch(own, env.unwrapped)
         self._blocks = Blocks(own, env.observation_space)
 
+    def settle(self) -> None:
+        """Prepare for batches, after the kernel was compared with the environment."""
+        self._watch.settle()
+
     def has_changed(self) -> bool:
         """Return whether the kernel has to be compared with the environment again."""
         return self._watch.has_changed()

@@ -59,7 +59,8 @@ class OwnCompiledKernel(CompiledKernel):
         # numba's cache on disk knows functions by their digest. If that does not cover all that they use,
         # another program must not get them.
         self._is_cached = has_full_digest(*functions)
-        self._own_digest = code_digest(*functions) + ("" if self._is_cached else own.token)
+        form = (code_digest(*functions), shapes, own.infos is None)
+        self._own_digest = repr(form if self._is_cached else (*form, own.token))
         with self._cache():
             super().__init__(kernel, env, dtype, time_limit, num_threads)
 
@@ -89,6 +90,9 @@ class OwnCompiledKernel(CompiledKernel):
 
     def _constants(self) -> tuple[Any, ...]:
         return self._watch.constants
+
+    def settle(self) -> None:
+        self._watch.settle()
 
     def has_changed(self) -> bool:
         return self._watch.has_changed()

@@ -94,13 +94,13 @@ class OwnKernel:
             if "constants" in names:
                 given["constants"] = self.read_constants(env)
             observed = python_function(self.observe)(*[given[name] for name in names])
-        numbers = np.array([number for part in _parts(observed) for number in _numbers(part)])
+        numbers = [number for part in _parts(observed) for number in _numbers(part)]
         targets = list(leaves(rows))
         if len(numbers) != sum(target.size for target in targets):
             return None
         start = 0
         for target in targets:
-            target[...] = numbers[start : start + target.size].reshape(target.shape)
+            target[...] = np.array(numbers[start : start + target.size]).reshape(target.shape)
             start += target.size
         return take_row(space, rows, 0)
 

@@ -39,9 +39,21 @@ class Watch:
         self._own, self._env = own, env
         self._methods = {name: _function_of(env, name) for name in _method_names(type(env))}
         self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
+        for value in self.constants:
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False  # a function that changed it would have a memory
         left_out = {*own.state, *own.ignored, *_OWN}
         names = [*vars(env), *_class_attributes(type(env))]
         self._attributes = {name: _kept(getattr(env, name)) for name in names if name not in left_out}
+
+    def settle(self) -> None:
+        """Forget the attributes that have changed since: steps change them. Called after the comparison."""
+        env = self._env
+        self._attributes = {
+            name: value
+            for name, value in self._attributes.items()
+            if _is_same(value, getattr(env, name, _MISSING))
+        }
 
     def has_changed(self) -> bool:
         """Return whether something differs from what it was.
@@ -56,17 +68,19 @@ class Watch:
             value = getattr(env, name, _MISSING)
             if value is expected:
                 continue
-            if type(value) is not type(expected) or not same(expected, value):
+            if not _is_same(expected, value):
                 return True
             self._attributes[name] = _kept(value)
         try:
             constants = self._own.read_constants(env)
         except Exception:  # an attribute was deleted, or holds something else
             return True
-        return len(constants) != len(self.constants) or not all(
-            type(value) is type(expected) and same(expected, value)
-            for value, expected in zip(constants, self.constants, strict=True)
-        )
+        return len(constants) != len(self.constants) or not all(map(_is_same, self.constants, constants))
+
+
+def _is_same(expected: Any, value: Any) -> bool:
+    """Return whether a value is what it was, of the same type."""
+    return value is expected or (type(value) is type(expected) and same(expected, value))
 
 
 def _kept(value: Any) -> Any:
