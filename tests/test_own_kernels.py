@@ -507,7 +507,7 @@ class Hidden(Integrator):
         ("draws", "generator np_random .*let step take `random`"),
         (
             "type",
-            "Hidden.(position|velocity): expected float as after a reset, got .*float32.*NumPy rounds by the types",
+            "Hidden.(position|velocity): expected float as after a reset, got .*float32.*NumPy rounds",
         ),
     ],
 )
