@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WorkerStartError,
         WorkerTimeoutError,
     )
+    from planvec.kernels import batch_kernel, kernel
     from planvec.planners import (
         CEM,
         ICEM,
@@ -90,8 +91,10 @@ __all__ = [
     "WorkerStartError",
     "WorkerTimeoutError",
     "WrapperCodec",
+    "batch_kernel",
     "check_env",
     "codec_for",
+    "kernel",
     "make",
     "register_codec",
     "register_wrapper_codec",
@@ -133,6 +136,10 @@ _NAMES_OF = {
         "WorkerCrashedError",
         "WorkerStartError",
         "WorkerTimeoutError",
+    ),
+    "planvec.kernels": (
+        "batch_kernel",
+        "kernel",
     ),
     "planvec.planners": (
         "CEM",

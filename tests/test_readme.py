@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-PAGES = [README, README.parent / "docs" / "vector.md"]
+PAGES = [README, *(README.parent / "docs" / name for name in ("kernels.md", "vector.md"))]
 BLOCKS = [
     block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 ]

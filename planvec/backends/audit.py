@@ -27,7 +27,7 @@ ENV_ADVICE = (
 """The cause and the fix if two steps of the environment differ."""
 KERNEL_ADVICE = (
     "The compiled kernel of the environment gives other results than the environment itself. Pass "
-    "compiled=False, which does not use it, and please report this"
+    "compiled=False, which does not use it, and correct the kernel if it is your own, else please report this"
 )
 """The same if the first step was that of a kernel."""
 _OVERHEAD_SECONDS = 0.5e-3

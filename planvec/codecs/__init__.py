@@ -11,6 +11,7 @@ from planvec.codecs.compare import describe_difference, difference, same
 from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.copied import Copied
+from planvec.codecs.generic.named import Named, names_of
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registered import (
     RegisteredCodecs,
@@ -29,6 +30,7 @@ __all__ = [
     "CodecChoice",
     "Copied",
     "Family",
+    "Named",
     "Outcome",
     "RegisteredCodecs",
     "ResidentCodec",
@@ -45,6 +47,7 @@ __all__ = [
     "from_file",
     "markdown_table",
     "measured",
+    "names_of",
     "register_codec",
     "register_wrapper_codec",
     "registered_codecs",

@@ -85,6 +85,9 @@ class Codec(Fields):
             UnsupportedEnvError: The environment cannot be saved faithfully.
         """
 
+    def after_first_reset(self, env: Any) -> None:
+        """Read what only exists after a reset. `dtype` must be defined when this returns."""
+
     def before_reset(self, env: Any) -> None:
         """Clear what the environment keeps from one episode to the next; called before every reset.
 
@@ -209,7 +212,8 @@ class StateCodec(ABC):
         fresh_results: Whether every step returns new observations and infos, as Gymnasium asks. Otherwise
             they are copied before the next step.
         steps_base: Whether `step` is the step of the unwrapped environment, and states hold the fields of
-            planvec's codec and nothing of wrappers. Then a kernel for its class may replace the steps.
+            its codec, and nothing of wrappers. Then a kernel for its class may replace the steps.
+        is_built_in: Whether planvec ships the codecs of all layers.
         takes_ints: Whether the environment steps alike with a Python int and with the NumPy scalar that
             `space.sample()` gives for a Discrete space. It then gets ints, which it handles faster.
         fingerprint: Bytes that are equal for environments with the same constants.
@@ -230,6 +234,7 @@ class StateCodec(ABC):
     fresh_results: bool = False
     takes_ints: bool = False
     steps_base: bool = False
+    is_built_in: bool = False
     fingerprint: bytes = b""
     walk: tuple[bytes, ...] = ()
     how: str = ""

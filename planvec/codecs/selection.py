@@ -11,6 +11,7 @@ from planvec.codecs.base import CodecMaker, WrapperCodecMaker
 from planvec.codecs.families import FamilyCodec, WrapperSupport, families_of, load_family
 from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.copied import Copied, CopiedCodec
+from planvec.codecs.generic.named import Named
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registered import registered_codecs
 from planvec.codecs.wrappers import built_in_codec, check_supported
@@ -79,6 +80,10 @@ def select(base: Any, codec: CodecChoice, layers: Sequence[Layer]) -> Selection:
     if codec == "replay":
         return Selection(None, False, _REPLAY_ADVICE)
     given = registered_codecs().envs.get(type(base)) if codec is None else codec
+    if isinstance(given, Named):
+        if _wrapper_support(layers) is not WrapperSupport.MISSING:
+            return Selection(given, False, given.advice)
+        given = None  # an unknown wrapper is copied, together with the environment, which it may change
     if given is None:
         family_codec = _family_codec(base, _wrapper_support(layers))
         make, is_verified, alternatives = family_codec or FamilyCodec(CopiedCodec, is_verified=False)

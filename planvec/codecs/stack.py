@@ -61,6 +61,7 @@ class StackCodec(StateCodec):
         self.layers = layers
         codec, wrapper_codecs = layers.base_codec, layers.wrapper_codecs
         self._env, self._base, self._codec = env, env.unwrapped, codec
+        codec.after_first_reset(self._base)
         self.how, self.note = codec.how or type(codec).__name__, codec.note
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
         self._outer_limit, self._wrappers = _leave_out_outer_wrappers(pairs)
@@ -72,7 +73,6 @@ class StackCodec(StateCodec):
         stochastic = [layer.draws if layer.stochastic is None else layer.stochastic for layer in all_codecs]
         self.stochastic = any(stochastic)
         self._saved_observation: Any = None
-
         self._parts: list[StatePart] = [codec]
         setters: list[Callable[[Any], None]] = [partial(codec.set, self._base)]
         getters: list[Callable[[], Any]] = [partial(codec.get, self._base)]
@@ -98,8 +98,8 @@ class StackCodec(StateCodec):
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
         self.fingerprint = layers.constants
-        self.fresh_results = self.takes_ints = layers.is_verified
-        self.steps_base = stepped is self._base and not self.saves_observation and layers.is_verified
+        self.fresh_results = self.takes_ints = self.is_built_in = layers.is_verified
+        self.steps_base = stepped is self._base and not self.saves_observation
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""

@@ -14,7 +14,7 @@ from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import find_spec
-from planvec.kernels import has_kernel, may_have_kernel
+from planvec.kernels import has_kernel, has_own_kernel, is_shipped, may_have_kernel, registered_kernels
 from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
 
@@ -25,7 +25,7 @@ BackendName = Literal["processes", "ray"]
 
 
 class _Factory:
-    """Makes the `PlanEnv` of a worker, after it installed the codecs that the user has registered.
+    """Makes the `PlanEnv` of a worker, after it installed the codecs and kernels of the user.
 
     Args:
         source: The environment.
@@ -40,11 +40,14 @@ class _Factory:
         self._source = source
         self._options = options
         self._codecs = registered_codecs()
+        self._kernels = registered_kernels()
         is_plain = (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
-        self.is_harmless = is_plain and _has_kernel(source)
+        env_class = _class_of(source)
+        self.is_harmless = is_plain and is_shipped(env_class) and env_class not in self._codecs.envs
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
+        self._kernels.install()
         return PlanEnv(self._source, **self._options)
 
     def open_here(self) -> EnvStepper:
@@ -252,15 +255,24 @@ def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> Batc
     return env
 
 
+def _class_of(env: Makeable) -> Any:
+    """Return the class of an environment that may have a kernel; None if it has none, or is a factory.
+
+    Other classes are not imported here, where workers step.
+    """
+    if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
+        return None
+    entry = env.entry_point
+    if not isinstance(entry, str):
+        return entry
+    return load_env_creator(entry) if may_have_kernel(entry) else None
+
+
 def _has_kernel(env: Makeable) -> bool:
     """Return whether the class of an environment has a kernel. It is not known of a factory."""
-    if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
-        return False
-    entry = env.entry_point
-    if isinstance(entry, str) and not may_have_kernel(entry):
-        return False  # not imported here, where workers step
-    env_class: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-    return has_kernel(env_class) and env_class not in registered_codecs().envs
+    env_class = _class_of(env)
+    is_own = has_own_kernel(env_class)
+    return is_own or (has_kernel(env_class) and env_class not in registered_codecs().envs)
 
 
 def _check_workers(env: Makeable, num_workers: int | None) -> int | None:

@@ -3,15 +3,17 @@
 A kernel is a step written as functions of numbers (`base.Kernel`). `step_loop` and `rollout_loop` step and
 roll out batches with it, `access` knows where the numbers of a state are, `random` draws NumPy's random
 numbers, and `gymnasium/` holds the kernels that planvec ships. All of these import numba; this entrance does
-not.
+not. `own/` holds the kernels that users declare.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planvec.kernels.choice import has_kernel, may_have_kernel, open_kernel
+from planvec.kernels.choice import has_kernel, has_own_kernel, is_shipped, may_have_kernel, open_kernel
 from planvec.kernels.originals import has_original_methods, methods_of
+from planvec.kernels.own.decorators import batch_kernel, kernel
+from planvec.kernels.own.registered import RegisteredKernels, registered_kernels
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -21,26 +23,34 @@ if TYPE_CHECKING:
     from planvec.kernels.digests import code_digest
     from planvec.kernels.kernel_type import CodeType
     from planvec.kernels.memory import copy_bytes, load
+    from planvec.kernels.own.batch import BatchKernel
     from planvec.kernels.random import next_uint64
     from planvec.kernels.rollout_loop import roll_rows
     from planvec.kernels.step_loop import step_rows
     from planvec.kernels.threads import run_together
 
 __all__ = [
+    "BatchKernel",
     "BoundLoop",
     "CodeType",
     "CompiledKernel",
+    "RegisteredKernels",
+    "batch_kernel",
     "code_digest",
     "compile_loop",
     "copy_bytes",
     "has_kernel",
     "has_original_methods",
+    "has_own_kernel",
+    "is_shipped",
     "jit",
+    "kernel",
     "load",
     "may_have_kernel",
     "methods_of",
     "next_uint64",
     "open_kernel",
+    "registered_kernels",
     "roll_rows",
     "run_together",
     "step_rows",
@@ -50,13 +60,14 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "BatchKernel": "planvec.kernels.own.batch",
             "BoundLoop": "planvec.kernels.bound_loop",
             "CodeType": "planvec.kernels.kernel_type",
+            "CompiledKernel": "planvec.kernels.compiled",
             "code_digest": "planvec.kernels.digests",
             "compile_loop": "planvec.kernels.bound_loop",
-            "CompiledKernel": "planvec.kernels.compiled",
-            "jit": "planvec.kernels.decorator",
             "copy_bytes": "planvec.kernels.memory",
+            "jit": "planvec.kernels.decorator",
             "load": "planvec.kernels.memory",
             "next_uint64": "planvec.kernels.random",
             "roll_rows": "planvec.kernels.rollout_loop",

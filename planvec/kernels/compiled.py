@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import gymnasium
@@ -52,10 +52,13 @@ class CompiledKernel:
         num_threads: Number of threads.
         time_limit: Steps after which an episode is truncated; a very large number: no limit.
         action_range: The range of random actions; None if they are drawn otherwise.
+        block_sizes: Numbers of rows for which the results of a row may differ; () if it makes no difference.
 
     Raises:
         ValueError: The kernel cannot be used for this environment.
     """
+
+    block_sizes: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -71,14 +74,13 @@ class CompiledKernel:
         self.time_limit = time_limit or _UNLIMITED
         self.num_threads = num_threads
         self.action_range = ActionRange.of(env.action_space)
-        self._methods = methods_of(type(self._base))
+        self._methods = self._find_methods()
         if not has_original_methods(self._base, self._methods):
             raise ValueError("a method was replaced")
         first_constants = kernel.constants(self._base)
         self._flags = _flags_of(first_constants)
         constants = numba.typeof(_without_flags(first_constants))
-        digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
-        self._type = KernelType(kernel, digest, layout, self._flags)
+        self._type = KernelType(kernel, self._digest(), layout, self._flags)
         rows = (types.int64, types.int64, _BYTES, _BYTES)
         self._step_arguments = (
             *(self._type, constants, *rows),
@@ -94,6 +96,21 @@ class CompiledKernel:
             *(types.uint64, types.int64, *[_NUMBERS] * 4),
             *(_BYTES, _RESULTS),
         )
+
+    def _find_methods(self) -> Mapping[str, Any]:
+        """Return the methods that must not be replaced."""
+        return methods_of(type(self._base))
+
+    def _digest(self) -> str:
+        """Return a digest of the code of the kernel."""
+        return code_digest(self._kernel.step, self._kernel.observe, self._kernel.refuses)
+
+    def has_changed(self) -> bool:
+        """Return whether the kernel has to be compared with the environment again."""
+        return False
+
+    def settle(self) -> None:
+        """Prepare for batches, after the kernel was compared with the environment."""
 
     def _constants(self) -> tuple[Any, ...] | None:
         """Return the present constants; None if the environment was changed so that it has to step itself."""

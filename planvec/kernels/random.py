@@ -6,27 +6,32 @@ field `generator` of a state (`planvec.codecs.generator.GENERATOR`) before a ste
 Sources: O'Neill 2014, "PCG: A family of simple fast space-efficient statistically good algorithms for random
 number generation" (PCG64 is PCG-XSL-RR-128/64); Salmon et al. 2011, "Parallel random numbers: as easy as 1,
 2, 3" (Philox4x64-10); Lemire 2019, "Fast random integer generation in an interval"; NumPy's documentation of
-`SeedSequence`, after O'Neill 2015, "Developing a seed_seq alternative".
+`SeedSequence`, after O'Neill 2015, "Developing a seed_seq alternative"; Marsaglia and Tsang 2000, "The
+Ziggurat Method for Generating Random Variables", with the tables of NumPy, which numba has as well.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 from numpy.typing import NDArray
 
 from planvec.kernels.memory import load, multiply_high, store
 
 __all__ = [
     "NUM_WORDS",
+    "integer",
     "load_generator",
     "next_uint64",
     "philox_block",
     "random",
     "random_index",
     "seed_generator",
+    "standard_normal",
     "store_generator",
     "uniform",
 ]
@@ -131,6 +136,49 @@ def random_index(generator: NDArray[np.uint64], size: int) -> int:
             product = _next_uint32(generator) * wide
             leftover = product & _LOW_32
     return int(product >> np.uint64(32))
+
+
+@njit(cache=True)
+def standard_normal(generator: NDArray[np.uint64]) -> float:
+    """Draw a normally distributed number, as `numpy.random.Generator.standard_normal()`.
+
+    Args:
+        generator: `[6]`.
+    """
+    while True:
+        bits = next_uint64(generator)
+        layer = int(bits & np.uint64(0xFF))
+        is_negative = (bits >> np.uint64(8)) & np.uint64(1)
+        distance = (bits >> np.uint64(9)) & np.uint64(0x000FFFFFFFFFFFFF)
+        drawn = float(np.int64(distance)) * wi_double[layer]
+        if is_negative:
+            drawn = -drawn
+        if distance < ki_double[layer]:
+            return float(drawn)
+        if layer > 0:
+            if (fi_double[layer - 1] - fi_double[layer]) * random(generator) + fi_double[layer] < math.exp(
+                -0.5 * drawn * drawn
+            ):
+                return float(drawn)
+            continue
+        while True:
+            tail = -ziggurat_nor_inv_r * math.log1p(-random(generator))
+            height = -math.log1p(-random(generator))
+            if height + height > tail * tail:
+                far = ziggurat_nor_r + tail
+                return float(-far if (distance >> np.uint64(8)) & np.uint64(1) else far)
+
+
+@njit(cache=True)
+def integer(generator: NDArray[np.uint64], low: int, high: int) -> int:
+    """Draw an integer in [low, high), as `numpy.random.Generator.integers(low, high)`.
+
+    Raises:
+        ValueError: The range holds no integer, or more than 2**32 - 1.
+    """
+    if not 0 < high - low < 0x100000000:
+        raise ValueError("random.integers: expected a range of 1 to 2**32 - 1 integers")
+    return low + random_index(generator, high - low)
 
 
 # -- SeedSequence -----------------------------------------------------------------------------------------

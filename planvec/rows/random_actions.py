@@ -102,18 +102,33 @@ class ActionStreams:
             yield from self._blocks[number][row]
             number += 1
 
+    def column(self, step: int) -> NDArray[Any]:
+        """Return the actions `[B, *action shape]` of all rows in a step, for a space with `is_uniform`.
+
+        Args:
+            step: The step, counted from 0. Steps are asked for in order.
+        """
+        if step % _BLOCK == 0:
+            self._blocks = [self._draw_array(step // _BLOCK)]
+        column: NDArray[Any] = self._blocks[0][:, step % _BLOCK]
+        return column
+
     def _draw(self, number: int) -> list[Any]:
         """Draw block `number` of every row: B lists of `_BLOCK` actions."""
         if not is_uniform(self._space):
             return [self._sample(number, self._first_row + row) for row in range(self._num_rows)]
+        actions = self._draw_array(number)
+        if self._as_ints and isinstance(self._space, spaces.Discrete):
+            return list(actions.tolist())
+        return [list(row) for row in actions]
+
+    def _draw_array(self, number: int) -> NDArray[Any]:
+        """Draw block `number` of every row, `[B, _BLOCK, *action shape]`, for a space with `is_uniform`."""
         shape = (self._num_rows, _BLOCK, *(self._space.shape or ()))
         philox = np.random.Philox(key=np.array([self._seed, number], np.uint64))
         # One count of Philox gives four numbers, and _BLOCK is a multiple of four.
         philox.advance(self._first_row * int(np.prod(shape[1:])) // 4)
-        actions = actions_of(self._space, np.random.Generator(philox).random(shape))
-        if self._as_ints and isinstance(self._space, spaces.Discrete):
-            return list(actions.tolist())
-        return [list(row) for row in actions]
+        return actions_of(self._space, np.random.Generator(philox).random(shape))
 
     def _sample(self, number: int, row: int) -> list[Any]:
         """Draw block `number` of one row, for nested and unbounded spaces."""

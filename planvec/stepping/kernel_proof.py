@@ -2,7 +2,8 @@
 
     starts of episodes, and states from anywhere
         --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
-        --> rollouts:                                                by rows, and by the kernel
+        --> rollouts, of random and of repeated actions:             by rows, and by the kernel
+    a kernel whose results may depend on the number of rows:         all numbers of rows, in other orders
 
 Sines and powers may round differently with another C library or another version of NumPy. So the proof is
 made on the machine on which the kernel will run. Letters: B rows.
@@ -25,6 +26,7 @@ from planvec.rows import (
     RolloutBatch,
     StepBatch,
     own_copy,
+    take_rows,
     uniform_actions,
     vector_infos,
 )
@@ -32,11 +34,14 @@ from planvec.stepping.output_differences import output_difference
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
-    from planvec.kernels import CompiledKernel
+    from planvec.kernels import BatchKernel, CompiledKernel
+
+    AnyKernel = CompiledKernel | BatchKernel
 
 __all__ = ["Proof", "prove"]
 
 _NUM_STARTS, _NUM_BATCHES, _HORIZON = 128, 24, 80
+_NUM_LONG, _LONG_HORIZON = 16, 500
 _MIN_STEPPED = _NUM_STARTS * _NUM_BATCHES // 4
 """Smallest number of rows that must take a step; rows whose episode has ended prove little."""
 
@@ -54,7 +59,7 @@ class Proof(NamedTuple):
 
 
 def prove(
-    kernel: CompiledKernel,
+    kernel: AnyKernel,
     rows: RowLoop,
     codec: StateCodec,
     about: EnvDescription,
@@ -71,6 +76,7 @@ def prove(
     """
     random = np.random.default_rng(0)
     starts = _start_states(codec)
+    digests = _digests_at(codec, starts)
     states, num_stepped = starts, 0
     for number, batch in enumerate(_step_batches(about.action_space, random)):
         batch.states = states
@@ -82,16 +88,73 @@ def prove(
         difference = output_difference(expected, got) or _info_difference(columns, infos)
         if difference:
             return Proof(f"in step {number}, {difference}", num_stepped)
+        difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
+        if difference:
+            return Proof(difference, num_stepped)
         assert expected.num_steps is not None
         num_stepped += int(np.count_nonzero(expected.num_steps))
         states = _next_states(kernel, expected, starts, random)
     if num_stepped < _MIN_STEPPED:
         return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
-    return Proof(_rollout_difference(kernel, rows, about, states, random), num_stepped)
+    difference = _rollout_difference(kernel, rows, about, starts, states, random)
+    changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
+    if changed and not difference:
+        difference = f"steps of the environment change {changed[0]}, which is no part of its state"
+    return Proof(difference, num_stepped)
+
+
+def _digests_at(codec: StateCodec, states: NDArray[Any]) -> dict[str, bytes]:
+    """Return digests of what the environment holds in the first state."""
+    codec.set(codec.load(states[:1]).values[0])
+    return codec.digests()
+
+
+def _block_difference(
+    kernel: AnyKernel,
+    batch: StepBatch,
+    expected: Outputs,
+    about: EnvDescription,
+    random: np.random.Generator,
+) -> str:
+    """Return how results differ in batches of other sizes and orders; "" if they are the same.
+
+    Args:
+        kernel: The kernel.
+        batch: Steps without infos that matter here.
+        expected: Their results.
+        about: Describes the environment.
+        random: Draws the rows of the batches.
+    """
+    for size in kernel.block_sizes:
+        rows = random.permutation(np.resize(np.arange(len(batch.states)), size))
+        actions = take_rows(batch.actions, rows)
+        other = StepBatch(batch.states[rows], actions, batch.dt[rows], same_dt=batch.same_dt)
+        got = other.new_outputs(about)
+        if kernel.step(other, got, ()) is None:
+            return f"it refuses a batch of {size} rows"
+        difference = output_difference(_taken(expected, rows), got)
+        if difference:
+            return f"in a batch of {size} rows, {difference}"
+    return ""
+
+
+def _taken(out: Outputs, rows: NDArray[np.int64]) -> Outputs:
+    """Return the results of some rows."""
+    assert out.new_states is not None
+    assert out.rewards is not None
+    assert out.terminated is not None
+    assert out.truncated is not None
+    return Outputs(
+        out.new_states[rows],
+        take_rows(out.observations, rows),
+        out.rewards[rows],
+        out.terminated[rows],
+        out.truncated[rows],
+    )
 
 
 def _next_states(
-    kernel: CompiledKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
+    kernel: AnyKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
 ) -> NDArray[Any]:
     """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
     assert out.terminated is not None
@@ -105,17 +168,24 @@ def _next_states(
 
 
 def _rollout_difference(
-    kernel: CompiledKernel,
+    kernel: AnyKernel,
     rows: RowLoop,
     about: EnvDescription,
+    starts: NDArray[Any],
     states: NDArray[Any],
     random: np.random.Generator,
 ) -> str:
-    """Return the first difference of rollouts from some states; "" if all bits are the same."""
+    """Return the first difference of rollouts from starts and from other states; "" if there is none."""
     states = states[: _NUM_STARTS // 2]
     given = uniform_actions(about.action_space, random, len(states) * _HORIZON)
-    for actions, seeds in ((None, random.integers(0, 2**64, len(states), dtype=np.uint64)), (given, None)):
-        request = RolloutBatch(states, _HORIZON, actions, 7, first_row=3, seeds=seeds, discount=0.97)
+    seeds = random.integers(0, 2**64, len(states), dtype=np.uint64)
+    # Repeated actions lead far away, to ends of episodes that random ones hardly reach.
+    repeated = np.repeat(uniform_actions(about.action_space, random, _NUM_LONG), _LONG_HORIZON, axis=0)
+    for request in (
+        RolloutBatch(states, _HORIZON, None, 7, first_row=3, seeds=seeds, discount=0.97),
+        RolloutBatch(states, _HORIZON, given, 7, first_row=3, discount=0.97),
+        RolloutBatch(starts[:_NUM_LONG], _LONG_HORIZON, repeated, 7),
+    ):
         expected, got = request.new_outputs(about), request.new_outputs(about)
         rows.rollout(request, expected, {})
         if not kernel.rollout(request, got):

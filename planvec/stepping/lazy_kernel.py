@@ -15,13 +15,13 @@ import gymnasium
 
 from planvec.codecs import StateCodec
 from planvec.errors import UnsupportedEnvError
-from planvec.kernels import has_kernel, open_kernel
+from planvec.kernels import has_kernel, has_own_kernel, open_kernel
 from planvec.rows import Columns, EnvDescription, Outputs, RolloutBatch, StepBatch
 from planvec.stepping.kernel_proof import prove
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
-    from planvec.kernels import CompiledKernel
+    from planvec.kernels import BatchKernel, CompiledKernel
 
 __all__ = ["LazyKernel"]
 
@@ -67,11 +67,13 @@ class LazyKernel:
         self._rows = rows
         self._num_threads = num_threads
         self._info_keys = info_keys
-        self._kernel: CompiledKernel | None = None
+        self._kernel: CompiledKernel | BatchKernel | None = None
         self._seconds = 0.0
         # A window shows the steps of the environment itself.
         is_shown = env.render_mode == "human"
-        self.exists = codec.steps_base and has_kernel(type(env.unwrapped)) and not is_shown
+        # planvec's kernels know the fields of planvec's codecs alone.
+        has_fields = codec.is_built_in or has_own_kernel(type(env.unwrapped))
+        self.exists = codec.steps_base and has_fields and has_kernel(type(env.unwrapped)) and not is_shown
         self._is_pending = compiled is not False and self.exists
         self.is_required = compiled is True
         self.status = "not loaded" if self._is_pending else self._reason(compiled)
@@ -80,6 +82,11 @@ class LazyKernel:
         """Return why no kernel is used."""
         if compiled is False:
             return "not used: compiled=False"
+        if has_own_kernel(type(self._env.unwrapped)) and not self._codec.steps_base:
+            return (
+                "not used: a wrapper takes part in steps, the environment is saved in another way, or "
+                "`observe` does not give the observation of a reset"
+            )
         if has_kernel(type(self._env.unwrapped)):
             return "not used: a wrapper takes part in steps, another codec saves states, or a window is open"
         return f"none for {type(self._env.unwrapped).__name__}"
@@ -132,6 +139,7 @@ class LazyKernel:
             self.status = f"not used: {difference}"
             _log.warning("%s: its kernel is %s", self._env, self.status)
             return
+        kernel.settle()
         self._kernel = kernel
         self.status = f"the same bits in {num_stepped:,} transitions and in rollouts"
         if seconds > _SECONDS_TO_ANNOUNCE:
@@ -140,26 +148,35 @@ class LazyKernel:
     def step(self, batch: StepBatch, out: Outputs) -> Columns | None:
         """Step rows with the kernel. Returns their infos; None if the environment has to step them."""
         kernel = self._ready(batch)
-        return None if kernel is None else kernel.step(batch, out, self._info_keys)
+        try:
+            return None if kernel is None else kernel.step(batch, out, self._info_keys)
+        except Exception:  # of the function of a user; the environment tells what is wrong
+            _log.debug("%s steps itself", self._env, exc_info=True)
+            return None
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
         """Roll out rows with the kernel. Returns False if the environment has to step them."""
         kernel = self._ready(batch)
-        return kernel is not None and kernel.rollout(batch, out)
+        try:
+            return kernel is not None and kernel.rollout(batch, out)
+        except Exception:  # as above
+            _log.debug("%s steps itself", self._env, exc_info=True)
+            return False
 
     def add_seconds(self, seconds: float) -> None:
         """Count the time that the environment has stepped."""
         self._seconds += seconds
 
-    def _ready(self, batch: StepBatch | RolloutBatch) -> CompiledKernel | None:
+    def _ready(self, batch: StepBatch | RolloutBatch) -> CompiledKernel | BatchKernel | None:
         """Return the kernel for a batch, as `ready`."""
-        if not self._is_pending:
-            return self._kernel
-        steps = batch.steps
+        steps = batch.steps if self._is_pending else 0
         return self.ready(steps * batch.num_rows if isinstance(steps, int) else int(steps.sum()))
 
-    def ready(self, num_steps: int) -> CompiledKernel | None:
+    def ready(self, num_steps: int) -> CompiledKernel | BatchKernel | None:
         """Return the kernel, which is loaded if so many steps make it time; None if there is none yet."""
+        if self._kernel is not None and self._kernel.has_changed():
+            self._kernel, self._is_pending = None, True
+            self.load()
         if self._is_pending:
             limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
             if self._seconds + num_steps * _SECONDS_PER_STEP > limit:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+import gymnasium
 
 import planvec
 from planvec import BatchEnv, BatchStepper, ExternalProcess, PlanEnv, Transitions
@@ -39,6 +41,12 @@ def results_are_no_promises(
 def what_a_process_does_not_show(process: ExternalProcess) -> None:
     process.submit([0])  # error
     process.tick()  # error
+
+
+def arguments_of_the_decorators_of_kernels(env_class: type[gymnasium.Env[Any, Any]]) -> None:
+    planvec.kernel(env_class)  # error
+    planvec.kernel(env_class, state="position", num_threads=2)  # error
+    planvec.batch_kernel("CartPole-v1", state="position")  # error
 
 
 def a_planner_must_say_whether_it_waits(stepper: BatchStepper) -> None:

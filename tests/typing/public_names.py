@@ -116,6 +116,20 @@ def planners_return_plans(planner: planvec.Planner, env: PlanEnv) -> None:
     assert_type(planvec.run_episode(env, planvec.CEM(), seed=0), planvec.Episode)
 
 
+def a_decorator_of_a_kernel_returns_the_function_itself(env_class: type[gymnasium.Env[Any, Any]]) -> None:
+    @planvec.kernel(env_class, state=("position", "velocity"), constants="gravity")
+    def step(state: Any, action: int) -> tuple[Any, float, bool]:
+        return state, 0.0, False
+
+    assert_type(step(0, 1), tuple[Any, float, bool])
+
+    @planvec.batch_kernel(env_class, state="position", constants=lambda env: (env.gravity,))
+    def steps(state: Any, action: Any) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+        return state, action, action
+
+    assert_type(steps(0, 1), tuple[Any, NDArray[Any], NDArray[Any]])
+
+
 def other_public_names_are_typed() -> None:
     assert_type(planvec.check_env("CartPole-v1"), planvec.CheckReport)
     assert_type(planvec.__version__, str)

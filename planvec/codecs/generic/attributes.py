@@ -105,6 +105,7 @@ class Attributes:
         target: The object: an environment or a wrapper.
         name: The name by which pickles refer to the object, the same in every process.
         left_out: Names of attributes that are left out, whatever they hold.
+        later: The same for attributes that need not exist yet.
 
     Attributes:
         target: The object.
@@ -115,7 +116,7 @@ class Attributes:
             generator.
     """
 
-    def __init__(self, target: Any, name: str, left_out: Sequence[str]) -> None:
+    def __init__(self, target: Any, name: str, left_out: Sequence[str], later: Sequence[str] = ()) -> None:
         self.target = target
         self.name = name
         self._slots = slot_names(type(target))
@@ -126,7 +127,7 @@ class Attributes:
                 f"constants: expected names of attributes of {type(target).__name__}, {sorted(attributes)}; "
                 f"got {missing}"
             )
-        self._left_out = set(left_out)
+        self._left_out = {*left_out, *later}
         self._constants = {
             key: value
             for key, value in attributes.items()

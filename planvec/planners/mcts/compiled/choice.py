@@ -56,7 +56,7 @@ def run_compiled(
         return False
     seconds = sum(_estimate(search, budget) for search in compilable)
     use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
-    if use is None or use.kernel.action_range is None:
+    if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
         return False
     _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
     if not use.is_required and _seconds[use.kernel] < _SECONDS_TO_LOAD:
