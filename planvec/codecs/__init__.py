@@ -12,6 +12,7 @@ from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.layers import wrappers_of
+from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (
     RegisteredCodecs,
     register_codec,
@@ -49,6 +50,7 @@ __all__ = [
     "register_wrapper_codec",
     "registered_codecs",
     "same",
+    "saved_arrays",
     "text_table",
     "time_codec",
     "wrappers_of",

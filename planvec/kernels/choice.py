@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 
-if TYPE_CHECKING:
-    from planvec.kernels.compiled import CompiledKernel
+from planvec.kernels.base import BatchKernel
 
 __all__ = ["has_kernel", "open_kernel"]
 
@@ -25,17 +24,33 @@ _NAMES = {
     "TaxiEnv",
 }
 """Names of the classes of Gymnasium for which planvec ships a kernel."""
+_MUJOCO = "gymnasium.envs.mujoco."
+_MUJOCO_NAMES = {
+    "ant_v5.AntEnv",
+    "half_cheetah_v5.HalfCheetahEnv",
+    "hopper_v5.HopperEnv",
+    "humanoid_v5.HumanoidEnv",
+    "swimmer_v5.SwimmerEnv",
+    "walker2d_v5.Walker2dEnv",
+}
+"""The same for MuJoCo, each with its module."""
 
 
 def has_kernel(env_class: Any) -> bool:
     """Return whether there is a kernel for exactly this class. A subclass may step otherwise."""
     module = getattr(env_class, "__module__", None) or ""
-    return module.startswith(_GYMNASIUM) and getattr(env_class, "__name__", "") in _NAMES
+    name = getattr(env_class, "__name__", "")
+    return (module.startswith(_GYMNASIUM) and name in _NAMES) or _is_mujoco(module, name)
+
+
+def _is_mujoco(module: str, name: str) -> bool:
+    """Return whether there is a kernel for a class of MuJoCo."""
+    return module.startswith(_MUJOCO) and f"{module.removeprefix(_MUJOCO)}.{name}" in _MUJOCO_NAMES
 
 
 def open_kernel(
     env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None, num_threads: int
-) -> CompiledKernel:
+) -> BatchKernel:
     """Compile the kernel of an environment whose class has one, or load it from the cache.
 
     Args:
@@ -48,6 +63,12 @@ def open_kernel(
         ValueError: The kernel cannot be used for this environment.
     """
     # Here, since numba takes long to import.
+    env_class = type(env.unwrapped)
+    if _is_mujoco(env_class.__module__, env_class.__name__):
+        from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel
+
+        task = MUJOCO_TASKS[env_class.__module__.removeprefix(_MUJOCO), env_class.__name__]
+        return MujocoKernel(task, env, dtype, time_limit, num_threads)
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.gymnasium import GYMNASIUM_KERNELS
 

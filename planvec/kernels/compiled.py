@@ -51,6 +51,9 @@ class CompiledKernel:
         ValueError: The kernel cannot be used for this environment.
     """
 
+    num_proved = 128
+    proved_horizon = 80
+
     def __init__(
         self,
         kernel: Kernel,

@@ -25,7 +25,7 @@ def code_digest(*functions: Any) -> str:
         functions: Python functions, or functions compiled by numba.
     """
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     seen = set[int]()
     for function in functions:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
-__all__ = ["run_sliced"]
+__all__ = ["run_sliced", "run_together"]
 
 _SLICES_PER_THREAD = 4
 """Slices of rows per thread where rows may differ in cost."""
@@ -57,6 +57,28 @@ def run_sliced(
     for future, part in reversed(others):
         status = max(status, _finish(future, run, part))
     return status
+
+
+def run_together(run: Callable[[int], None], num_threads: int) -> None:
+    """Run a function on several threads at the same time, which share the work among themselves.
+
+    Args:
+        run: `run(index)` does a share of the work. Every call returns once nothing is left to do.
+        num_threads: Number of threads, this one included.
+    """
+    others: list[Future[None]] = []
+    try:
+        if num_threads > 1:
+            pool = _pool(num_threads - 1)
+            others += [pool.submit(run, index) for index in range(1, num_threads)]
+    except RuntimeError:  # the program ends, and threads take no more work
+        pass
+    try:
+        run(0)
+    finally:
+        for future in others:
+            if not future.cancel():
+                future.result()
 
 
 def _finish(future: Future[int], run: Callable[[int, int], int], part: tuple[int, int]) -> int:

@@ -32,7 +32,7 @@ from planvec.stepping.output_differences import output_difference
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
-    from planvec.kernels import CompiledKernel
+    from planvec.kernels import BatchKernel
 
 __all__ = ["Proof", "prove"]
 
@@ -54,7 +54,7 @@ class Proof(NamedTuple):
 
 
 def prove(
-    kernel: CompiledKernel,
+    kernel: BatchKernel,
     rows: RowLoop,
     codec: StateCodec,
     about: EnvDescription,
@@ -91,7 +91,7 @@ def prove(
 
 
 def _next_states(
-    kernel: CompiledKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
+    kernel: BatchKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
 ) -> NDArray[Any]:
     """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
     assert out.terminated is not None
@@ -105,7 +105,7 @@ def _next_states(
 
 
 def _rollout_difference(
-    kernel: CompiledKernel,
+    kernel: BatchKernel,
     rows: RowLoop,
     about: EnvDescription,
     states: NDArray[Any],

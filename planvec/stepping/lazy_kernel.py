@@ -21,7 +21,7 @@ from planvec.stepping.kernel_proof import prove
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
-    from planvec.kernels import CompiledKernel
+    from planvec.kernels import BatchKernel
 
 __all__ = ["LazyKernel"]
 
@@ -66,7 +66,7 @@ class LazyKernel:
         self._rows = rows
         self._num_threads = num_threads
         self._info_keys = info_keys
-        self._kernel: CompiledKernel | None = None
+        self._kernel: BatchKernel | None = None
         self._seconds = 0.0
         # A window shows the steps of the environment itself.
         is_shown = env.render_mode == "human"
@@ -150,7 +150,7 @@ class LazyKernel:
         """Count the time that the environment has stepped."""
         self._seconds += seconds
 
-    def _ready(self, batch: StepBatch | RolloutBatch) -> CompiledKernel | None:
+    def _ready(self, batch: StepBatch | RolloutBatch) -> BatchKernel | None:
         """Return the kernel, which is loaded if it is time; None if there is none yet."""
         if self._is_pending:
             limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
