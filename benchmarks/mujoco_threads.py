@@ -1,12 +1,13 @@
-"""Compare planvec's steps of MuJoCo environments with MuJoCo's own threads, and their bits with Gymnasium's.
+"""Compare planvec's steps of MuJoCo with MuJoCo's own threads, and their bits with Gymnasium's.
 
-    python benchmarks/mujoco_threads.py speed                       # shares of mujoco.rollout, about 3 minutes
+    python benchmarks/mujoco_threads.py speed                       # shares of mujoco.rollout, 3 minutes
     python benchmarks/mujoco_threads.py speed --env Ant-v5 --rows 4096 --rounds 40
     python benchmarks/mujoco_threads.py bits                        # 100,000 transitions of each environment
     python benchmarks/mujoco_threads.py bits --rows 1000000 --env HalfCheetah-v5
 
 `speed`: both sides step the same rows, from the states of a random walk, with as many threads. They take
-turns, A, B, B, A, ..., so that a machine whose speed changes slows both alike; a round gives one ratio. The
+turns, A, B, B, A, ..., so that a machine whose speed changes slows both alike; a round gives one ratio of the
+times by the clock, and one of the processor times of all threads, which other processes disturb less. The
 rows that `mujoco.rollout` returns are the physics alone; planvec's have rewards, observations, flags and new
 states.
 
@@ -20,7 +21,6 @@ import argparse
 import contextlib
 import gc
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -78,37 +78,51 @@ def contenders(env_id: str, num_rows: int, num_threads: int) -> Iterator[list[Ca
         ]
 
 
-def seconds_per_call(call: Callable[[], Any]) -> float:
-    """Return the seconds per call, after one that is not counted: threads that have slept change cores."""
+def seconds_per_call(call: Callable[[], Any]) -> NDArray[np.float64]:
+    """Return the seconds per call by the clock and of the processor, after a call that is not counted.
+
+    Threads that have slept change cores.
+    """
     call()
-    started = time.perf_counter()
+    started, busy = time.perf_counter(), time.process_time()
     calls = 0
     while (passed := time.perf_counter() - started) < SECONDS_PER_TURN:
         call()
         calls += 1
-    return passed / calls
+    return np.array([passed, time.process_time() - busy]) / calls
 
 
-def compare_speed(env_ids: list[str], rows: list[int], rounds: int, num_threads: int, figures: Figures) -> None:
+def compare_speed(
+    env_ids: list[str], rows: list[int], rounds: int, num_threads: int, figures: Figures
+) -> None:
     """Print the share of the speed of `mujoco.rollout` for each environment and number of rows."""
-    figures.text(f"{num_threads} threads, {len(os.sched_getaffinity(0))} cores; rows/s of planvec / mujoco.rollout")
-    figures.text(f"{'':16s}{'rows':>6s}{'planvec':>10s}{'rollout':>10s}{'share':>9s}  (quartiles)      wanted")
+    figures.text(
+        f"{num_threads} threads, {len(os.sched_getaffinity(0))} cores; rows/s of planvec / mujoco.rollout"
+    )
+    names = f"{'rows':>22s}{'planvec':>9s}{'rollout':>9s}{'by the clock':>26s}"
+    figures.text(names + f"{'of the processor':>28s}{'wanted':>8s}")
     for env_id in env_ids:
         for num_rows in rows:
             with contenders(env_id, num_rows, num_threads) as calls:
                 times = measure(calls, rounds)
-            ratios = [other / own for own, other in times]
-            low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-            own, other = (num_rows / statistics.median(column) for column in zip(*times, strict=True))
+            clock, processor = (times[:, 1] / times[:, 0]).T
+            own, other = num_rows / np.median(times[:, :, 0], axis=0)
             figures.text(
-                f"{env_id:16s}{num_rows:6d}{own:10.0f}{other:10.0f}{middle:9.1%}  ({low:.1%} to {high:.1%})"
-                f"  {WANTED.get(env_id, 0):6.0%}"
+                f"{env_id:16s}{num_rows:6d}{own:9.0f}{other:9.0f}{text_of(clock):>26s}{text_of(processor):>28s}"
+                f"{WANTED.get(env_id, 0):8.0%}"
             )
-            figures.figure(f"{env_id}/{num_rows}/share", float(middle))
+            figures.figure(f"{env_id}/{num_rows}/clock/share", float(np.median(clock)))
+            figures.figure(f"{env_id}/{num_rows}/processor/share", float(np.median(processor)))
 
 
-def measure(calls: list[Callable[[], Any]], rounds: int) -> list[tuple[float, float]]:
-    """Return the seconds per call of both sides, one entry per round."""
+def text_of(ratios: NDArray[np.float64]) -> str:
+    """Return the median and the quartiles of ratios in words."""
+    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    return f"{middle:.1%} ({low:.1%}, {high:.1%})"
+
+
+def measure(calls: list[Callable[[], Any]], rounds: int) -> NDArray[np.float64]:
+    """Return the seconds per call `[rounds, side, 2]`, by the clock and of the processor."""
     times = []
     gc.collect()
     gc.disable()
@@ -116,10 +130,10 @@ def measure(calls: list[Callable[[], Any]], rounds: int) -> list[tuple[float, fl
         for number in range(rounds + 1):
             order = (0, 1) if number % 2 else (1, 0)
             seconds = {index: seconds_per_call(calls[index]) for index in order}
-            times.append((seconds[0], seconds[1]))
+            times.append([seconds[0], seconds[1]])
     finally:
         gc.enable()
-    return times[1:]
+    return np.array(times[1:])
 
 
 def walk(env: Any, rng: np.random.Generator, num_rows: int) -> Iterator[tuple[dict[str, Any], Any]]:

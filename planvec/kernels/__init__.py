@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planvec.kernels.base import BatchKernel
-from planvec.kernels.choice import has_kernel, open_kernel
+from planvec.kernels.choice import costs_of, has_kernel, open_kernel
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from planvec.kernels.compiled import CompiledKernel
 
-__all__ = ["BatchKernel", "CompiledKernel", "has_kernel", "open_kernel"]
+__all__ = ["BatchKernel", "CompiledKernel", "costs_of", "has_kernel", "open_kernel"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, {"CompiledKernel": "planvec.kernels.compiled"})

@@ -15,7 +15,7 @@ import gymnasium
 
 from planvec.codecs import StateCodec
 from planvec.errors import UnsupportedEnvError
-from planvec.kernels import has_kernel, open_kernel
+from planvec.kernels import costs_of, has_kernel, open_kernel
 from planvec.rows import Columns, EnvDescription, Outputs, RolloutBatch, StepBatch
 from planvec.stepping.kernel_proof import prove
 from planvec.stepping.row_loop import RowLoop
@@ -27,12 +27,8 @@ __all__ = ["LazyKernel"]
 
 _log = logging.getLogger("planvec")
 
-_SECONDS_TO_LOAD = 1.0
-"""Time that the environment has to step before its kernel is loaded: about the time that loading takes."""
-_SECONDS_WITH_NUMBA = 0.25
-"""The same where numba is imported already, as planners do."""
-_SECONDS_PER_STEP = 5e-6
-"""Time of one step of the environments that have kernels."""
+_SECONDS_FOR_NUMBA = 0.75
+"""Time to import numba, which planners import anyway."""
 _SECONDS_TO_ANNOUNCE = 1.0
 
 
@@ -153,9 +149,11 @@ class LazyKernel:
     def _ready(self, batch: StepBatch | RolloutBatch) -> BatchKernel | None:
         """Return the kernel, which is loaded if it is time; None if there is none yet."""
         if self._is_pending:
-            limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
+            limit, seconds_per_step = costs_of(type(self._env.unwrapped))
+            if "numba" not in sys.modules:
+                limit += _SECONDS_FOR_NUMBA
             steps = batch.steps
             num_steps = steps * batch.num_rows if isinstance(steps, int) else int(steps.sum())
-            if self._seconds + num_steps * _SECONDS_PER_STEP > limit:
+            if self._seconds + num_steps * seconds_per_step > limit:
                 self.load()
         return self._kernel

@@ -130,9 +130,7 @@ def _ant_infos(env: Any) -> list[Info]:
     ]
 
 
-ANT = Task(
-    _ant_constants, _body_before, _ant_outcome, _ant_observe, _ant_infos, reads_forces=True, height=2
-)
+ANT = Task(_ant_constants, _body_before, _ant_outcome, _ant_observe, _ant_infos, reads_forces=True, height=2)
 
 
 # -- Humanoid -------------------------------------------------------------------------------------------
@@ -181,6 +179,7 @@ def _humanoid_constants(env: Any) -> _Humanoid:
         kind_of_product(weight, np.float64(1), np.float64)
     low_cost, high_cost = env._contact_cost_range
     low_z, high_z = env._healthy_z_range
+    inertia, velocity, actuators, forces = _shown(env)
     return _Humanoid(
         number(env._forward_reward_weight),
         number(env._ctrl_cost_weight),
@@ -195,7 +194,10 @@ def _humanoid_constants(env: Any) -> _Humanoid:
         number(env.dt),
         number(env.model.body_mass.sum()),
         2 if env._exclude_current_positions_from_observation else 0,
-        *_shown(env),
+        inertia,
+        velocity,
+        actuators,
+        forces,
         dot_is_fused(),
     )
 

@@ -42,7 +42,9 @@ class Originals:
         for _, name, value in self._parts:
             for function in [value.fget] if isinstance(value, property) else [value]:
                 check_origin(name, function)
-        self._methods = {name: getattr(type(env), name) for _, name, value in self._parts if _is_method(env, name)}
+        self._methods = {
+            name: getattr(type(env), name) for _, name, value in self._parts if _is_method(env, name)
+        }
         if not self.are_in_place():
             raise ValueError("a method was replaced")
 

@@ -125,9 +125,7 @@ def ends_of(records: Any, states: Bytes, at: int) -> Any:
 
 
 @njit(error_model="numpy")
-def store_ends(
-    records: Any, states: Bytes, at: int, elapsed: int, terminated: bool, truncated: bool
-) -> None:
+def store_ends(records: Any, states: Bytes, at: int, elapsed: int, terminated: bool, truncated: bool) -> None:
     """Write the flags and the steps since the reset."""
     store(states, at + records.terminated, np.uint8, terminated)
     store(states, at + records.truncated, np.uint8, truncated)

@@ -29,6 +29,7 @@ def control_cost(action: NDArray[np.float32], weight: float, single: bool) -> fl
 
 
 def control_kind(weight: Any) -> type:
+    """Return the type of the control cost in an info."""
     return kind_of_product(weight, np.float32(1), np.float32, np.float64)
 
 

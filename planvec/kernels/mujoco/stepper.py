@@ -22,17 +22,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from planvec.codecs import saved_arrays
+from planvec.kernels.mujoco.batch import REFUSED, Results, Shared
+from planvec.kernels.mujoco.draws import Draws
 from planvec.kernels.mujoco.library import has_callbacks, is_original
-from planvec.kernels.mujoco.loops import (
-    DONE,
-    MORE,
-    REFUSED,
-    Draws,
-    Results,
-    Shared,
-    roll_rows,
-    step_rows,
-)
+from planvec.kernels.mujoco.loops import DONE, MORE, roll_rows, step_rows
 from planvec.kernels.mujoco.originals import Originals
 from planvec.kernels.mujoco.records import records_of
 from planvec.kernels.mujoco.simulation import Simulation
@@ -78,8 +71,9 @@ class MujocoKernel:
         num_threads: int,
     ) -> None:
         self._task = task
-        self._base: Any = env.unwrapped
-        self._model, self._data = self._base.model, self._base.data
+        base: Any = env.unwrapped
+        self._base = base
+        self._model, self._data = base.model, base.data
         self._limit = time_limit or _UNLIMITED
         space, observed = env.action_space, env.observation_space
         is_known = isinstance(space, spaces.Box) and space.shape == (self._model.nu,)
@@ -88,12 +82,9 @@ class MujocoKernel:
         assert observed.shape is not None
         self._num_observed = int(np.prod(observed.shape))
         self._originals = Originals(self._base)
-        self._flags = self._model.opt.enableflags
         self._simulations = [Simulation(self._model, saved_arrays(self._base)) for _ in range(num_threads)]
         self._records = records_of(dtype, self._simulations[0].size, self._num_observed)
-        self._num_extras = sum(
-            kind if isinstance(kind, int) else 1 for _, kind in task.infos(self._base)
-        )
+        self._num_extras = sum(kind if isinstance(kind, int) else 1 for _, kind in task.infos(self._base))
         action_range = ActionRange.of(space)
         self._range = None if action_range is None else tuple(action_range)
         self._type = TaskType(task)

@@ -15,6 +15,8 @@ __all__ = ["MAX_TERMS", "clip", "single_squares", "squares", "squares_between"]
 
 MAX_TERMS = 128
 """Largest number of terms that NumPy adds in one block."""
+_KEEPS_EQUAL = bool(np.signbit(np.clip(np.full(MAX_TERMS, -0.0), 0.0, 1.0)).all())
+"""Whether `np.clip` keeps a number that equals a limit, as it does since version 2; zeros differ in sign."""
 
 
 @njit(error_model="numpy")
@@ -78,8 +80,11 @@ def squares(numbers: NDArray[np.float64]) -> float:
 
 @njit(error_model="numpy")
 def clip(number: float, low: float, high: float) -> float:
-    """Return `np.clip(number, low, high)`, also of what is not a number."""
+    """Return `np.clip(number, low, high)`, also of what is not a number, and of zeros."""
     if number != number:
         return number
+    if _KEEPS_EQUAL:
+        number = low if number < low else number
+        return high if number > high else number
     number = number if number > low else low
     return number if number < high else high
