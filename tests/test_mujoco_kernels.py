@@ -6,6 +6,7 @@ import contextlib
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import planvec
 from planvec import EnvError, PlanEnv, UnsupportedEnvError
 from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel, stepper
 from planvec.kernels.mujoco.sums import clip, single_squares, squares_between
+from planvec.kernels.threads import run_together
 
 NAMES = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Swimmer", "Walker2d")
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -36,8 +38,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Humanoid-v5", {"include_cinert_in_observation": False, "include_cvel_in_observation": False}),
     ("Humanoid-v5", {"contact_cost_weight": 1e-3, "contact_cost_range": (0.5, 2)}),
 ]
+OTHERS = ("HumanoidStandup", "InvertedPendulum", "Pusher")
+CASES += [
+    *((f"{name}-v5", {}) for name in OTHERS),
+    ("HumanoidStandup-v5", {"include_cfrc_ext_in_observation": False, "impact_cost_range": (0.1, 0.2)}),
+    ("Pusher-v5", {"reward_near_weight": 2, "reward_control_weight": 3}),
+]
 each_case = pytest.mark.parametrize(("env_id", "options"), CASES, ids=[f"{n} {o}" for n, o in CASES])
-each_name = pytest.mark.parametrize("name", NAMES)
+each_name = pytest.mark.parametrize("name", NAMES + OTHERS)
 NUM_ROWS = 40
 
 
@@ -500,6 +508,22 @@ def test_a_kernel_is_shared_by_a_forked_child_with_threads_of_its_own() -> None:
         "assert os.waitpid(child, 0)[1] == 0\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
+
+
+def test_an_interrupt_ends_all_threads_before_it_is_raised() -> None:
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def run(index: int, stop: threading.Event) -> None:
+        if index == 0:
+            assert has_begun.wait(60)
+            raise KeyboardInterrupt
+        has_begun.set()
+        assert stop.wait(60)
+        has_ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(run, 2)
+    assert has_ended.is_set()
 
 
 def test_every_task_belongs_to_a_class() -> None:

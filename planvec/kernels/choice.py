@@ -30,6 +30,9 @@ _MUJOCO_NAMES = {
     "half_cheetah_v5.HalfCheetahEnv",
     "hopper_v5.HopperEnv",
     "humanoid_v5.HumanoidEnv",
+    "humanoidstandup_v5.HumanoidStandupEnv",
+    "inverted_pendulum_v5.InvertedPendulumEnv",
+    "pusher_v5.PusherEnv",
     "swimmer_v5.SwimmerEnv",
     "walker2d_v5.Walker2dEnv",
 }

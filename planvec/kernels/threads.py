@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
+from threading import Event
 
 __all__ = ["run_sliced", "run_together"]
 
@@ -59,26 +60,46 @@ def run_sliced(
     return status
 
 
-def run_together(run: Callable[[int], None], num_threads: int) -> None:
+def run_together(run: Callable[[int, Event], None], num_threads: int) -> None:
     """Run a function on several threads at the same time, which share the work among themselves.
 
+    All calls have returned when this function returns or raises, also after Ctrl-C.
+
     Args:
-        run: `run(index)` does a share of the work. Every call returns once nothing is left to do.
+        run: `run(index, stop)` does a share of the work. Every call returns once nothing is left to do, or
+            soon after `stop` was set.
         num_threads: Number of threads, this one included.
     """
-    others: list[Future[None]] = []
+    stop, others = Event(), list[Future[None]]()
     try:
         if num_threads > 1:
             pool = _pool(num_threads - 1)
-            others += [pool.submit(run, index) for index in range(1, num_threads)]
+            for index in range(1, num_threads):
+                others.append(pool.submit(run, index, stop))
     except RuntimeError:  # the program ends, and threads take no more work
         pass
+    except BaseException:
+        _end(others, stop)
+        raise
     try:
-        run(0)
-    finally:
+        run(0, stop)
         for future in others:
             if not future.cancel():
                 future.result()
+    except BaseException:
+        _end(others, stop)
+        raise
+
+
+def _end(futures: list[Future[None]], stop: Event) -> None:
+    """Wait until no call of `run_together` runs any more. Further interrupts do not end the wait."""
+    while True:
+        try:
+            stop.set()
+            wait([future for future in futures if not future.cancel()])
+            return
+        except KeyboardInterrupt:
+            continue
 
 
 def _finish(future: Future[int], run: Callable[[int, int], int], part: tuple[int, int]) -> int:

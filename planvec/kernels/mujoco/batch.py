@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.native import call, copy_bytes
 from planvec.kernels.mujoco.records import elapsed_of, ends_of, load_physics, store_ends
 from planvec.kernels.mujoco.simulation import QUIET
@@ -76,7 +76,7 @@ class Results(NamedTuple):
     extras: NDArray[np.float64]
 
 
-@njit(error_model="numpy")
+@inner
 def simulate(physics: Any, shared: Any, action: Any) -> bool:
     """Simulate one step. Returns whether the simulation is stable."""
     control = physics.arrays.ctrl
@@ -92,14 +92,14 @@ def simulate(physics: Any, shared: Any, action: Any) -> bool:
     return is_stable
 
 
-@njit(error_model="numpy")
+@inner
 def refuse(shared: Any) -> int:
     """Leave no rows to other threads."""
     shared.counter[0] = shared.num_rows
     return REFUSED
 
 
-@njit(error_model="numpy")
+@inner
 def write_row(
     records: Any,
     shared: Any,
@@ -119,7 +119,7 @@ def write_row(
         store_ends(records, results.new_states, at, elapsed, terminated, truncated)
 
 
-@njit(error_model="numpy")
+@inner
 def keep_row(records: Any, shared: Any, results: Any, row: int) -> None:
     """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
     at = row * records.size
@@ -130,7 +130,7 @@ def keep_row(records: Any, shared: Any, results: Any, row: int) -> None:
     write_row(records, shared, results, row, 0.0, terminated, truncated, 0)
 
 
-@njit(error_model="numpy")
+@inner
 def save_observation(records: Any, results: Any, row: int, observation: NDArray[np.float64]) -> None:
     """Write an observation into the new record of a row, if records hold it."""
     if records.observation >= 0 and len(results.new_states):
@@ -138,7 +138,7 @@ def save_observation(records: Any, results: Any, row: int, observation: NDArray[
         copy_bytes(target, observation.ctypes.data, 8 * len(observation))
 
 
-@njit(error_model="numpy")
+@inner
 def observe_ended(
     task: Any, physics: Any, records: Any, constants: Any, shared: Any, results: Any, row: int, scratch: Any
 ) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.random import philox_block
 
 __all__ = ["Draws", "draw_action"]
@@ -36,7 +36,7 @@ class Draws(NamedTuple):
     highest: NDArray[np.float64]
 
 
-@njit(error_model="numpy")
+@inner
 def draw_action(draws: Any, action: Any, uniforms: Any, block: Any, row: int, step: int, held: int) -> int:
     """Draw a random action, as `planvec.kernels.rollout_loop` does.
 

@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.norms import dot_is_fused, norm
 from planvec.kernels.mujoco.shared import control_cost, control_kind, copy_from, is_single
 from planvec.kernels.mujoco.sums import clip, squares, squares_between
@@ -21,7 +21,7 @@ from planvec.kernels.mujoco.task import (
     number,
 )
 
-__all__ = ["ANT", "HUMANOID"]
+__all__ = ["ANT", "HUMANOID", "humanoid_observe", "shown_arrays"]
 
 # -- Ant ------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ def _body_before(arrays: Any, constants: Any) -> Any:
     return arrays.xpos[constants.body], arrays.xpos[constants.body + 1]
 
 
-@njit(error_model="numpy")
+@inner
 def _all_finite(numbers: Any) -> bool:
     is_finite = True
     for value in numbers:
@@ -157,7 +157,7 @@ class _Humanoid(NamedTuple):
     fused: bool
 
 
-def _shown(env: Any) -> list[bool]:
+def shown_arrays(env: Any) -> list[bool]:
     """Return which arrays are observed, after checking the size of the observation."""
     data = env.data
     sizes = {
@@ -179,7 +179,7 @@ def _humanoid_constants(env: Any) -> _Humanoid:
         kind_of_product(weight, np.float64(1), np.float64)
     low_cost, high_cost = env._contact_cost_range
     low_z, high_z = env._healthy_z_range
-    inertia, velocity, actuators, forces = _shown(env)
+    inertia, velocity, actuators, forces = shown_arrays(env)
     return _Humanoid(
         number(env._forward_reward_weight),
         number(env._ctrl_cost_weight),
@@ -210,7 +210,7 @@ def _center_of_mass(arrays: Any, constants: Any) -> Any:
     return x / constants.mass, y / constants.mass
 
 
-_center = njit(error_model="numpy")(_center_of_mass)
+_center = inner(_center_of_mass)
 
 
 def _humanoid_outcome(arrays: Any, constants: Any, start: Any, action: Any, extras: Any) -> Any:
@@ -236,7 +236,8 @@ def _humanoid_outcome(arrays: Any, constants: Any, start: Any, action: Any, extr
     return forward + survive - (control + contact), constants.ends and not is_healthy
 
 
-def _humanoid_observe(arrays: Any, constants: Any, observation: Any) -> None:
+def humanoid_observe(arrays: Any, constants: Any, observation: Any) -> None:
+    """Write the observation of a humanoid; see `Task`."""
     at = copy_from(arrays.qpos, constants.hidden, observation, 0)
     at = copy_from(arrays.qvel, 0, observation, at)
     if constants.shows_inertia:
@@ -265,7 +266,7 @@ HUMANOID = Task(
     _humanoid_constants,
     _center_of_mass,
     _humanoid_outcome,
-    _humanoid_observe,
+    humanoid_observe,
     _humanoid_infos,
     reads_forces=True,
     height=2,

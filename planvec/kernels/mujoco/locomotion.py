@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.norms import dot_is_fused, norm
 from planvec.kernels.mujoco.shared import control_cost, control_kind, copy_from, is_single
 from planvec.kernels.mujoco.sums import clip
@@ -179,7 +179,7 @@ def _hopper_constants(env: Any) -> _Walking:
     return _walking_constants(env, *env._healthy_state_range)
 
 
-@njit(error_model="numpy")
+@inner
 def _walks(arrays: Any, constants: Any) -> bool:
     """Return whether a Walker2d is healthy."""
     z, angle = arrays.qpos[1], arrays.qpos[2]
@@ -191,7 +191,7 @@ def _walks(arrays: Any, constants: Any) -> bool:
     )
 
 
-@njit(error_model="numpy")
+@inner
 def _hops(arrays: Any, constants: Any) -> bool:
     """Return whether a Hopper is healthy: its whole state is bounded, too."""
     is_healthy = _walks(arrays, constants)
@@ -203,7 +203,7 @@ def _hops(arrays: Any, constants: Any) -> bool:
     return is_healthy
 
 
-@njit(error_model="numpy")
+@inner
 def _walking_outcome(
     arrays: Any, constants: Any, start: Any, action: Any, extras: Any, is_healthy: bool
 ) -> Any:

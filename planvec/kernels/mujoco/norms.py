@@ -15,7 +15,7 @@ from numba import njit, types
 
 from planvec.kernels.memory import intrinsic_function
 
-__all__ = ["dot_is_fused", "norm"]
+__all__ = ["dot_is_fused", "norm", "norm3"]
 
 _NUM_TRIED = 200
 
@@ -42,16 +42,24 @@ def norm(x: float, y: float, fused: bool) -> float:
     return math.sqrt(_fused(y, y, x * x) if fused else x * x + y * y)
 
 
+@njit(cache=True, error_model="numpy")
+def norm3(x: float, y: float, z: float, fused: bool) -> float:
+    """Return `np.linalg.norm([x, y, z])`; see `norm`."""
+    return math.sqrt(_fused(z, z, _fused(y, y, x * x)) if fused else x * x + y * y + z * z)
+
+
 @functools.cache
 def dot_is_fused() -> bool:
-    """Return whether `np.dot` of two numbers rounds once.
+    """Return whether `np.dot` of two or three numbers rounds once per number.
 
     Raises:
         ValueError: It computes something else.
     """
-    pairs = np.random.default_rng(0).standard_normal((_NUM_TRIED, 2))
-    expected = [np.linalg.norm(pair) for pair in pairs]
+    vectors = np.random.default_rng(0).standard_normal((_NUM_TRIED, 3))
     for fused in (False, True):
-        if all(norm(x, y, fused) == value for (x, y), value in zip(pairs, expected, strict=True)):
+        if all(
+            norm(x, y, fused) == np.linalg.norm([x, y]) and norm3(x, y, z, fused) == np.linalg.norm([x, y, z])
+            for x, y, z in vectors
+        ):
             return fused
     raise ValueError("np.linalg.norm rounds in an unknown way")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from planvec.kernels.memory import load, store
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.native import call_with_state, copy_bytes, load_int, store_int
 
 __all__ = ["Records", "elapsed_of", "ends_of", "load_physics", "records_of", "save_physics", "store_ends"]
@@ -69,7 +69,7 @@ def records_of(dtype: np.dtype[Any], num_physics: int, num_observed: int) -> Rec
     )
 
 
-@njit(error_model="numpy")
+@inner
 def load_physics(physics: Any, records: Any, states: Bytes, at: int, scratch: NDArray[np.float64]) -> None:
     """Put a simulation into the state of the record at an offset.
 
@@ -94,7 +94,7 @@ def load_physics(physics: Any, records: Any, states: Bytes, at: int, scratch: ND
         start += size
 
 
-@njit(error_model="numpy")
+@inner
 def save_physics(physics: Any, records: Any, states: Bytes, at: int, scratch: NDArray[np.float64]) -> None:
     """Write the state of a simulation into the record at an offset. Arguments as in `load_physics`."""
     numbers = scratch.ctypes.data
@@ -111,20 +111,20 @@ def save_physics(physics: Any, records: Any, states: Bytes, at: int, scratch: ND
     copy_bytes(states.ctypes.data + at + records.physics, numbers, 8 * records.num_physics)
 
 
-@njit(error_model="numpy")
+@inner
 def elapsed_of(records: Any, states: Bytes, at: int) -> int:
     """Return the steps since the reset; 0 if they are not counted."""
     return int(load(states, at + records.elapsed, np.int32)) if records.elapsed >= 0 else 0
 
 
-@njit(error_model="numpy")
+@inner
 def ends_of(records: Any, states: Bytes, at: int) -> Any:
     """Return the flags `terminated` and `truncated`."""
     terminated = load(states, at + records.terminated, np.uint8) != 0
     return terminated, load(states, at + records.truncated, np.uint8) != 0
 
 
-@njit(error_model="numpy")
+@inner
 def store_ends(records: Any, states: Bytes, at: int, elapsed: int, terminated: bool, truncated: bool) -> None:
     """Write the flags and the steps since the reset."""
     store(states, at + records.terminated, np.uint8, terminated)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.sums import single_squares
 from planvec.kernels.mujoco.task import kind_of_product
 
@@ -19,7 +19,7 @@ def is_single(weight: Any) -> bool:
     return kind_of_product(weight, np.float32(1), np.float32, np.float64) is np.float32
 
 
-@njit(error_model="numpy")
+@inner
 def control_cost(action: NDArray[np.float32], weight: float, single: bool) -> float:
     """Return `weight * np.sum(np.square(action))`."""
     total = single_squares(action)
@@ -33,7 +33,7 @@ def control_kind(weight: Any) -> type:
     return kind_of_product(weight, np.float32(1), np.float32, np.float64)
 
 
-@njit(error_model="numpy")
+@inner
 def copy_from(source: NDArray[np.float64], first: int, target: NDArray[np.float64], at: int) -> int:
     """Copy numbers from an index on. Returns the index after the last one in the target."""
     for index in range(first, len(source)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import gymnasium
@@ -151,20 +152,13 @@ class MujocoKernel:
             num_steps: Largest number of steps of all rows.
             arguments: Its arguments after the simulation.
         """
-        is_ending = False
         statuses = [DONE] * len(self._simulations)
 
-        def run(index: int) -> None:
-            nonlocal is_ending
-            physics = self._simulations[index].physics
-            try:
-                status = MORE
-                while status == MORE and not is_ending:
-                    status = loop(self._type, physics, self._records, *arguments)
-                statuses[index] = status
-            except BaseException:
-                is_ending = True  # Ctrl-C: the other threads end, too
-                raise
+        def run(index: int, stop: Event) -> None:
+            physics, status = self._simulations[index].physics, MORE
+            while status == MORE and not stop.is_set():
+                status = loop(self._type, physics, self._records, *arguments)
+            statuses[index] = status
 
         num_threads = min(len(self._simulations), max(1, num_steps // _STEPS_PER_THREAD))
         simulations = self._simulations[:num_threads]

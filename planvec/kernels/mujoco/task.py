@@ -108,6 +108,8 @@ def number(value: Any) -> float:
     Raises:
         ValueError: It is no number, or not exactly a float.
     """
+    if type(value) is float and value == value:
+        return value
     is_number = isinstance(value, (int, float, np.integer, np.floating))
     if not is_number or np.ndim(value) or float(value) != value:
         raise ValueError(f"expected a number, got {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
@@ -14,6 +14,7 @@ from numba.extending import unbox
 
 from planvec.kernels.digests import code_digest
 from planvec.kernels.kernel_type import accessor, generated
+from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.task import Task
 
 __all__ = ["TaskType", "before", "observe", "outcome"]
@@ -51,7 +52,7 @@ def _unbox(kind: Any, value: Any, c: Any) -> NativeValue:
 
 def _calling(name: str, arguments: str, function: Any) -> Any:
     """Return a function that calls a function of a task with all arguments but the first."""
-    compiled = njit(error_model="numpy")(function)
+    compiled = inner(function)
     rest = arguments.partition(", ")[2]
     return generated(name, arguments, [f"return function({rest})"], function=compiled)
 
