@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import subprocess
 import sys
@@ -60,6 +61,12 @@ def pair(env_id: str, **options: Any) -> tuple[PlanEnv, PlanEnv]:
     return plain, PlanEnv(env_id, env_kwargs=options, compiled=True, num_threads=2)
 
 
+@functools.cache
+def shared_pair(env_id: str) -> tuple[PlanEnv, PlanEnv]:
+    """The same as `pair`, opened once for all tests that leave the environments as they are."""
+    return pair(env_id)
+
+
 def compare_walks(plain: PlanEnv, compiled: PlanEnv, length: int = 12, seed: int = 1) -> Any:
     """Check that steps have the same bits, and return the last results."""
     got = None
@@ -100,7 +107,7 @@ def used(calls: list[bool]) -> bool:
 def test_steps_have_the_bits_of_the_environment(
     env_id: str, options: dict[str, Any], kernel_calls: list[bool]
 ) -> None:
-    plain, compiled = pair(env_id, **options)
+    plain, compiled = pair(env_id, **options) if options else shared_pair(env_id)
     kernel_calls.clear()
     compare_walks(plain, compiled, 20)
     assert used(kernel_calls)
@@ -108,7 +115,7 @@ def test_steps_have_the_bits_of_the_environment(
 
 @each_name
 def test_rollouts_have_the_bits_of_the_environment(name: str, kernel_calls: list[bool]) -> None:
-    plain, compiled = pair(f"{name}-v5")
+    plain, compiled = shared_pair(f"{name}-v5")
     kernel_calls.clear()
     rng = np.random.default_rng(2)
     states = start_states(plain, 24)
@@ -126,7 +133,7 @@ def test_rollouts_have_the_bits_of_the_environment(name: str, kernel_calls: list
 @each_name
 def test_infos_have_the_types_of_the_environment(name: str) -> None:
     """A single step returns Python objects, not arrays."""
-    plain, compiled = pair(f"{name}-v5")
+    plain, compiled = shared_pair(f"{name}-v5")
     action = random_actions(plain, np.random.default_rng(0), 1)[0]
     for env in (plain, compiled):
         env.reset(seed=3)
@@ -149,7 +156,7 @@ def test_time_limits_truncate_and_absorb(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Ant", "Walker2d"])
 def test_ended_rows_keep_their_state(name: str) -> None:
-    plain, compiled = pair(f"{name}-v5")
+    plain, compiled = shared_pair(f"{name}-v5")
     states = start_states(plain, 12)
     states["terminated"][::3] = True
     states["truncated"][1::3] = True
@@ -172,7 +179,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 
 def test_states_move_between_kernels_rows_and_workers() -> None:
-    plain, compiled = pair("Humanoid-v5")
+    plain, compiled = shared_pair("Humanoid-v5")
     with (
         planvec.make("Humanoid-v5", num_workers=2) as workers,
         planvec.make("Humanoid-v5", num_workers=2, compiled=True) as both,
@@ -187,7 +194,7 @@ def test_states_move_between_kernels_rows_and_workers() -> None:
 
 
 def test_a_kernel_takes_every_form_of_arguments() -> None:
-    plain, compiled = pair("Ant-v5")
+    plain, compiled = shared_pair("Ant-v5")
     states = start_states(plain, 20)
     actions = random_actions(plain, np.random.default_rng(6), len(states))
     read_only = states.copy()
@@ -341,7 +348,7 @@ def test_an_environment_that_was_changed_otherwise_steps_itself(
 
 
 def test_a_callback_of_mujoco_takes_part_in_steps(kernel_calls: list[bool]) -> None:
-    plain, compiled = pair("Hopper-v5")
+    plain, compiled = shared_pair("Hopper-v5")
     kernel_calls.clear()
 
     def push(model: Any, data: Any) -> None:
@@ -359,7 +366,7 @@ def test_a_callback_of_mujoco_takes_part_in_steps(kernel_calls: list[bool]) -> N
 def test_unstable_states_are_stepped_by_the_environment(
     name: str, kernel_calls: list[bool], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plain, compiled = pair(f"{name}-v5")
+    plain, compiled = shared_pair(f"{name}-v5")
     kernel_calls.clear()
     actions = random_actions(plain, np.random.default_rng(0), 6)
     first_velocity = 1 + plain.env.unwrapped.model.nq
@@ -398,7 +405,7 @@ def _rollout_request(env: PlanEnv, states: NDArray[Any]) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", ["Ant", "HalfCheetah", "Humanoid"])
 def test_edited_states_have_the_bits_of_the_environment(name: str, kernel_calls: list[bool]) -> None:
     """Applied forces, warm starts, times and positions that no episode reaches."""
-    plain, compiled = pair(f"{name}-v5")
+    plain, compiled = shared_pair(f"{name}-v5")
     kernel_calls.clear()
     rng = np.random.default_rng(3)
     states = start_states(plain, 30)

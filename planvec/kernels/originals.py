@@ -25,12 +25,16 @@ def methods_of(env_class: type) -> dict[str, FunctionType]:
     """
     module = vars(sys.modules[env_class.__module__])
     for name, function in [*_functions(module).items(), *_functions(vars(env_class)).items()]:
-        check_origin(name, function)
+        check_origin(f"{name} of {env_class.__name__}", function)
     return _functions(vars(env_class))
 
 
 def check_origin(name: str, function: Any) -> None:
     """Check that a function is Gymnasium's.
+
+    Args:
+        name: Its name, for the message.
+        function: The function.
 
     Raises:
         ValueError: It comes from elsewhere.

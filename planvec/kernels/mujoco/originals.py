@@ -41,7 +41,7 @@ class Originals:
         ]
         for _, name, value in self._parts:
             for function in [value.fget] if isinstance(value, property) else [value]:
-                check_origin(name, function)
+                check_origin(f"{name} of {self._class.__name__}", function)
         self._methods = {
             name: getattr(type(env), name) for _, name, value in self._parts if _is_method(env, name)
         }
