@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from test_kernels import check_same, random_actions, start_states, walk
 
 import planvec
 from planvec import EnvError, PlanEnv, UnsupportedEnvError
+from planvec.kernels import choice, has_kernel
 from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel, stepper
 from planvec.kernels.mujoco.sums import clip, single_squares, squares_between
 from planvec.kernels.threads import run_together
@@ -431,6 +433,15 @@ def test_states_of_an_environment_that_renders_hold_the_picture() -> None:
     compare_walks(plain, compiled, 4)
 
 
+def test_a_model_of_the_users_own_is_stepped_by_the_kernel(tmp_path: Path) -> None:
+    assets = Path(str(sys.modules["gymnasium.envs.mujoco"].__file__)).parent / "assets"
+    ball = '<body name="ball" pos="2 0 1"><freejoint/><geom type="sphere" size="0.2"/></body></worldbody>'
+    model = tmp_path / "ant_and_ball.xml"
+    model.write_text((assets / "ant.xml").read_text().replace("</worldbody>", ball))
+    plain, compiled = pair("Ant-v5", xml_file=str(model))
+    compare_walks(plain, compiled, 4)
+
+
 def test_a_subclass_has_no_kernel() -> None:
     class Other(HalfCheetahEnv):
         """Steps otherwise, perhaps."""
@@ -533,9 +544,10 @@ def test_an_interrupt_ends_all_threads_before_it_is_raised() -> None:
     assert has_ended.is_set()
 
 
-def test_every_task_belongs_to_a_class() -> None:
+def test_every_task_belongs_to_a_class_that_is_known_to_have_a_kernel() -> None:
     for module, name in MUJOCO_TASKS:
-        assert hasattr(__import__(f"gymnasium.envs.mujoco.{module}", fromlist=[name]), name)
+        assert has_kernel(getattr(importlib.import_module(f"gymnasium.envs.mujoco.{module}"), name))
+    assert len(MUJOCO_TASKS) == len(choice._MUJOCO_NAMES)
 
 
 def _vectors() -> Iterator[NDArray[np.float64]]:
