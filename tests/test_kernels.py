@@ -81,10 +81,10 @@ def check_same(expected: Any, got: Any) -> None:
 
 
 def walk(
-    plain: PlanEnv, rng: np.random.Generator, length: int
+    plain: PlanEnv, rng: np.random.Generator, length: int, num_rows: int = NUM_ROWS
 ) -> Iterator[tuple[dict[str, Any], Transitions]]:
     """Random steps with repeats, seeds and ends; the arguments of each and the results of the environment."""
-    starts = states = start_states(plain)
+    starts = states = start_states(plain, num_rows)
     for number in range(length):
         arguments: dict[str, Any] = {
             "actions": random_actions(plain, rng, len(states)),

@@ -14,7 +14,7 @@ from planvec.rows import Answer, Completed, EnvDescription, Failed, KernelUse, O
 from planvec.stepping import EnvStepper
 
 if TYPE_CHECKING:
-    from planvec.kernels import BatchKernel, CompiledKernel
+    from planvec.kernels import BatchKernel
 
 __all__ = ["InProcess"]
 
@@ -122,7 +122,7 @@ class _KernelUse:
         is_required: Whether the user has asked for it.
     """
 
-    def __init__(self, backend: InProcess, kernel: CompiledKernel | BatchKernel, is_required: bool) -> None:
+    def __init__(self, backend: InProcess, kernel: BatchKernel, is_required: bool) -> None:
         self._backend = backend
         self.kernel = kernel
         self.is_required = is_required

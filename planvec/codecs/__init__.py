@@ -13,6 +13,7 @@ from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.named import Named, names_of
 from planvec.codecs.layers import wrappers_of
+from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (
     RegisteredCodecs,
     register_codec,
@@ -52,6 +53,7 @@ __all__ = [
     "register_wrapper_codec",
     "registered_codecs",
     "same",
+    "saved_arrays",
     "text_table",
     "time_codec",
     "wrappers_of",

@@ -99,7 +99,7 @@ class StackCodec(StateCodec):
         self._is_fixed = not self.format.dtype.hasobject
         self.fingerprint = layers.constants
         self.fresh_results = self.takes_ints = self.is_built_in = layers.is_verified
-        self.steps_base = stepped is self._base and not self.saves_observation
+        self.steps_base = stepped is self._base
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""

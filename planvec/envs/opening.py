@@ -7,20 +7,19 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores, ray_opener
 from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
+from planvec.envs.classes import Makeable, env_has_kernel, is_harmless_env
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.sources import find_spec
-from planvec.kernels import has_kernel, has_own_kernel, is_shipped, may_have_kernel, registered_kernels
+from planvec.kernels import registered_kernels
 from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
 
 __all__ = ["make"]
 
-Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
 BackendName = Literal["processes", "ray"]
 
 
@@ -42,8 +41,7 @@ class _Factory:
         self._codecs = registered_codecs()
         self._kernels = registered_kernels()
         is_plain = (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
-        env_class = _class_of(source)
-        self.is_harmless = is_plain and is_shipped(env_class) and env_class not in self._codecs.envs
+        self.is_harmless = is_plain and is_harmless_env(source)
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
@@ -207,7 +205,7 @@ def make(
     }
     # A codec of the user saves other states than those that kernels step.
     asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss, codec) != (None,) * 6
-    if num_workers == 0 or (not asks_for_workers and compiled is not False and _has_kernel(env)):
+    if num_workers == 0 or (not asks_for_workers and compiled is not False and env_has_kernel(env)):
         return BatchEnv(PlanEnv(env, **options), **limits)
     # A kernel in a worker uses its one core, and only if the user asks for it.
     options |= {"compiled": compiled is True, "num_threads": 1}
@@ -253,26 +251,6 @@ def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> Batc
         raise
     env._reopen = partial(open_backend, num_workers=env.num_workers)
     return env
-
-
-def _class_of(env: Makeable) -> Any:
-    """Return the class of an environment that may have a kernel; None if it has none, or is a factory.
-
-    Other classes are not imported here, where workers step.
-    """
-    if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
-        return None
-    entry = env.entry_point
-    if not isinstance(entry, str):
-        return entry
-    return load_env_creator(entry) if may_have_kernel(entry) else None
-
-
-def _has_kernel(env: Makeable) -> bool:
-    """Return whether the class of an environment has a kernel. It is not known of a factory."""
-    env_class = _class_of(env)
-    is_own = has_own_kernel(env_class)
-    return is_own or (has_kernel(env_class) and env_class not in registered_codecs().envs)
 
 
 def _check_workers(env: Makeable, num_workers: int | None) -> int | None:

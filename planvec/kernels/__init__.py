@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planvec.kernels.choice import has_kernel, has_own_kernel, is_shipped, may_have_kernel, open_kernel
+from planvec.kernels.base import BatchKernel
+from planvec.kernels.choice import (
+    costs_of,
+    has_kernel,
+    has_own_kernel,
+    is_harmless,
+    may_have_kernel,
+    open_kernel,
+)
 from planvec.kernels.originals import has_original_methods, methods_of
 from planvec.kernels.own.decorators import batch_kernel, kernel
 from planvec.kernels.own.registered import RegisteredKernels, registered_kernels
@@ -23,7 +31,6 @@ if TYPE_CHECKING:
     from planvec.kernels.digests import code_digest
     from planvec.kernels.kernel_type import CodeType
     from planvec.kernels.memory import copy_bytes, load
-    from planvec.kernels.own.batch import BatchKernel
     from planvec.kernels.random import next_uint64
     from planvec.kernels.rollout_loop import roll_rows
     from planvec.kernels.step_loop import step_rows
@@ -39,10 +46,11 @@ __all__ = [
     "code_digest",
     "compile_loop",
     "copy_bytes",
+    "costs_of",
     "has_kernel",
     "has_original_methods",
     "has_own_kernel",
-    "is_shipped",
+    "is_harmless",
     "jit",
     "kernel",
     "load",
@@ -60,7 +68,6 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "BatchKernel": "planvec.kernels.own.batch",
             "BoundLoop": "planvec.kernels.bound_loop",
             "CodeType": "planvec.kernels.kernel_type",
             "CompiledKernel": "planvec.kernels.compiled",

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.rows import Columns
+from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch
 
-__all__ = ["HAS_WEAK_SCALARS", "Kernel"]
+__all__ = ["HAS_WEAK_SCALARS", "BatchKernel", "Kernel"]
 
 
 def never(state: Any, ended: bool, constants: Any) -> bool:
@@ -61,6 +61,40 @@ class Kernel:
     refuses: Callable[[Any, bool, Any], bool] = never
     spread: Callable[[NDArray[Any], np.random.Generator, Any], None] | None = None
     columns: Callable[..., Columns] | None = None
+
+
+class BatchKernel(Protocol):
+    """Steps and rolls out batches of one environment, with the bits of its own steps.
+
+    Attributes:
+        num_proved: Number of rows of each batch of the proof.
+        proved_horizon: Steps of the rollouts of the proof.
+        block_sizes: Numbers of rows for which the results of a row may differ; () if it makes no difference.
+    """
+
+    num_proved: int
+    proved_horizon: int
+    block_sizes: tuple[int, ...]
+
+    def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
+        """Step rows. Returns their infos; None if the environment itself has to step the batch."""
+        ...
+
+    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
+        """Roll out rows. Returns False if the environment itself has to step the batch."""
+        ...
+
+    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+        """Spread states over all that there are, for the proof."""
+        ...
+
+    def settle(self) -> None:
+        """Prepare for batches, after the kernel was compared with the environment."""
+        ...
+
+    def has_changed(self) -> bool:
+        """Return whether the kernel has to be compared with the environment again."""
+        ...
 
 
 HAS_WEAK_SCALARS = int(np.__version__.partition(".")[0]) >= 2

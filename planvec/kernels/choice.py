@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from planvec.kernels.base import BatchKernel
 from planvec.kernels.own.registered import own_kernel_of, registered_kernels
 
-if TYPE_CHECKING:
-    from planvec.kernels.compiled import CompiledKernel
-    from planvec.kernels.own.batch import BatchKernel
-
-__all__ = ["has_kernel", "has_own_kernel", "is_shipped", "may_have_kernel", "open_kernel"]
+__all__ = [
+    "Costs",
+    "costs_of",
+    "has_kernel",
+    "has_own_kernel",
+    "is_harmless",
+    "may_have_kernel",
+    "open_kernel",
+]
 
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 _NAMES = {
@@ -28,24 +33,59 @@ _NAMES = {
     "TaxiEnv",
 }
 """Names of the classes of Gymnasium for which planvec ships a kernel."""
+_MUJOCO = "gymnasium.envs.mujoco."
+_MUJOCO_NAMES = {
+    "ant_v5.AntEnv",
+    "half_cheetah_v5.HalfCheetahEnv",
+    "hopper_v5.HopperEnv",
+    "humanoid_v5.HumanoidEnv",
+    "humanoidstandup_v5.HumanoidStandupEnv",
+    "inverted_pendulum_v5.InvertedPendulumEnv",
+    "pusher_v5.PusherEnv",
+    "swimmer_v5.SwimmerEnv",
+    "walker2d_v5.Walker2dEnv",
+}
+"""The same for MuJoCo, each with its module."""
+
+
+class Costs(NamedTuple):
+    """Tells when a kernel saves time.
+
+    Attributes:
+        load: Seconds that loading and proving it takes, without the import of numba.
+        step: Seconds of one step of the environment itself.
+    """
+
+    load: float
+    step: float
+
+
+def costs_of(env_class: type) -> Costs:
+    """Return the costs of the kernel of a class that has one."""
+    return Costs(1.5, 5e-5) if env_class.__module__.startswith(_MUJOCO) else Costs(0.25, 5e-6)
 
 
 def has_kernel(env_class: Any) -> bool:
     """Return whether there is a kernel for exactly this class. A subclass may step otherwise."""
-    return has_own_kernel(env_class) or is_shipped(env_class)
+    module, name = getattr(env_class, "__module__", None) or "", getattr(env_class, "__name__", "")
+    return has_own_kernel(env_class) or is_harmless(module, name) or _is_mujoco(module, name)
 
 
-def is_shipped(env_class: Any) -> bool:
-    """Return whether planvec ships a kernel for exactly this class."""
-    module = getattr(env_class, "__module__", None) or ""
-    return module.startswith(_GYMNASIUM) and getattr(env_class, "__name__", "") in _NAMES
+def is_harmless(module: str, name: str) -> bool:
+    """Return whether a class with a kernel is in pure Python and of Gymnasium: it cannot crash or hang."""
+    return f"{module}.".startswith(_GYMNASIUM) and name in _NAMES
+
+
+def _is_mujoco(module: str, name: str) -> bool:
+    """Return whether there is a kernel for a class of MuJoCo."""
+    return module.startswith(_MUJOCO) and f"{module.removeprefix(_MUJOCO)}.{name}" in _MUJOCO_NAMES
 
 
 def may_have_kernel(entry_point: str) -> bool:
     """Return whether the class that an entry point names may have a kernel, without importing it."""
     module, _, name = entry_point.partition(":")
-    is_of_gymnasium = f"{module}.".startswith(_GYMNASIUM) and name in _NAMES
-    return is_of_gymnasium or any(own.__name__ == name for own in registered_kernels().kernels)
+    is_own = any(own.__name__ == name for own in registered_kernels().kernels)
+    return is_own or is_harmless(module, name) or _is_mujoco(module, name)
 
 
 def has_own_kernel(env_class: Any) -> bool:
@@ -55,7 +95,7 @@ def has_own_kernel(env_class: Any) -> bool:
 
 def open_kernel(
     env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None, num_threads: int
-) -> CompiledKernel | BatchKernel:
+) -> BatchKernel:
     """Compile the kernel of an environment whose class has one, or load it from the cache.
 
     Args:
@@ -69,14 +109,20 @@ def open_kernel(
     """
     own = own_kernel_of(type(env.unwrapped))
     if own is not None and own.is_batched:
-        from planvec.kernels.own.batch import BatchKernel
+        from planvec.kernels.own.batch import OwnBatchKernel
 
-        return BatchKernel(own, env, dtype, time_limit)
+        return OwnBatchKernel(own, env, dtype, time_limit)
     # Here, since numba takes long to import.
     if own is not None:
         from planvec.kernels.own.compiled import OwnCompiledKernel
 
         return OwnCompiledKernel(own, env, dtype, time_limit, num_threads)
+    env_class = type(env.unwrapped)
+    if _is_mujoco(env_class.__module__, env_class.__name__):
+        from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel
+
+        task = MUJOCO_TASKS[env_class.__module__.removeprefix(_MUJOCO), env_class.__name__]
+        return MujocoKernel(task, env, dtype, time_limit, num_threads)
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.gymnasium import GYMNASIUM_KERNELS
 

@@ -58,6 +58,8 @@ class CompiledKernel:
         ValueError: The kernel cannot be used for this environment.
     """
 
+    num_proved = 128
+    proved_horizon = 80
     block_sizes: tuple[int, ...] = ()
 
     def __init__(

@@ -29,7 +29,7 @@ def code_digest(*functions: Any) -> str:
     """
     folder = Path(__file__).parent
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
-    for path in sorted([*folder.glob("*.py"), *folder.glob("own/*.py")]):
+    for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
     seen = set[int]()
     for function in functions:

@@ -93,14 +93,14 @@ def generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
     return scope[name]
 
 
-def accessor(arguments: str) -> Callable[[Callable[[KernelType], Any]], Any]:
-    """Make a function that compiled code calls, from one that generates it for a `KernelType`.
+def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
+    """Make a function that compiled code calls, from one that generates it for a type.
 
     Args:
-        arguments: The arguments of the compiled function. The first is the kernel.
+        arguments: The arguments of the compiled function. The first is "kernel", whose type is given.
     """
 
-    def decorate(generate: Callable[[KernelType], Any]) -> Any:
+    def decorate(generate: Callable[[Any], Any]) -> Any:
         name = generate.__name__
         stub = generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
         stub.__module__, stub.__doc__ = generate.__module__, generate.__doc__

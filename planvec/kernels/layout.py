@@ -81,6 +81,8 @@ def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[A
     missing = [name for name in names if name not in offsets]
     if missing:
         raise ValueError(f"states have no fields {missing}")
+    if "observation" in offsets:
+        raise ValueError("states that hold the observation")
     fields = tuple(_field(dtype[name], offsets[name]) for name in names)
     own = {"elapsed_steps", "terminated", "truncated", "generator"}
     action = env.action_space

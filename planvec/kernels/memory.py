@@ -17,10 +17,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.numpy_support import as_dtype
 
-__all__ = ["copy_bytes", "load", "multiply_high", "store", "view"]
+__all__ = ["copy_bytes", "intrinsic_function", "load", "multiply_high", "store", "view"]
 
 
-def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+def intrinsic_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function for compiled code, which is called without the first argument."""
     made: Callable[..., Any] = intrinsic(function)
     return made
@@ -33,7 +33,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
     return builder.bitcast(builder.gep(first, [offset]), pointee.as_pointer())
 
 
-@_intrinsic
+@intrinsic_function
 def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
     """Return the number at an offset.
 
@@ -52,7 +52,7 @@ def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
     return like.dtype(data, types.intp, like), generate
 
 
-@_intrinsic
+@intrinsic_function
 def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) -> Any:
     """Write a number at an offset, converted as NumPy converts it. Arguments as in `load`."""
 
@@ -68,7 +68,7 @@ def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) ->
     return types.void(data, types.intp, like, value), generate
 
 
-@_intrinsic
+@intrinsic_function
 def copy_bytes(
     typing_context: Any, source: Any, source_at: Any, target: Any, target_at: Any, num_bytes: Any
 ) -> Any:
@@ -84,7 +84,7 @@ def copy_bytes(
     return types.void(source, types.intp, target, types.intp, types.intp), generate
 
 
-@_intrinsic
+@intrinsic_function
 def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> Any:
     """Return a field of several numbers as an array `[size]`, not a copy. Arguments as in `load`."""
     array_type = types.Array(like.dtype, 1, "C", aligned=False)
@@ -112,7 +112,7 @@ def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> A
     return array_type(data, types.intp, types.intp, like), generate
 
 
-@_intrinsic
+@intrinsic_function
 def multiply_high(typing_context: Any, first: Any, second: Any) -> Any:
     """Return the upper 64 bits of the product of two unsigned integers of 64 bits."""
 

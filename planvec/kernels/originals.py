@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-__all__ = ["has_original_methods", "methods_of"]
+__all__ = ["check_origin", "has_original_methods", "methods_of"]
 
 # Decorators of the standard library (functools.singledispatch) return functions of their own.
 _ORIGINS = (os.path.dirname(gymnasium.__file__) + os.sep, functools.__file__)
@@ -25,9 +25,23 @@ def methods_of(env_class: type) -> dict[str, FunctionType]:
     """
     module = vars(sys.modules[env_class.__module__])
     for name, function in [*_functions(module).items(), *_functions(vars(env_class)).items()]:
-        if not function.__code__.co_filename.startswith(_ORIGINS):
-            raise ValueError(f"{name} of {env_class.__name__} was replaced")
+        check_origin(f"{name} of {env_class.__name__}", function)
     return _functions(vars(env_class))
+
+
+def check_origin(name: str, function: Any) -> None:
+    """Check that a function is Gymnasium's.
+
+    Args:
+        name: Its name, for the message.
+        function: The function.
+
+    Raises:
+        ValueError: It comes from elsewhere.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_filename.startswith(_ORIGINS):
+        raise ValueError(f"{name} was replaced")
 
 
 def has_original_methods(env: Any, methods: Mapping[str, FunctionType]) -> bool:

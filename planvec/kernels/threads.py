@@ -7,10 +7,10 @@ Compiled loops release the GIL, so threads of Python do.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
+from threading import Event
 
 __all__ = ["run_sliced", "run_together"]
 
@@ -60,45 +60,51 @@ def run_sliced(
     return status
 
 
+def run_together(run: Callable[[int, Event], None], num_threads: int) -> None:
+    """Run a function on several threads at the same time, which share the work among themselves.
+
+    All calls have returned when this function returns or raises, also after Ctrl-C.
+
+    Args:
+        run: `run(index, stop)` does a share of the work. Every call returns once nothing is left to do, or
+            soon after `stop` was set.
+        num_threads: Number of threads, this one included.
+    """
+    stop, others = Event(), list[Future[None]]()
+    try:
+        if num_threads > 1:
+            pool = _pool(num_threads - 1)
+            for index in range(1, num_threads):
+                others.append(pool.submit(run, index, stop))
+    except RuntimeError:  # the program ends, and threads take no more work
+        pass
+    except BaseException:
+        _end(others, stop)
+        raise
+    try:
+        run(0, stop)
+        for future in others:
+            if not future.cancel():
+                future.result()
+    except BaseException:
+        _end(others, stop)
+        raise
+
+
+def _end(futures: list[Future[None]], stop: Event) -> None:
+    """Wait until no call of `run_together` runs any more. Further interrupts do not end the wait."""
+    while True:
+        try:
+            stop.set()
+            wait([future for future in futures if not future.cancel()])
+            return
+        except KeyboardInterrupt:
+            continue
+
+
 def _finish(future: Future[int], run: Callable[[int, int], int], part: tuple[int, int]) -> int:
     """Return the status of a slice, which is run here if no thread has begun it."""
     return run(*part) if future.cancel() else future.result()
-
-
-def run_together(tasks: Sequence[Callable[[], None]], num_threads: int) -> None:
-    """Run tasks that release the GIL. The calling thread takes part.
-
-    Args:
-        tasks: The tasks.
-        num_threads: Number of threads, this one included.
-
-    Raises:
-        Exception: That of the first task that failed, after all others have ended.
-    """
-    todo = iter(tasks)
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                task = next(todo, None)
-            if task is None:
-                return
-            task()
-
-    num_others = min(num_threads, len(tasks)) - 1
-    others: list[Future[None]] = []
-    try:
-        if num_others > 0:
-            others = [_pool(num_threads - 1).submit(work) for _ in range(num_others)]
-    except RuntimeError:  # the program ends, and threads take no more work
-        pass
-    try:
-        work()
-    finally:
-        wait(others)
-    for future in others:
-        future.result()
 
 
 def _pool(num_threads: int) -> ThreadPoolExecutor:

@@ -12,7 +12,6 @@ Letters: B rows.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,30 +20,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.errors import InvalidBatchError
+from planvec.planners.requests import check_rewards, rows_of, send_rollouts, send_steps
 from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
-from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, is_fixed, take_rows
+from planvec.rows import BatchStepper, Promise, is_fixed
 
-__all__ = ["Budget", "PlanCallback", "drive", "perform"]
+__all__ = ["Budget", "PlanCallback", "drive"]
 
 _FEW = 64
 """Numbers that Python adds up faster than NumPy."""
 
 PlanCallback = Callable[[int, int], bool | None]
 """`callback(num_simulations, num_env_steps)` after each batch; True stops the search."""
-
-
-def perform(env: BatchStepper, request: Request) -> Any:
-    """Perform one request. Returns the answer, as the driver passes it on.
-
-    Raises:
-        InvalidBatchError: A reward is NaN.
-    """
-    if isinstance(request, RolloutRequest):
-        return _roll_out(env, request).result()
-    out = _step(env, [request]).result()
-    _check_rewards(request, out)
-    return out
 
 
 class Budget(NamedTuple):
@@ -191,7 +177,7 @@ class _Driver:
         if not search.num_env_steps:
             raise ended_error()
         if is_step:
-            _check_rewards(request, answer)
+            check_rewards(request, answer)
         try:
             return member.simulation.send(answer)
         except StopIteration:
@@ -222,62 +208,17 @@ class _Driver:
         # A batch of observations that are no arrays cannot be split again.
         is_one_batch = len(steps) == 1 or (bool(steps) and is_fixed(env.observation_space))
         for group in [steps] if is_one_batch else [[member] for member in steps]:
-            self._batches.append(_Batch(group, _step(env, [member.request for member in group])))
+            self._batches.append(_Batch(group, send_steps(env, [member.request for member in group])))
         if len(steps) == len(members):
             return
         for member in members:
             if isinstance(member.request, RolloutRequest):
-                self._batches.append(_Batch([member], _roll_out(env, member.request)))
+                self._batches.append(_Batch([member], send_rollouts(env, member.request)))
 
 
 def _sum(numbers: NDArray[np.int64]) -> int:
     """Return the sum of integers. NumPy takes longer to begin than to add up a small batch."""
     return sum(numbers.tolist()) if len(numbers) <= _FEW else int(numbers.sum())
-
-
-def _check_rewards(request: Request, out: Transitions) -> None:
-    """Check that the rewards of a step are numbers.
-
-    Raises:
-        InvalidBatchError: One is NaN.
-    """
-    rewards = out.rewards
-    if len(rewards) and math.isnan(rewards.item(rewards.argmin())):  # the least of numbers is NaN if one is
-        is_nan = np.isnan(rewards)
-        action = None if request.actions is None else request.actions[is_nan.argmax()]
-        raise InvalidBatchError(
-            f"rewards: expected numbers, got nan for action {action}, which would make every mean nan; wrap "
-            "the environment in gymnasium.wrappers.TransformReward"
-        )
-
-
-def _step(env: BatchStepper, requests: list[Any]) -> Promise[Transitions]:
-    """Step the rows of several requests as one batch."""
-    if len(requests) == 1:
-        actions, states, dt, seeds = requests[0]
-    else:
-        actions = np.concatenate([request.actions for request in requests])
-        states = np.concatenate([request.states for request in requests])
-        dt = np.concatenate([np.broadcast_to(request.dt, len(request.states)) for request in requests])
-        seeds = None
-        if requests[0].seeds is not None:
-            seeds = np.concatenate([request.seeds for request in requests])
-    promise: Promise[Transitions] = env.step_batch(actions, states, dt, seeds=seeds, blocking=False)
-    return promise
-
-
-def _roll_out(env: BatchStepper, request: RolloutRequest) -> Promise[Rollouts]:
-    """Roll out the rows of a request."""
-    promise: Promise[Rollouts] = env.rollout_batch(
-        request.states,
-        request.horizon,
-        actions=request.actions,
-        action_seed=request.action_seed,
-        seeds=request.seeds,
-        discount=request.discount,
-        blocking=False,
-    )
-    return promise
 
 
 def _answers(batch: _Batch) -> list[tuple[_Pending, Any]]:
@@ -288,26 +229,6 @@ def _answers(batch: _Batch) -> list[tuple[_Pending, Any]]:
     answers, start = [], 0
     for member in batch.members:
         stop = start + len(member.request.states)
-        answers.append((member, _slice(answer, slice(start, stop))))
+        answers.append((member, rows_of(answer, slice(start, stop))))
         start = stop
     return answers
-
-
-def _slice(out: Transitions, rows: slice) -> Transitions:
-    """Return some rows of a batch of transitions."""
-    assert out.new_states is not None
-    return Transitions(
-        out.new_states[rows],
-        take_rows(out.observations, rows),
-        out.rewards[rows],
-        out.terminated[rows],
-        out.truncated[rows],
-        _slice_infos(out.infos, rows),
-    )
-
-
-def _slice_infos(infos: dict[str, Any], rows: slice) -> dict[str, Any]:
-    return {
-        key: _slice_infos(value, rows) if isinstance(value, dict) else value[rows]
-        for key, value in infos.items()
-    }

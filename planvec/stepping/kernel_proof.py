@@ -34,16 +34,13 @@ from planvec.stepping.output_differences import output_difference
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
-    from planvec.kernels import BatchKernel, CompiledKernel
-
-    AnyKernel = CompiledKernel | BatchKernel
+    from planvec.kernels import BatchKernel
 
 __all__ = ["Proof", "prove"]
 
-_NUM_STARTS, _NUM_BATCHES, _HORIZON = 128, 24, 80
-_NUM_LONG, _LONG_HORIZON = 16, 500
-_MIN_STEPPED = _NUM_STARTS * _NUM_BATCHES // 4
-"""Smallest number of rows that must take a step; rows whose episode has ended prove little."""
+_NUM_BATCHES = 24
+_MIN_SHARE = 0.25
+"""Smallest share of rows that must take a step; rows whose episode has ended prove little."""
 
 
 class Proof(NamedTuple):
@@ -59,7 +56,7 @@ class Proof(NamedTuple):
 
 
 def prove(
-    kernel: AnyKernel,
+    kernel: BatchKernel,
     rows: RowLoop,
     codec: StateCodec,
     about: EnvDescription,
@@ -75,10 +72,10 @@ def prove(
         info_keys: The info keys to compare; None compares all.
     """
     random = np.random.default_rng(0)
-    starts = _start_states(codec)
+    starts = _start_states(codec, kernel.num_proved)
     digests = _digests_at(codec, starts)
     states, num_stepped = starts, 0
-    for number, batch in enumerate(_step_batches(about.action_space, random)):
+    for number, batch in enumerate(_step_batches(about.action_space, len(starts), random)):
         batch.states = states
         expected, got = batch.new_outputs(about), batch.new_outputs(about)
         columns = rows.step(batch, expected, {})
@@ -94,7 +91,7 @@ def prove(
         assert expected.num_steps is not None
         num_stepped += int(np.count_nonzero(expected.num_steps))
         states = _next_states(kernel, expected, starts, random)
-    if num_stepped < _MIN_STEPPED:
+    if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
         return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
     difference = _rollout_difference(kernel, rows, about, starts, states, random)
     changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
@@ -110,7 +107,7 @@ def _digests_at(codec: StateCodec, states: NDArray[Any]) -> dict[str, bytes]:
 
 
 def _block_difference(
-    kernel: AnyKernel,
+    kernel: BatchKernel,
     batch: StepBatch,
     expected: Outputs,
     about: EnvDescription,
@@ -154,7 +151,7 @@ def _taken(out: Outputs, rows: NDArray[np.int64]) -> Outputs:
 
 
 def _next_states(
-    kernel: AnyKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
+    kernel: BatchKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
 ) -> NDArray[Any]:
     """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
     assert out.terminated is not None
@@ -168,7 +165,7 @@ def _next_states(
 
 
 def _rollout_difference(
-    kernel: AnyKernel,
+    kernel: BatchKernel,
     rows: RowLoop,
     about: EnvDescription,
     starts: NDArray[Any],
@@ -176,15 +173,16 @@ def _rollout_difference(
     random: np.random.Generator,
 ) -> str:
     """Return the first difference of rollouts from starts and from other states; "" if there is none."""
-    states = states[: _NUM_STARTS // 2]
-    given = uniform_actions(about.action_space, random, len(states) * _HORIZON)
+    states, horizon = states[: len(states) // 2], kernel.proved_horizon
+    given = uniform_actions(about.action_space, random, len(states) * horizon)
     seeds = random.integers(0, 2**64, len(states), dtype=np.uint64)
     # Repeated actions lead far away, to ends of episodes that random ones hardly reach.
-    repeated = np.repeat(uniform_actions(about.action_space, random, _NUM_LONG), _LONG_HORIZON, axis=0)
+    num_long, long_horizon = len(starts) // 8, 6 * horizon
+    repeated = np.repeat(uniform_actions(about.action_space, random, num_long), long_horizon, axis=0)
     for request in (
-        RolloutBatch(states, _HORIZON, None, 7, first_row=3, seeds=seeds, discount=0.97),
-        RolloutBatch(states, _HORIZON, given, 7, first_row=3, discount=0.97),
-        RolloutBatch(starts[:_NUM_LONG], _LONG_HORIZON, repeated, 7),
+        RolloutBatch(states, horizon, None, 7, first_row=3, seeds=seeds, discount=0.97),
+        RolloutBatch(states, horizon, given, 7, first_row=3, discount=0.97),
+        RolloutBatch(starts[:num_long], long_horizon, repeated, 7),
     ):
         expected, got = request.new_outputs(about), request.new_outputs(about)
         rows.rollout(request, expected, {})
@@ -196,22 +194,22 @@ def _rollout_difference(
     return ""
 
 
-def _start_states(codec: StateCodec) -> NDArray[Any]:
+def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
     """Return the states of the starts of some episodes."""
-    values = [codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(_NUM_STARTS)]
-    states = np.zeros(_NUM_STARTS, codec.format.dtype)
-    flags = [False] * _NUM_STARTS
-    codec.dump(Rows(values, [0] * _NUM_STARTS, flags, flags), states)
+    values = [codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(num_starts)]
+    states = np.zeros(num_starts, codec.format.dtype)
+    flags = [False] * num_starts
+    codec.dump(Rows(values, [0] * num_starts, flags, flags), states)
     return states
 
 
-def _step_batches(space: Space[Any], random: np.random.Generator) -> Iterator[StepBatch]:
+def _step_batches(space: Space[Any], num_rows: int, random: np.random.Generator) -> Iterator[StepBatch]:
     """Yield requests for steps, without states: with and without repeats and seeds."""
-    none = np.zeros(_NUM_STARTS)
+    none = np.zeros(num_rows)
     for number in range(_NUM_BATCHES):
-        repeats = random.integers(1, 5, _NUM_STARTS) if number % 2 else np.ones(_NUM_STARTS, np.int64)
-        seeds = random.integers(0, 2**64, _NUM_STARTS, dtype=np.uint64) if number % 3 == 1 else None
-        actions = uniform_actions(space, random, _NUM_STARTS)
+        repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)
+        seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
+        actions = uniform_actions(space, random, num_rows)
         yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 else 1)
 
 

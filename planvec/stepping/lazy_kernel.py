@@ -15,24 +15,20 @@ import gymnasium
 
 from planvec.codecs import StateCodec
 from planvec.errors import UnsupportedEnvError
-from planvec.kernels import has_kernel, has_own_kernel, open_kernel
+from planvec.kernels import costs_of, has_kernel, has_own_kernel, open_kernel
 from planvec.rows import Columns, EnvDescription, Outputs, RolloutBatch, StepBatch
 from planvec.stepping.kernel_proof import prove
 from planvec.stepping.row_loop import RowLoop
 
 if TYPE_CHECKING:
-    from planvec.kernels import BatchKernel, CompiledKernel
+    from planvec.kernels import BatchKernel
 
 __all__ = ["LazyKernel"]
 
 _log = logging.getLogger("planvec")
 
-_SECONDS_TO_LOAD = 1.0
-"""Time that the environment has to step before its kernel is loaded: about the time that loading takes."""
-_SECONDS_WITH_NUMBA = 0.25
-"""The same where numba is imported already, as planners do."""
-_SECONDS_PER_STEP = 5e-6
-"""Time of one step of the environments that have kernels."""
+_SECONDS_FOR_NUMBA = 0.75
+"""Time to import numba, which planners import anyway."""
 _SECONDS_TO_ANNOUNCE = 1.0
 
 
@@ -67,7 +63,7 @@ class LazyKernel:
         self._rows = rows
         self._num_threads = num_threads
         self._info_keys = info_keys
-        self._kernel: CompiledKernel | BatchKernel | None = None
+        self._kernel: BatchKernel | None = None
         self._seconds = 0.0
         # A window shows the steps of the environment itself.
         is_shown = env.render_mode == "human"
@@ -167,18 +163,20 @@ class LazyKernel:
         """Count the time that the environment has stepped."""
         self._seconds += seconds
 
-    def _ready(self, batch: StepBatch | RolloutBatch) -> CompiledKernel | BatchKernel | None:
+    def _ready(self, batch: StepBatch | RolloutBatch) -> BatchKernel | None:
         """Return the kernel for a batch, as `ready`."""
         steps = batch.steps if self._is_pending else 0
         return self.ready(steps * batch.num_rows if isinstance(steps, int) else int(steps.sum()))
 
-    def ready(self, num_steps: int) -> CompiledKernel | BatchKernel | None:
+    def ready(self, num_steps: int) -> BatchKernel | None:
         """Return the kernel, which is loaded if so many steps make it time; None if there is none yet."""
         if self._kernel is not None and self._kernel.has_changed():
             self._kernel, self._is_pending = None, True
             self.load()
         if self._is_pending:
-            limit = _SECONDS_WITH_NUMBA if "numba" in sys.modules else _SECONDS_TO_LOAD
-            if self._seconds + num_steps * _SECONDS_PER_STEP > limit:
+            limit, seconds_per_step = costs_of(type(self._env.unwrapped))
+            if "numba" not in sys.modules:
+                limit += _SECONDS_FOR_NUMBA
+            if self._seconds + num_steps * seconds_per_step > limit:
                 self.load()
         return self._kernel

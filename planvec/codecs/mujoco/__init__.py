@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from planvec.codecs.mujoco.codec import codec_for_env
+from planvec.codecs.mujoco.codec import codec_for_env, saved_arrays
 
-__all__ = ["codec_for_env"]
+__all__ = ["codec_for_env", "saved_arrays"]

@@ -26,7 +26,7 @@ from planvec.codecs.mujoco.camera import fix_camera
 from planvec.codecs.mujoco.fast_step import install_fast_step
 from planvec.codecs.mujoco.simulation import BEYOND_STATE, INTEGRATION, POSES, check_sleep, model_bytes
 
-__all__ = ["PhysicsCodec", "codec_for_env"]
+__all__ = ["PhysicsCodec", "codec_for_env", "saved_arrays"]
 
 _ARRAYS_READ: dict[str, tuple[str, ...]] = {
     "ant": ("xpos",),
@@ -79,6 +79,15 @@ def _module_name(env: Any) -> str | None:
     return name if is_gymnasium else None
 
 
+def saved_arrays(env: Any) -> tuple[str, ...]:
+    """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order.
+
+    Those without elements are left out of states.
+    """
+    read = _ARRAYS_READ[str(_module_name(env))]
+    return tuple(dict.fromkeys((*BEYOND_STATE, *read, *(() if env.render_mode is None else POSES))))
+
+
 def _num_flexes(model: Any) -> int:
     return int(getattr(model, "nflex", 0))
 
@@ -103,7 +112,7 @@ class PhysicsCodec(Codec):
         self._num_state = mujoco.mj_stateSize(self._model, INTEGRATION)
         self._size = self._num_state
         self._views: list[tuple[NDArray[Any], int, int]] = []
-        for name in dict.fromkeys((*BEYOND_STATE, *self._names_of_arrays(env))):
+        for name in saved_arrays(env):
             array = getattr(self._data, name, None)
             if array is not None and array.size:
                 start, self._size = self._size, self._size + array.size
@@ -115,10 +124,6 @@ class PhysicsCodec(Codec):
             fix_camera(env)
         parameters = inspect.signature(type(env).__init__).parameters
         self.constants = ("frame_skip", *(f"_{name}" for name in parameters if hasattr(env, f"_{name}")))
-
-    def _names_of_arrays(self, env: Any) -> tuple[str, ...]:
-        read = _ARRAYS_READ[str(_module_name(env))]
-        return read if env.render_mode is None else (*read, *POSES)
 
     def identity(self, env: Any) -> list[Any]:
         """Return the constants, the module of the class and the whole model."""

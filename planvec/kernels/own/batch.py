@@ -1,4 +1,4 @@
-"""Defines `BatchKernel`, which steps batches with a NumPy function of a user.
+"""Defines `OwnBatchKernel`, which steps batches with a NumPy function of a user.
 
 It does what `planvec.stepping.row_loop` does, for all rows at once. Letters: B rows, H steps of a rollout.
 """
@@ -25,14 +25,14 @@ from planvec.rows import (
     raw,
 )
 
-__all__ = ["BatchKernel"]
+__all__ = ["OwnBatchKernel"]
 
 _UNLIMITED = 2**62
 _ROLLOUT_ROWS = 16_384
 """Rows whose random actions are drawn at once."""
 
 
-class BatchKernel:
+class OwnBatchKernel:
     """Steps and rolls out batches with the NumPy function of a user, on the calling thread.
 
     Where a number is not finite, the environment itself steps the batch.
@@ -50,6 +50,8 @@ class BatchKernel:
         ValueError: The function cannot be used for this environment.
     """
 
+    num_proved = 128
+    proved_horizon = 80
     block_sizes = BLOCK_SIZES
 
     def __init__(

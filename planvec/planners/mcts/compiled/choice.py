@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -65,8 +64,21 @@ def run_compiled(
     _load(runs[0])
     for run in runs[1:]:
         run.load()
-    cancelled = threading.Event()
-    run_together([partial(_run, run, callback, cancelled) for run in runs], use.kernel.num_threads)
+    todo, lock = iter(runs), threading.Lock()
+
+    def work(index: int, stop: threading.Event) -> None:
+        while not stop.is_set():
+            with lock:
+                run = next(todo, None)
+            if run is None:
+                return
+            try:
+                run.run(callback, stop)
+            except BaseException:
+                stop.set()  # the others end, too
+                raise
+
+    run_together(work, min(use.kernel.num_threads, len(runs)))
     return True
 
 
@@ -96,12 +108,3 @@ def _load(run: CompiledRun) -> None:
     seconds = time.perf_counter() - started
     if seconds > _SECONDS_TO_ANNOUNCE:
         _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)
-
-
-def _run(run: CompiledRun, callback: PlanCallback | None, cancelled: threading.Event) -> None:
-    """Run a search; if it fails, the others end, too."""
-    try:
-        run.run(callback, cancelled)
-    except BaseException:
-        cancelled.set()
-        raise

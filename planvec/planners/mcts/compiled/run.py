@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
-from planvec.planners.driver import Budget, PlanCallback, perform
+from planvec.planners.driver import Budget, PlanCallback
 from planvec.planners.mcts.compiled.performing import run as loop
 from planvec.planners.mcts.rules import SINGLE
 from planvec.planners.mcts.search import TreeSearch
@@ -31,6 +31,7 @@ from planvec.planners.mcts.simulations.progress import (
     STOP_REASONS,
     new_steps,
 )
+from planvec.planners.requests import perform
 from planvec.planners.search import Request, RolloutRequest, StepRequest, ended_error
 from planvec.rows import (
     BatchStepper,

@@ -7,3 +7,9 @@ leaves      the requests for values of leaves, and the backup
 table       the transposition table
 progress    the arrays of all this
 """
+
+from __future__ import annotations
+
+from planvec.planners.mcts.simulations.memory import Simulations
+
+__all__ = ["Simulations"]

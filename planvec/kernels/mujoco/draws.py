@@ -1,0 +1,70 @@
+"""Random actions in compiled loops. Letters: A numbers of an action."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.kernels.mujoco.compiling import inner
+from planvec.kernels.random import philox_block
+
+__all__ = ["Draws", "draw_action"]
+
+BLOCK = 64
+"""Number of random actions of a row that come from one section of Philox; see `ActionStreams`."""
+
+
+class Draws(NamedTuple):
+    """Describes random actions; see `ActionRange`.
+
+    Attributes:
+        seed: Seed of all streams.
+        first_row: Index of the first row in the whole batch.
+        low: `[A]`.
+        size: `[A]`.
+        lowest: `[A]`.
+        highest: `[A]`.
+    """
+
+    seed: np.uint64
+    first_row: int
+    low: NDArray[np.float64]
+    size: NDArray[np.float64]
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+
+
+@inner
+def draw_action(draws: Any, action: Any, uniforms: Any, block: Any, row: int, step: int, held: int) -> int:
+    """Draw a random action, as `planvec.kernels.rollout_loop` does.
+
+    Args:
+        draws: The random actions.
+        action: `[A]`, written.
+        uniforms: `[A]`, scratch.
+        block: `[4]`, four numbers of the sequence, read and written.
+        row: The row.
+        step: The step of its rollout.
+        held: The number of the four numbers in `block`, within the row and the section; -1: none.
+
+    Returns:
+        The new value of `held`.
+    """
+    size = len(action)
+    within = step % BLOCK * size
+    if within == 0:
+        held = -1  # another section
+    for index in range(size):
+        four, place = (within + index) // 4, (within + index) % 4
+        if four != held:
+            counter = np.uint64(draws.first_row + row) * np.uint64(BLOCK * size // 4) + np.uint64(four)
+            philox_block(draws.seed, np.uint64(step // BLOCK), counter, block)
+            held = four
+        uniforms[index] = block[place]
+    for index in range(size):
+        drawn = np.float32(draws.low[index] + draws.size[index] * uniforms[index])
+        drawn = max(drawn, np.float32(draws.lowest[index]))
+        action[index] = min(drawn, np.float32(draws.highest[index]))
+    return held

@@ -1,0 +1,62 @@
+"""Finds the functions and callbacks of the MuJoCo library that this process has loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import mujoco
+
+__all__ = ["Functions", "functions", "has_callbacks", "is_original"]
+
+_CALLBACKS = ("passive", "control", "contactfilter", "sensor", "act_dyn", "act_gain", "act_bias")
+_WRAPPED = ("mj_step", "mj_rnePostConstraint")
+"""Functions through which Gymnasium simulates."""
+
+
+class Functions(NamedTuple):
+    """Holds the addresses of functions."""
+
+    step: int
+    set_state: int
+    get_state: int
+    compute_forces: int
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the library: its functions are found through the module that is linked with it."""
+    return ctypes.CDLL(mujoco._functions.__file__)
+
+
+@functools.cache
+def functions() -> Functions:
+    """Return the addresses.
+
+    Raises:
+        ValueError: They cannot be found on this platform.
+    """
+    names = ("mj_step", "mj_setState", "mj_getState", "mj_rnePostConstraint")
+    try:
+        pointers = [ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value for name in names]
+    except (AttributeError, OSError) as error:
+        raise ValueError(f"the functions of MuJoCo cannot be found: {error}") from error
+    return Functions(*(int(pointer or 0) for pointer in pointers))
+
+
+@functools.cache
+def _callbacks() -> list[Any]:
+    return [ctypes.c_void_p.in_dll(_library(), f"mjcb_{name}") for name in _CALLBACKS]
+
+
+def has_callbacks() -> bool:
+    """Return whether anybody takes part in simulations with a callback, which may be a Python function."""
+    # The clock of the Python module is no Python function.
+    return any(callback.value for callback in _callbacks()) or mujoco.get_mjcb_time() is not None
+
+
+def is_original() -> bool:
+    """Return whether Gymnasium calls MuJoCo's own functions, and no replacement in Python."""
+    return not any(isinstance(getattr(mujoco, name), FunctionType) for name in _WRAPPED)
