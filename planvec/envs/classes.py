@@ -21,6 +21,8 @@ def _class_of(env: Makeable) -> Any:
 
     Other classes are not imported here, where workers step.
     """
+    if isinstance(env, type):
+        return env
     if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
         return None
     entry = env.entry_point

@@ -79,10 +79,7 @@ class LazyKernel:
         if compiled is False:
             return "not used: compiled=False"
         if has_own_kernel(type(self._env.unwrapped)) and not self._codec.steps_base:
-            return (
-                "not used: a wrapper takes part in steps, the environment is saved in another way, or "
-                "`observe` does not give the observation of a reset"
-            )
+            return "not used: a wrapper takes part in steps, or the environment is saved in another way"
         if has_kernel(type(self._env.unwrapped)):
             return "not used: a wrapper takes part in steps, another codec saves states, or a window is open"
         return f"none for {type(self._env.unwrapped).__name__}"

@@ -104,10 +104,15 @@ class Simulations:
         always_new = rules.chance == SINGLE and not config.transpositions
         self.finds_outcomes = is_simple or always_new or is_open_loop
         self.table = self._new_table(config, rules, tree, foresees_chance)
+        self._bind(rules)
+        self._bounds = [int(bound) for bound in self.progress.bounds]
+
+    def _bind(self, rules: Rules) -> None:
+        """Look up the compiled functions, and bind the arguments that do not change."""
         limits, progress, requests = parts = self.limits, self.progress, self.requests
         arrays, state_of_nodes = self.shared[:2], self.shared[2]
-        steps, values = new_steps(1, state_bytes), np.zeros(1)
-        before, after = (*self.shared, actions), (rules, *parts)
+        steps, values = new_steps(1, limits.state_bytes), np.zeros(1)
+        before, after = (*self.shared, self.actions), (rules, *parts)
         self._begin = _bound("begin", begin, (*before, self.root_bytes, *after), 0)
         self._go_on = _bound("go_on", go_on, (*before, *after), 0, 0)
         taken = (*before, rules, limits, self.table, progress, requests)
@@ -116,7 +121,6 @@ class Simulations:
         self._find = _bound("find_outcomes", find_outcomes, found, steps, 0)
         self._expand = _bound("expand_half", expand_half, (*arrays, *after), steps, 0)
         self._take_values = _bound("take_values", take_values, (*arrays, rules, progress), values, 0)
-        self._bounds = [int(bound) for bound in self.progress.bounds]
 
     def _new_table(self, config: MCTSConfig, rules: Rules, tree: Tree, foresees_chance: bool) -> Table:
         """Return the transposition table, with what the tree contains."""
