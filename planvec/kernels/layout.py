@@ -83,8 +83,8 @@ def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[A
         raise ValueError(f"states have no fields {missing}")
     if "observation" in offsets:
         raise ValueError(
-            "states hold the observation: a wrapper changes it, or `observe` does not give the observation of a "
-            "reset"
+            "states hold the observation: a wrapper changes it, or "
+            "`observe` does not give the observation of a reset"
         )
     fields = tuple(_field(dtype[name], offsets[name]) for name in names)
     own = {"elapsed_steps", "terminated", "truncated", "generator"}

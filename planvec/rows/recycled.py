@@ -6,7 +6,6 @@ compiled environment. NumPy returns large arrays to the operating system, so tha
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 from collections import OrderedDict
@@ -39,19 +38,18 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         shape: The shape.
         dtype: The dtype.
     """
-    dtype = np.dtype(dtype)
-    sizes = (shape,) if isinstance(shape, int) else shape
-    num_bytes = math.prod(sizes) * dtype.itemsize
-    if num_bytes < _MIN_BYTES or num_bytes > _MAX_KEPT or dtype.hasobject or not _CAN_COUNT:
-        return np.empty(shape, dtype)
+    new: NDArray[Any] = np.empty(shape, dtype)
+    num_bytes = new.nbytes
+    if num_bytes < _MIN_BYTES or num_bytes > _MAX_KEPT or new.dtype.hasobject or not _CAN_COUNT:
+        return new
     # Not waited for: a signal handler may interrupt its holder, and a forked child may inherit it locked.
     if not _lock.acquire(blocking=False):
-        return np.empty(shape, dtype)
+        return new
     try:
         block = _take(_rounded(num_bytes))
     finally:
         _lock.release()
-    array: NDArray[Any] = block[:num_bytes].view(dtype).reshape(sizes)
+    array: NDArray[Any] = block[:num_bytes].view(dtype).reshape(shape)
     return array
 
 

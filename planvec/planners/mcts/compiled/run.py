@@ -97,7 +97,8 @@ class CompiledRun:
             InvalidBatchError: The episode of the root had ended, or a reward is NaN.
             UnsupportedEnvError: An audit failed.
         """
-        totals, max_events, status = self._progress.totals, 1, REFUSED
+        totals, status = self._progress.totals, REFUSED
+        max_events = 16 if callback is None else 1
         while status and not cancelled.is_set():
             started, num_events = time.perf_counter(), totals[NUM_EVENTS]
             was_stopped = totals[STOP] != GOES_ON
