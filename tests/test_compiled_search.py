@@ -97,7 +97,17 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("env_id", "options"), OPTIONS, ids=[f"{name} {o}" for name, o in OPTIONS])
+SLOW = ("Acrobot-v1", "MountainCar-v0", "Taxi-v4", "Blackjack-v1")
+"""Their loops take seconds to compile."""
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        pytest.param(name, o, id=f"{name} {o}", marks=[pytest.mark.slow] if name in SLOW else [])
+        for name, o in OPTIONS
+    ],
+)
 def test_the_plan_and_the_tree_are_those_of_the_search_in_python(
     env_id: str, options: dict[str, Any], runs: list[CompiledRun]
 ) -> None:

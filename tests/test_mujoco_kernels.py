@@ -47,8 +47,21 @@ CASES += [
     ("HumanoidStandup-v5", {"include_cfrc_ext_in_observation": False, "impact_cost_range": (0.1, 0.2)}),
     ("Pusher-v5", {"reward_near_weight": 2, "reward_control_weight": 3}),
 ]
-each_case = pytest.mark.parametrize(("env_id", "options"), CASES, ids=[f"{n} {o}" for n, o in CASES])
-each_name = pytest.mark.parametrize("name", NAMES + OTHERS)
+QUICK = ("Ant", "HalfCheetah", "Hopper")
+"""The kernel of each class takes ten seconds to compile."""
+
+
+def slow_unless_quick(name: str) -> list[Any]:
+    return [] if name.partition("-")[0] in QUICK else [pytest.mark.slow]
+
+
+each_case = pytest.mark.parametrize(
+    ("env_id", "options"),
+    [pytest.param(n, o, id=f"{n} {o}", marks=slow_unless_quick(n)) for n, o in CASES],
+)
+each_name = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=slow_unless_quick(name)) for name in NAMES + OTHERS]
+)
 NUM_ROWS = 40
 
 
@@ -156,7 +169,7 @@ def test_time_limits_truncate_and_absorb(name: str) -> None:
     assert got.truncated.any()
 
 
-@pytest.mark.parametrize("name", ["Ant", "Walker2d"])
+@pytest.mark.parametrize("name", ["Ant", "Hopper"])
 def test_ended_rows_keep_their_state(name: str) -> None:
     plain, compiled = shared_pair(f"{name}-v5")
     states = start_states(plain, 12)
@@ -180,6 +193,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     check_same(one.rollout_batch(states, 10, action_seed=1), three.rollout_batch(states, 10, action_seed=1))
 
 
+@pytest.mark.slow
 def test_states_move_between_kernels_rows_and_workers() -> None:
     plain, compiled = shared_pair("Humanoid-v5")
     with (
@@ -222,6 +236,7 @@ def test_a_kernel_takes_every_form_of_arguments() -> None:
         check_same(expected, got)
 
 
+@pytest.mark.slow
 def test_infos_are_those_that_were_asked_for() -> None:
     for keys in (None, (), ("tendon_length",), ("reward_ctrl", "absent")):
         plain, compiled = (PlanEnv("Humanoid-v5", info_keys=keys, compiled=flag) for flag in (False, True))
@@ -404,7 +419,7 @@ def _rollout_request(env: PlanEnv, states: NDArray[Any]) -> tuple[Any, Any]:
     return request, request.new_outputs(env.stepper.description)
 
 
-@pytest.mark.parametrize("name", ["Ant", "HalfCheetah", "Humanoid"])
+@pytest.mark.parametrize("name", ["Ant", "HalfCheetah", pytest.param("Humanoid", marks=pytest.mark.slow)])
 def test_edited_states_have_the_bits_of_the_environment(name: str, kernel_calls: list[bool]) -> None:
     """Applied forces, warm starts, times and positions that no episode reaches."""
     plain, compiled = shared_pair(f"{name}-v5")
@@ -426,6 +441,7 @@ def test_edited_states_have_the_bits_of_the_environment(name: str, kernel_calls:
     assert used(kernel_calls)
 
 
+@pytest.mark.slow
 def test_states_of_an_environment_that_renders_hold_the_picture() -> None:
     plain, compiled = (
         PlanEnv("Humanoid-v5", render_mode="rgb_array", compiled=flag) for flag in (False, True)
