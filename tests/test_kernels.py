@@ -48,7 +48,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Blackjack-v1", {"natural": True}),
     ("Blackjack-v1", {"sab": True}),
 ]
-each_case = pytest.mark.parametrize(("env_id", "options"), CASES, ids=[f"{n} {o}" for n, o in CASES])
+QUICK = ("CartPole-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "CliffWalking-v1")
+"""The kernels of the other cases take half a minute to compile."""
+each_case = pytest.mark.parametrize(
+    ("env_id", "options"),
+    [pytest.param(n, o, id=f"{n} {o}", marks=[pytest.mark.slow] * (n not in QUICK)) for n, o in CASES],
+)
 NUM_ROWS = 200
 
 

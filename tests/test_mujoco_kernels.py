@@ -47,7 +47,7 @@ CASES += [
     ("HumanoidStandup-v5", {"include_cfrc_ext_in_observation": False, "impact_cost_range": (0.1, 0.2)}),
     ("Pusher-v5", {"reward_near_weight": 2, "reward_control_weight": 3}),
 ]
-QUICK = ("Ant", "HalfCheetah", "Hopper")
+QUICK = ("Ant", "HalfCheetah")
 """The kernel of each class takes ten seconds to compile."""
 
 
@@ -159,7 +159,7 @@ def test_infos_have_the_types_of_the_environment(name: str) -> None:
         assert np.asarray(value).tobytes() == np.asarray(got[key]).tobytes(), key
 
 
-@pytest.mark.parametrize("name", ["Ant", "Hopper"])
+@pytest.mark.parametrize("name", ["Ant", pytest.param("Hopper", marks=pytest.mark.slow)])
 def test_time_limits_truncate_and_absorb(name: str) -> None:
     plain, compiled = (
         PlanEnv(lambda: TimeLimit(gymnasium.make(f"{name}-v5").unwrapped, 7), compiled=flag)
@@ -169,7 +169,7 @@ def test_time_limits_truncate_and_absorb(name: str) -> None:
     assert got.truncated.any()
 
 
-@pytest.mark.parametrize("name", ["Ant", "Hopper"])
+@pytest.mark.parametrize("name", ["Ant", pytest.param("Hopper", marks=pytest.mark.slow)])
 def test_ended_rows_keep_their_state(name: str) -> None:
     plain, compiled = shared_pair(f"{name}-v5")
     states = start_states(plain, 12)

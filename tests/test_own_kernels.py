@@ -35,7 +35,10 @@ from planvec.kernels.digests import has_full_digest
 from planvec.kernels.own import registered
 from planvec.vector import EnvPool
 
-each_class = pytest.mark.parametrize("env_class", OWN)
+each_class = pytest.mark.parametrize(
+    "env_class",
+    [pytest.param(own, marks=[pytest.mark.slow] * (own is Walker)) for own in OWN],
+)
 both_kinds = pytest.mark.parametrize(
     ("declare", "step"), [(planvec.kernel, integrate), (planvec.batch_kernel, integrate_batch)]
 )
