@@ -364,6 +364,7 @@ def test_an_environment_that_was_changed_otherwise_steps_itself(
     assert kernel_calls == [False, False]
 
 
+@pytest.mark.slow
 def test_a_callback_of_mujoco_takes_part_in_steps(kernel_calls: list[bool]) -> None:
     plain, compiled = shared_pair("Hopper-v5")
     kernel_calls.clear()
@@ -401,6 +402,7 @@ def test_unstable_states_are_stepped_by_the_environment(
     assert used(kernel_calls[6:])
 
 
+@pytest.mark.slow
 def test_a_kernel_prints_no_warnings_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
     compiled = PlanEnv("Hopper-v5", compiled=True)
     states = start_states(compiled, 4)
