@@ -22,6 +22,7 @@ from planvec.planners.mcts.arrays import bytes_per_node
 from planvec.planners.mcts.rules import SINGLE, TreeKind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.mcts.warm_up import warm_up
+from planvec.rows import Completed
 
 LAKE: dict[str, Any] = {"is_slippery": False}
 
@@ -591,3 +592,17 @@ def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
             plan(config, "FrozenLake-v1")
             plan(config, "Pendulum-v1")
     assert [len(kernel.signatures) for kernel in compiled] == [1] * len(compiled)
+
+
+@pytest.mark.parametrize("name", ["rewards", "new_states", "terminated"])
+def test_a_stepper_that_returns_another_number_of_rows_is_refused(name: str) -> None:
+    """Compiled code would read beyond the results."""
+
+    class Short(planvec.PlanEnv):
+        def step_batch(self, *args: Any, **kwargs: Any) -> Any:
+            out = super().step_batch(*args, **{**kwargs, "blocking": True})
+            return Completed(out._replace(**{name: getattr(out, name)[:-1]}))
+
+    message = r"step_batch: expected \d+ rows, got results of other sizes"
+    with Short("CartPole-v1", compiled=False) as env, pytest.raises(planvec.InvalidBatchError, match=message):
+        MCTS(num_simulations=20).plan(env, env.reset(seed=0).state, seed=0)

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import InvalidBatchError
 from planvec.kernels import CodeType, code_digest, compile_loop
 from planvec.planners.mcts.arrays import Paths
 from planvec.planners.mcts.config import MCTSConfig
@@ -156,11 +157,11 @@ class Simulations:
 
     def take_steps(self, half: int, out: Transitions) -> int:
         """Add the steps of a half to the tree, and continue. Returns `COMPLETED` or `PERFORM`."""
-        return self._take_steps(self._steps(out), half)
+        return self._take_steps(self._steps(half, out), half)
 
     def find_outcomes(self, half: int, out: Transitions) -> None:
         """Find the outcomes and the nodes of the steps of a half, which are written to `progress`."""
-        self._find(self._steps(out), half)
+        self._find(self._steps(half, out), half)
 
     def expand(self, half: int, out: Transitions) -> int:
         """Add the steps of a half to the tree, whose outcomes and nodes are in `progress`.
@@ -168,7 +169,7 @@ class Simulations:
         Returns:
             How many selections go on from their node, for `go_on`.
         """
-        return self._expand(self._steps(out), half)
+        return self._expand(self._steps(half, out), half)
 
     def go_on(self, half: int, num_rows: int) -> int:
         """Continue the simulations of a half. Returns `COMPLETED` or `PERFORM`."""
@@ -176,7 +177,12 @@ class Simulations:
 
     def take_values(self, half: int, values: NDArray[np.float64]) -> int:
         """Take the values `[B]` of leaves, which completes the simulations of a half."""
-        return self._take_values(np.ascontiguousarray(values, np.float64), half)
+        values = np.ascontiguousarray(values, np.float64)
+        if len(values) != self.progress.num_rows[half]:
+            raise InvalidBatchError(
+                f"rollout_batch: expected {self.progress.num_rows[half]} returns, got {len(values)}"
+            )
+        return self._take_values(values, half)
 
     def rows(self, half: int) -> slice:
         """Return the rows of the request of a half, among those of all slots."""
@@ -200,19 +206,30 @@ class Simulations:
         states: NDArray[Any] = data[rows.start * size : rows.stop * size].view(self._state_dtype)
         return states
 
-    def _steps(self, out: Transitions) -> Steps:
-        """Return an answer in the form that compiled functions take."""
+    def _steps(self, half: int, out: Transitions) -> Steps:
+        """Return the answer to the request of a half in the form that compiled functions take.
+
+        Raises:
+            InvalidBatchError: It has another number of rows: compiled functions would read beyond it.
+        """
         states = _nothing()
         if self.has_bytes:
             assert out.new_states is not None
             states = _bytes_of(np.ascontiguousarray(out.new_states))
-        return Steps(
+        steps = Steps(
             states,
             np.ascontiguousarray(out.rewards, np.float64),
             np.ascontiguousarray(out.terminated).view(np.uint8),
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
         )
+        num_rows = int(self.progress.num_rows[half])
+        sizes = (num_rows * self.limits.state_bytes, *[num_rows] * 4)
+        if tuple(array.size for array in (states, *steps[1:])) != sizes:
+            raise InvalidBatchError(
+                f"step_batch: expected {num_rows} rows, got results of other sizes ({_shapes(out)})"
+            )
+        return steps
 
 
 @functools.cache
@@ -238,6 +255,12 @@ def _bound(name: str, function: Any, first: tuple[Any, ...], *examples: Any) -> 
         types = map(numba.typeof, (*first, *examples))
         _entries[name] = compile_loop(function, _code(), *types)
     return functools.partial(_entries[name], None, *first)
+
+
+def _shapes(out: Transitions) -> str:
+    """Return the shapes of the results of steps in words."""
+    names = ("new_states", "rewards", "terminated", "truncated")
+    return ", ".join(f"{name} {np.shape(getattr(out, name))}" for name in names)
 
 
 def _is_packed(dtype: np.dtype[Any]) -> bool:
