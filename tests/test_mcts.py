@@ -17,9 +17,10 @@ from naive_search import NaiveSearch
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts import backup, expansion, selection
+from planvec.planners.mcts import expansion
 from planvec.planners.mcts.arrays import bytes_per_node
 from planvec.planners.mcts.rules import SINGLE, TreeKind
+from planvec.planners.mcts.simulations import half, leaves, steps
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.mcts.warm_up import warm_up
 from planvec.rows import Completed
@@ -585,8 +586,9 @@ def test_an_ended_state_is_refused() -> None:
 
 @pytest.mark.slow
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
-    warm_up()
-    compiled = [selection.select, selection.resume, expansion.init, expansion.expand, backup.back_up]
+    warm_up(MCTS())
+    compiled = [expansion.init, half.begin, half.go_on, half.take_steps, leaves.take_values]
+    compiled += [steps.find_outcomes, steps.expand_half]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")
