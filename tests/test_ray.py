@@ -371,7 +371,7 @@ def test_what_uses_ray_after_it_was_stopped_or_in_a_fork_is_refused_and_starts_n
         print("started", ray.is_initialized())
         """
     )
-    assert printed.count("in the fork: the workers belong to the process from which") == 2, printed
+    assert printed.count("in the fork: the workers belong to the process that forked this one") == 2, printed
     assert "after the end: Ray was stopped, perhaps by ray.shutdown()" in printed
     assert "started False" in printed
 

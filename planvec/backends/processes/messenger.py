@@ -107,9 +107,7 @@ class Messenger(ABC):
 
     def _check_own(self) -> None:
         if self._child.is_foreign:
-            raise ClosedError(
-                f"{self.name} belongs to the process from which this one was forked; open a new one here"
-            )
+            raise ClosedError(f"{self.name} belongs to the process that forked this one; open a new one here")
 
     def submit(self, request: Request[Any]) -> ProcessPending:
         """Queue a request and return its future. It is sent at once if there is room, else during a wait."""

@@ -65,9 +65,7 @@ class RayGroup:
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
-            raise ClosedError(
-                "the workers belong to the process from which this one was forked; open new ones here"
-            )
+            raise ClosedError("the workers belong to the process that forked this one; open new ones here")
 
     def _check_clock(self) -> None:
         error = self._launcher.why_unusable()
