@@ -97,7 +97,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-SLOW = ("Acrobot-v1", "MountainCar-v0", "Taxi-v4", "Blackjack-v1")
+SLOW = ("Acrobot-v1", "MountainCar-v0", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1")
 """Their loops take seconds to compile."""
 
 

@@ -151,6 +151,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     )
 
 
+@pytest.mark.slow
 def test_states_move_between_kernels_rows_and_workers() -> None:
     plain, compiled = pair("Taxi-v4", is_rainy=True)
     rng = np.random.default_rng(5)

@@ -531,6 +531,7 @@ def test_neither_numba_nor_a_kernel_is_loaded_before_it_is_needed() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_shared_by_a_forked_child_with_threads_of_its_own() -> None:
     code = (
         "import os, numpy as np, planvec\n"

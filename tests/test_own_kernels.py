@@ -37,7 +37,7 @@ from planvec.vector import EnvPool
 
 each_class = pytest.mark.parametrize(
     "env_class",
-    [pytest.param(own, marks=[pytest.mark.slow] * (own is Walker)) for own in OWN],
+    [pytest.param(own, marks=[pytest.mark.slow] * (own in (Gambler, Walker))) for own in OWN],
 )
 both_kinds = pytest.mark.parametrize(
     ("declare", "step"), [(planvec.kernel, integrate), (planvec.batch_kernel, integrate_batch)]
