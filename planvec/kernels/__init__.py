@@ -26,6 +26,7 @@ from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from planvec.kernels.bound_loop import BoundLoop, compile_loop
+    from planvec.kernels.buffers import bytes_of
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.decorator import jit
     from planvec.kernels.digests import code_digest
@@ -43,6 +44,7 @@ __all__ = [
     "CompiledKernel",
     "RegisteredKernels",
     "batch_kernel",
+    "bytes_of",
     "code_digest",
     "compile_loop",
     "copy_bytes",
@@ -71,6 +73,7 @@ if not TYPE_CHECKING:
             "BoundLoop": "planvec.kernels.bound_loop",
             "CodeType": "planvec.kernels.kernel_type",
             "CompiledKernel": "planvec.kernels.compiled",
+            "bytes_of": "planvec.kernels.buffers",
             "code_digest": "planvec.kernels.digests",
             "compile_loop": "planvec.kernels.bound_loop",
             "copy_bytes": "planvec.kernels.memory",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from planvec.kernels.base import Kernel
 from planvec.kernels.bound_loop import BoundLoop, compile_loop
+from planvec.kernels.buffers import UNLIMITED, bytes_of
 from planvec.kernels.digests import code_digest
 from planvec.kernels.kernel_type import CodeType, Flags, KernelType
 from planvec.kernels.layout import layout_of
@@ -33,7 +34,6 @@ _NUMBERS = types.Array(types.float64, 1, "C")
 _INTEGERS = types.Array(types.int64, 1, "C")
 _SEEDS = types.Array(types.uint64, 1, "C")
 _RESULTS = types.Tuple((_NUMBERS, _BYTES, _BYTES, _INTEGERS))
-_UNLIMITED = 2**62
 _NO_SEEDS = np.empty(0, np.uint64)
 _NO_BYTES = np.empty(0, np.uint8)
 
@@ -73,7 +73,7 @@ class CompiledKernel:
         self._kernel = kernel
         self._base = env.unwrapped
         self._layout = layout = layout_of(dtype, kernel.fields, env)
-        self.time_limit = time_limit or _UNLIMITED
+        self.time_limit = time_limit or UNLIMITED
         self.num_threads = num_threads
         self.action_range = ActionRange.of(env.action_space)
         self._methods = self._find_methods()
@@ -180,17 +180,17 @@ class CompiledKernel:
         num_rows, columns_of = len(batch.states), self._kernel.columns
         has_extras = info_keys != () and columns_of is not None
         numbers, extras = _without_flags(constants), np.zeros(num_rows if has_extras else 1)
-        states = None if out.new_states is None else _bytes_of(out.new_states)
+        states = None if out.new_states is None else bytes_of(out.new_states)
         arguments = (
-            _bytes_of(batch.states),
-            _bytes_of(batch.actions),
+            bytes_of(batch.states),
+            bytes_of(batch.actions),
             None if batch.same_dt == 1 else np.ascontiguousarray(batch.dt),
             _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
             self.time_limit,
         )
         results = (
             states is not None,
-            tuple([_bytes_of(leaf) for leaf in leaves(out.observations)]),
+            tuple([bytes_of(leaf) for leaf in leaves(out.observations)]),
             _results_of(out),
             extras,
             has_extras,
@@ -225,8 +225,8 @@ class CompiledKernel:
             return False
         numbers, unused = _without_flags(constants), np.empty(self._layout.action.size)
         arguments = (
-            _bytes_of(batch.states),
-            _NO_BYTES if batch.actions is None else _bytes_of(batch.actions),
+            bytes_of(batch.states),
+            _NO_BYTES if batch.actions is None else bytes_of(batch.actions),
             batch.horizon,
             float(batch.discount),
             _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
@@ -234,7 +234,7 @@ class CompiledKernel:
             batch.action_seed,
             batch.first_row,
             *(self.action_range or [unused] * 4),
-            _bytes_of(out.new_states),
+            bytes_of(out.new_states),
             _results_of(out),
         )
 
@@ -259,12 +259,3 @@ def _results_of(out: Outputs) -> tuple[Any, ...]:
     assert out.terminated is not None
     assert out.truncated is not None
     return out.rewards, out.terminated.view(np.uint8), out.truncated.view(np.uint8), out.num_steps
-
-
-def _bytes_of(array: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array in one dimension: a view if they are contiguous, else a copy.
-
-    Outputs are always contiguous.
-    """
-    flat: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return flat

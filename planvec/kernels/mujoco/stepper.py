@@ -23,6 +23,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from planvec.codecs import saved_arrays
+from planvec.kernels.bound_loop import compile_loop
+from planvec.kernels.buffers import UNLIMITED, bytes_of
 from planvec.kernels.mujoco.batch import REFUSED, Results, Shared
 from planvec.kernels.mujoco.draws import Draws
 from planvec.kernels.mujoco.library import has_callbacks, is_original
@@ -40,7 +42,6 @@ __all__ = ["MujocoKernel"]
 
 _log = logging.getLogger("planvec")
 
-_UNLIMITED = 2**62
 _STEPS_PER_THREAD = 4
 """Smallest number of steps that are worth waking a thread."""
 _SLEEP = int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0))
@@ -76,7 +77,7 @@ class MujocoKernel:
         base: Any = env.unwrapped
         self._base = base
         self._model, self._data = base.model, base.data
-        self._limit = time_limit or _UNLIMITED
+        self._limit = time_limit or UNLIMITED
         space, observed = env.action_space, env.observation_space
         is_known = isinstance(space, spaces.Box) and space.shape == (self._model.nu,)
         if not is_known or space.dtype != np.float32 or observed.dtype != np.float64:
@@ -101,8 +102,8 @@ class MujocoKernel:
         head = (self._type, *map(numba.typeof, (physics, self._records, constants, shared, results)))
         actions = numba.typeof(np.empty((0, self._model.nu), np.float32))
         draws = numba.typeof(Draws(np.uint64(0), 0, *[numbers] * 4))
-        self._step_rows = _compiled(step_rows, *head, actions, numba.typeof(np.empty(0, np.int64)))
-        self._roll_rows = _compiled(roll_rows, *head, actions, numba.int64, numba.float64, draws)
+        self._step_rows = compile_loop(step_rows, *head, actions, numba.typeof(np.empty(0, np.int64)))
+        self._roll_rows = compile_loop(roll_rows, *head, actions, numba.int64, numba.float64, draws)
 
     def _results(
         self,
@@ -124,7 +125,7 @@ class MujocoKernel:
         """Return the arrays that loops fill."""
         assert out.terminated is not None
         assert out.truncated is not None
-        states = np.empty(0, np.uint8) if out.new_states is None else _bytes_of(out.new_states)
+        states = np.empty(0, np.uint8) if out.new_states is None else bytes_of(out.new_states)
         flags = (out.terminated.view(np.uint8), out.truncated.view(np.uint8))
         return self._results(
             num_rows, states, out.rewards, *flags, out.num_steps, has_extras, out.observations
@@ -175,7 +176,7 @@ class MujocoKernel:
             self._limit,
             len(states),
             np.zeros(1, np.int64),
-            _bytes_of(states),
+            bytes_of(states),
         )
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
@@ -254,16 +255,3 @@ class MujocoKernel:
         if self._task.height >= 0:
             physics[:, 1 + self._task.height] += random.choice([0.0, 1.0, -0.2], num_rows)
         states["physics"] = physics
-
-
-def _bytes_of(array: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array in one dimension: a view if they are contiguous, else a copy."""
-    flat: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return flat
-
-
-def _compiled(loop: Any, *arguments: Any) -> Callable[..., int]:
-    """Compile a loop for arguments of these types, or load it from the cache on disk."""
-    loop.compile(arguments)
-    entry: Callable[..., int] = loop.overloads[arguments].entry_point
-    return entry

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.kernels.buffers import UNLIMITED
 from planvec.kernels.layout import layout_of
 from planvec.kernels.own.blocks import BLOCK_SIZES, Blocks, Stepped
 from planvec.kernels.own.declared import OwnKernel
@@ -27,7 +28,6 @@ from planvec.rows import (
 
 __all__ = ["OwnBatchKernel"]
 
-_UNLIMITED = 2**62
 _ROLLOUT_ROWS = 16_384
 """Rows whose random actions are drawn at once."""
 
@@ -65,7 +65,7 @@ class OwnBatchKernel:
             )
         self._own = own
         self._space = env.action_space
-        self._limit = time_limit or _UNLIMITED
+        self._limit = time_limit or UNLIMITED
         self._counts = layout.elapsed >= 0
         self._watch = Watch(own, env.unwrapped)
         self._blocks = Blocks(own, env.observation_space)
@@ -87,7 +87,7 @@ class OwnBatchKernel:
         Raises:
             Exception: The function raised it.
         """
-        rows = _Rows(batch.states, self._own.state, self._limit if self._counts else _UNLIMITED)
+        rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
         extras = np.zeros(rows.num_rows)
         wanted = np.minimum(batch.dt, rows.left)
         active, constants, is_first = rows.active(), self._watch.constants, True
@@ -137,7 +137,7 @@ class OwnBatchKernel:
         return all(self._roll(batch.part(part), out.part(part)) for part in parts)
 
     def _roll(self, batch: RolloutBatch, out: Outputs) -> bool:
-        rows = _Rows(batch.states, self._own.state, self._limit if self._counts else _UNLIMITED)
+        rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
         wanted = np.minimum(batch.horizon, rows.left)
         active, constants = rows.active(), self._watch.constants
         actions_at = self._actions(batch)
@@ -183,7 +183,7 @@ class _Rows:
         self.columns = [states[name].copy() for name in names]
         self.terminated, self._was_truncated = states["terminated"].copy(), states["truncated"].copy()
         self._elapsed: Any = np.zeros(self.num_rows, np.int64)
-        if limit < _UNLIMITED:
+        if limit < UNLIMITED:
             self._elapsed = states["elapsed_steps"].astype(np.int64)
         self.left: NDArray[np.int64] = limit - self._elapsed
         self.rewards = np.zeros(self.num_rows)

@@ -23,7 +23,7 @@ from planvec.planners.mcts.rollouts import LeafRollouts
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
 from planvec.planners.mcts.setup import create_tree, list_actions, make_rules
 from planvec.planners.mcts.simulations.memory import Simulations
-from planvec.planners.mcts.simulations.progress import LEAVES, NONE, PERFORM
+from planvec.planners.mcts.simulations.progress import LEAVES, NONE, PERFORM, Steps
 from planvec.planners.mcts.transpositions import TranspositionTable
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
@@ -137,7 +137,11 @@ class TreeSearch(Search):
                 status = simulations.take_values(half, values)
             else:
                 out = yield self._step_request(half)
-                status = simulations.take_steps(half, out) if self._is_plain else self._take(half, out)
+                steps = simulations.steps_of(half, out)
+                if self._is_plain:
+                    status = simulations.take_steps(half, steps)
+                else:
+                    status = self._take(half, steps, out)
         self.num_simulations = simulations.num_simulations
 
     def _step_request(self, half: int) -> StepRequest:
@@ -160,17 +164,17 @@ class TreeSearch(Search):
         # A node of an open loop stands for many states.
         return self._evaluation.values_of(self._env.observe(states), len(states))
 
-    def _take(self, half: int, out: Transitions) -> int:
+    def _take(self, half: int, steps: Steps, out: Transitions) -> int:
         """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
         simulations, progress = self.simulations, self.simulations.progress
         rows = simulations.rows(half)
         slots = progress.rows[rows].copy()
         if simulations.finds_outcomes:
-            simulations.find_outcomes(half, out)
+            simulations.find_outcomes(half, steps)
         else:
             found = self._table.look_up(self._last_nodes(slots), self._last_actions(slots), out)
             progress.outcomes[rows], progress.nodes[rows] = found
-        num_going_on = simulations.expand(half, out)
+        num_going_on = simulations.expand(half, steps)
         nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
         if self._own_states is not None:
             self._own_states[slots] = out.new_states

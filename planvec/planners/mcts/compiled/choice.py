@@ -61,9 +61,7 @@ def run_compiled(
     if not use.is_required and _seconds[use.kernel] < _SECONDS_TO_LOAD:
         return False
     runs = [CompiledRun(search, env, use, budget, started) for search in compilable]
-    _load(runs[0])
-    for run in runs[1:]:
-        run.load()
+    _load(runs)
     todo, lock = iter(runs), threading.Lock()
 
     def work(index: int, stop: threading.Event) -> None:
@@ -101,10 +99,11 @@ def _estimate(search: TreeSearch, budget: Budget) -> float:
     return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
 
 
-def _load(run: CompiledRun) -> None:
-    """Compile the loop of a run, or load it from the cache, and announce it if that took long."""
+def _load(runs: list[CompiledRun]) -> None:
+    """Compile the loop of some runs, or load it from the cache, and announce it if that took long."""
     started = time.perf_counter()
-    run.load()
+    for run in runs:
+        run.load()
     seconds = time.perf_counter() - started
     if seconds > _SECONDS_TO_ANNOUNCE:
         _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)

@@ -7,15 +7,13 @@ Letters: K slots.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit, next_uint64, roll_rows, step_rows
-from planvec.planners.mcts.arrays import Paths, TreeArrays
 from planvec.planners.mcts.compiled.loop import advance, answer_of
-from planvec.planners.mcts.rules import Rules
 from planvec.planners.mcts.simulations.progress import (
     LEAVES,
     NUM_CHUNKS,
@@ -23,31 +21,37 @@ from planvec.planners.mcts.simulations.progress import (
     NUM_QUEUED,
     NUM_ROWS,
     REFUSED,
-    Limits,
     Progress,
-    Requests,
     Steps,
 )
-from planvec.planners.mcts.simulations.table import Table
+from planvec.planners.mcts.simulations.shared import Shared
 
-__all__ = ["run"]
+__all__ = ["Draws", "run"]
+
+
+class Draws(NamedTuple):
+    """What the random numbers of requests are drawn from, and where they are written.
+
+    Attributes:
+        random: The generator of the search; see `planvec.kernels.random`.
+        seeds: `[K]` uint64, the seeds of the rows of requests; `[0]` where a step has one outcome.
+        action_seeds: `[2]` uint64, those of the rollouts of each half.
+    """
+
+    random: NDArray[np.uint64]
+    seeds: NDArray[np.uint64]
+    action_seeds: NDArray[np.uint64]
 
 
 @jit(cache=True)
-def _draw_seeds(
-    progress: Progress,
-    random: NDArray[np.uint64],
-    seeds: NDArray[np.uint64],
-    action_seeds: NDArray[np.uint64],
-    half: int,
-) -> None:
+def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
     """Draw the seeds of a request, as `planvec.planners.mcts.rollouts.LeafRollouts` draws them."""
     if progress.stages[half] == LEAVES:
-        action_seeds[half] = next_uint64(random) >> np.uint64(1)  # as `integers(2**63)`
-    if len(seeds) > 0:
+        draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
+    if len(draws.seeds) > 0:
         first = progress.bounds[half]
         for row in range(first, first + progress.num_rows[half]):
-            seeds[row] = next_uint64(random)
+            draws.seeds[row] = next_uint64(draws.random)
 
 
 @jit(cache=True)
@@ -65,22 +69,20 @@ def _count(progress: Progress, answer: Steps) -> bool:
 def _perform(
     kernel: Any,
     constants: Any,
-    limits: Limits,
+    shared: Shared,
+    answers: Steps,
+    draws: Draws,
     time_limit: int,
     repeats: Any,
     action_range: Any,
-    progress: Progress,
-    requests: Requests,
-    answers: Steps,
-    seeds: NDArray[np.uint64],
-    action_seeds: NDArray[np.uint64],
     half: int,
 ) -> bool:
     """Perform the request of a half with the kernel. Returns whether that was possible."""
+    progress, requests, limits = shared.progress, shared.requests, shared.limits
     first, count, size = progress.bounds[half], progress.num_rows[half], limits.state_bytes
     last = first + count
-    states = requests.states[first * size : last * size]
-    answer = answer_of(answers, limits, progress, half)
+    states, seeds = requests.states[first * size : last * size], draws.seeds[first:last]
+    answer = answer_of(shared, answers, half)
     results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
     zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
     if progress.stages[half] == LEAVES:
@@ -94,9 +96,9 @@ def _perform(
             requests.actions[:0],
             limits.rollout_steps,
             limits.discount,
-            seeds[first:last],
+            seeds,
             time_limit,
-            action_seeds[half],
+            draws.action_seeds[half],
             zero,
             low,
             span,
@@ -106,21 +108,22 @@ def _perform(
             results,
         )
     else:
+        actions = requests.actions[first * limits.action_bytes : last * limits.action_bytes]
         status = step_rows(
             kernel,
             constants,
             zero,
             count,
             states,
-            requests.actions[first * limits.action_bytes : last * limits.action_bytes],
+            actions,
             None if repeats is None else repeats[first:last],
-            seeds[first:last],
+            seeds,
             time_limit,
             answer.new_states,
             True,
             None,
             results,
-            progress.discounts,
+            answer.rewards,  # not written: there are no extras
             False,
         )
     return status == 0 and _count(progress, answer)
@@ -131,20 +134,9 @@ def run(
     kernel: Any,
     constants: Any,
     code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    actions: NDArray[np.uint8],
-    root_state: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    table: Table,
-    progress: Progress,
-    requests: Requests,
+    shared: Shared,
     answers: Steps,
-    seeds: NDArray[np.uint64],
-    action_seeds: NDArray[np.uint64],
-    random: NDArray[np.uint64],
+    draws: Draws,
     time_limit: int,
     repeats: Any,
     action_range: Any,
@@ -156,21 +148,10 @@ def run(
         kernel: A `KernelType`.
         constants: The constants of the kernel.
         code: A `CodeType` of this function.
-        tree: As in `loop.advance`, and so are the next arguments.
-        paths: As in `loop.advance`.
-        tree_states: As in `loop.advance`.
-        actions: As in `loop.advance`.
-        root_state: As in `loop.advance`.
-        rules: As in `loop.advance`.
-        limits: As in `loop.advance`.
-        table: As in `loop.advance`.
-        progress: As in `loop.advance`.
-        requests: As in `loop.advance`.
-        answers: Written. After `REFUSED`, the answer to the request of the half that was queued last has to
-            be written before the next call.
-        seeds: `[K]`, written: the seeds of the rows of requests; `[0]` where a step has one outcome.
-        action_seeds: `[2]`, written: those of the rollouts of each half.
-        random: The generator of the search, written; see `planvec.kernels.random`.
+        shared: The memory of the search, written.
+        answers: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
+            has to be written before the next call.
+        draws: Written.
         time_limit: Steps after which an episode is truncated.
         repeats: `[K]` int64, dt; None: 1, for which another loop is compiled.
         action_range: The ranges of random actions, see `roll_rows`.
@@ -179,41 +160,13 @@ def run(
     Returns:
         `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
     """
-    totals = progress.totals
+    totals = shared.progress.totals
     last_event = totals[NUM_EVENTS] + max_events
     while True:
-        status = advance(
-            code,
-            tree,
-            paths,
-            tree_states,
-            actions,
-            root_state,
-            rules,
-            limits,
-            table,
-            progress,
-            requests,
-            answers,
-            last_event,
-        )
+        status = advance(code, shared, answers, last_event)
         if status >= 0:
             return status
-        half = progress.queue[totals[NUM_QUEUED] - 1]
-        _draw_seeds(progress, random, seeds, action_seeds, half)
-        is_performed = _perform(
-            kernel,
-            constants,
-            limits,
-            time_limit,
-            repeats,
-            action_range,
-            progress,
-            requests,
-            answers,
-            seeds,
-            action_seeds,
-            half,
-        )
-        if not is_performed:
+        half = shared.progress.queue[totals[NUM_QUEUED] - 1]
+        _draw_seeds(shared.progress, draws, half)
+        if not _perform(kernel, constants, shared, answers, draws, time_limit, repeats, action_range, half):
             return REFUSED

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.planners.driver import Budget, PlanCallback
+from planvec.planners.mcts.compiled.performing import Draws
 from planvec.planners.mcts.compiled.performing import run as loop
 from planvec.planners.mcts.rules import SINGLE
 from planvec.planners.mcts.search import TreeSearch
@@ -65,16 +66,14 @@ class CompiledRun:
         self._search, self._env, self._use = search, env, use
         self._budget, self._started = budget, started
         config, simulations = search.config, search.simulations
-        num_slots, limits = config.batch_size, simulations.limits
+        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
         self._progress = simulations.progress
-        self._answers = new_steps(num_slots, limits.state_bytes)
-        self._seeds = np.zeros(num_slots if search.rules.chance != SINGLE else 0, np.uint64)
-        self._action_seeds = np.zeros(2, np.uint64)
-        self._random = _words_of(search.generator)
+        self._answers = new_steps(num_slots, simulations.shared.limits.state_bytes)
+        self._draws = Draws(
+            _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
+        )
         self._arguments = (
-            *(*simulations.shared, simulations.actions, simulations.root_bytes, search.rules, limits),
-            *(simulations.table, self._progress, simulations.requests, self._answers),
-            *(self._seeds, self._action_seeds, self._random, use.kernel.time_limit),
+            *(simulations.shared, self._answers, self._draws, use.kernel.time_limit),
             None if config.dt == 1 else np.full(num_slots, config.dt),
             use.kernel.action_range,
         )
@@ -147,7 +146,7 @@ class CompiledRun:
         search = self._search
         search.num_simulations, search.num_env_steps = self._counts()
         search.stop_reason = STOP_REASONS[self._progress.totals[STOP]]
-        _put_words(search.generator, self._random)
+        _put_words(search.generator, self._draws.random)
 
     def _record(self, seconds: float) -> None:
         """Count rows and chunks, and audit a row from time to time."""
@@ -167,9 +166,9 @@ class CompiledRun:
         simulations, config = self._search.simulations, self._search.config
         rows = simulations.rows(half)
         states = simulations.states(rows).copy()
-        seeds = self._seeds[rows].copy() if len(self._seeds) else None
+        seeds = self._draws.seeds[rows].copy() if len(self._draws.seeds) else None
         if self._progress.stages[half] == LEAVES:
-            action_seed = int(self._action_seeds[half])
+            action_seed = int(self._draws.action_seeds[half])
             return RolloutRequest(states, config.rollout_steps, None, action_seed, seeds, config.discount)
         return StepRequest(simulations.actions_of(rows).copy(), states, config.dt, seeds)
 

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planvec.kernels import copy_bytes, jit
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
-from planvec.planners.mcts.rules import MAX_IDLE, OPEN_LOOP, SAMPLE, Rules
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays
+from planvec.planners.mcts.rules import MAX_IDLE, OPEN_LOOP, SAMPLE
 from planvec.planners.mcts.selection import select
 from planvec.planners.mcts.simulations.leaves import finish
 from planvec.planners.mcts.simulations.progress import (
@@ -32,11 +29,10 @@ from planvec.planners.mcts.simulations.progress import (
     STOP,
     Limits,
     Progress,
-    Requests,
     Steps,
 )
+from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes, request_steps, select_on
-from planvec.planners.mcts.simulations.table import Table
 
 __all__ = ["begin", "go_on", "take_steps"]
 
@@ -61,24 +57,17 @@ def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
 
 
 @jit(cache=True)
-def _select_half(
-    tree: TreeArrays,
-    paths: Paths,
-    root_state: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    half: int,
-) -> bool:
+def _select_half(shared: Shared, half: int) -> bool:
     """Select the paths of the simulations of a half. Returns whether there are any."""
+    rules, limits = shared.rules, shared.limits
+    progress, requests = shared.progress, shared.requests
     first, totals = progress.bounds[half], progress.totals
-    num_allowed = min(_num_allowed(tree, progress, limits), progress.bounds[half + 1] - first)
+    num_allowed = min(_num_allowed(shared.tree, progress, limits), progress.bounds[half + 1] - first)
     if num_allowed <= 0:
         return False
     last = first + num_allowed
     statuses = progress.statuses[first:last]
-    count = select(tree, paths, progress.slots[first:last], statuses, rules)
+    count = select(shared.tree, shared.paths, progress.slots[first:last], statuses, rules)
     if count == 0:
         return False  # every action worth a simulation is in flight
     totals[NUM_STARTED] += count
@@ -89,7 +78,7 @@ def _select_half(
         progress.is_new[slot] = progress.has_ended[slot] = False
         if rules.chance == OPEN_LOOP:
             size = limits.state_bytes
-            copy_bytes(root_state, 0, requests.own_states, slot * size, size)
+            copy_bytes(shared.root_state, 0, requests.own_states, slot * size, size)
         if statuses[index] == SAMPLE:
             progress.rows[first + num_rows] = slot
             num_rows += 1
@@ -99,94 +88,56 @@ def _select_half(
 
 
 @jit(cache=True)
-def begin(
-    code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    actions: NDArray[np.uint8],
-    root_state: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    half: int,
-) -> int:
+def begin(code: Any, shared: Shared, half: int) -> int:
     """Begin the simulations of a half.
 
     Args:
         code: A `CodeType`, as for the other functions.
-        tree: The tree, written.
-        paths: The paths of the simulations in flight, written.
-        tree_states: The bytes of the states of nodes; `[0]` for an open loop.
-        actions: The bytes of the actions that all nodes have.
-        root_state: `[S]`, the bytes of the root's state.
-        rules: The settings of the kernels.
-        limits: The limits of the search.
-        progress: The simulations in flight, written.
-        requests: Written.
+        shared: The memory of the search, written.
         half: 0 or 1.
 
     Returns:
         `NONE`, `COMPLETED` or `PERFORM`.
     """
-    if not _select_half(tree, paths, root_state, rules, limits, progress, requests, half):
+    if not _select_half(shared, half):
         return NONE
-    if progress.num_rows[half] > 0:
-        request_steps(paths, tree_states, actions, rules, limits, progress, requests, half)
+    if shared.progress.num_rows[half] > 0:
+        request_steps(shared, half)
         return PERFORM
-    return finish(tree, paths, tree_states, rules, limits, progress, requests, half)
+    return finish(shared, half)
 
 
 @jit(cache=True)
-def go_on(
-    code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    actions: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    half: int,
-    num_rows: int,
-) -> int:
+def go_on(code: Any, shared: Shared, half: int, num_rows: int) -> int:
     """Continue the simulations of a half after their steps were added to the tree.
 
-    The arguments are those of `begin`, and the result of `expand_half`.
+    Args:
+        code: A `CodeType`.
+        shared: The memory of the search, written.
+        half: 0 or 1.
+        num_rows: The result of `expand_half`.
 
     Returns:
         `COMPLETED` or `PERFORM`.
     """
-    if select_on(tree, paths, rules, progress, half, num_rows):
-        request_steps(paths, tree_states, actions, rules, limits, progress, requests, half)
+    if select_on(shared, half, num_rows):
+        request_steps(shared, half)
         return PERFORM
-    return finish(tree, paths, tree_states, rules, limits, progress, requests, half)
+    return finish(shared, half)
 
 
 @jit(cache=True)
-def take_steps(
-    code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    actions: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    table: Table,
-    progress: Progress,
-    requests: Requests,
-    steps: Steps,
-    half: int,
-) -> int:
+def take_steps(code: Any, shared: Shared, steps: Steps, half: int) -> int:
     """Add the steps of a half to the tree, and continue its simulations.
 
-    The arguments are those of `begin`, the transposition table, and the answer to the request.
+    Args:
+        code: A `CodeType`.
+        shared: The memory of the search, written.
+        steps: The answer to the request of the half.
+        half: 0 or 1.
 
     Returns:
         `COMPLETED` or `PERFORM`.
     """
-    find_outcomes(code, tree, paths, tree_states, rules, limits, table, progress, steps, half)
-    num_rows = expand_half(code, tree, paths, rules, limits, progress, requests, steps, half)
-    return go_on(code, tree, paths, tree_states, actions, rules, limits, progress, requests, half, num_rows)
+    find_outcomes(code, shared, steps, half)
+    return go_on(code, shared, half, expand_half(code, shared, steps, half))

@@ -11,43 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import copy_bytes, jit
-from planvec.planners.mcts.arrays import Paths, TreeArrays
 from planvec.planners.mcts.backup import back_up
-from planvec.planners.mcts.rules import OPEN_LOOP, Rules
-from planvec.planners.mcts.simulations.progress import (
-    COMPLETED,
-    LEAVES,
-    NUM_SIMULATIONS,
-    PERFORM,
-    Limits,
-    Progress,
-    Requests,
-)
+from planvec.planners.mcts.rules import OPEN_LOOP
+from planvec.planners.mcts.simulations.progress import COMPLETED, LEAVES, NUM_SIMULATIONS, PERFORM
+from planvec.planners.mcts.simulations.shared import Shared
 
 __all__ = ["finish", "take_values"]
 
 
 @jit(cache=True)
-def _back_up(tree: TreeArrays, paths: Paths, rules: Rules, progress: Progress, half: int) -> int:
+def _back_up(shared: Shared, half: int) -> int:
     """Back up the simulations of a half, which completes them."""
+    progress = shared.progress
     first = progress.bounds[half]
     last = first + progress.counts[half]
-    back_up(tree, paths, progress.slots[first:last], progress.leaf_values[first:last], rules)
+    slots, values = progress.slots[first:last], progress.leaf_values[first:last]
+    back_up(shared.tree, shared.paths, slots, values, shared.rules)
     progress.totals[NUM_SIMULATIONS] += progress.counts[half]
     return COMPLETED
 
 
 @jit(cache=True)
-def finish(
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    half: int,
-) -> int:
+def finish(shared: Shared, half: int) -> int:
     """Take the values of leaves and back up the simulations, or write the request for values if some need it.
 
     With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting for
@@ -57,12 +42,14 @@ def finish(
     Returns:
         `COMPLETED` or `PERFORM`.
     """
+    tree, rules, limits = shared.tree, shared.rules, shared.limits
+    progress, requests = shared.progress, shared.requests
     size, first = limits.state_bytes, progress.bounds[half]
     is_open_loop = rules.chance == OPEN_LOOP
     count = 0
     for slot in range(first, first + progress.counts[half]):
-        depth = paths.depths[slot]
-        index = np.int64(paths.nodes[slot, depth])
+        depth = shared.paths.depths[slot]
+        index = np.int64(shared.paths.nodes[slot, depth])
         node = tree.nodes[index]
         if not is_open_loop:
             progress.has_ended[slot] = node.ended
@@ -76,34 +63,27 @@ def finish(
             if is_open_loop:
                 copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
             else:
-                copy_bytes(tree_states, index * size, requests.states, row * size, size)
+                copy_bytes(shared.tree_states, index * size, requests.states, row * size, size)
         progress.leaf_values[slot] = value
     progress.num_rows[half] = count
     if count == 0:
-        return _back_up(tree, paths, rules, progress, half)
+        return _back_up(shared, half)
     progress.stages[half] = LEAVES
     return PERFORM
 
 
 @jit(cache=True)
-def take_values(
-    code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    rules: Rules,
-    progress: Progress,
-    values: NDArray[np.float64],
-    half: int,
-) -> int:
+def take_values(code: Any, shared: Shared, values: NDArray[np.float64], half: int) -> int:
     """Take the values `[B]` that were requested for leaves, and back up the simulations."""
+    tree, paths, progress = shared.tree, shared.paths, shared.progress
     first = progress.bounds[half]
     for row in range(progress.num_rows[half]):
         slot = progress.rows[first + row]
         progress.leaf_values[slot] = values[row]
-        if rules.rolls_out and progress.is_new[slot]:
+        if shared.rules.rolls_out and progress.is_new[slot]:
             node = tree.nodes[paths.nodes[slot, paths.depths[slot]]]
             node.raw_values = values[row]
             # Other simulations may have passed meanwhile; the value is then a mean without this one.
             node.values += values[row] / (node.visits + 1)
             node.pending = False
-    return _back_up(tree, paths, rules, progress, half)
+    return _back_up(shared, half)

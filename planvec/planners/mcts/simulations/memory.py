@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.kernels import CodeType, code_digest, compile_loop
+from planvec.kernels import CodeType, bytes_of, code_digest, compile_loop
 from planvec.planners.mcts.arrays import Paths
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
@@ -25,11 +25,13 @@ from planvec.planners.mcts.simulations.progress import (
     STOP,
     STOP_REASONS,
     Limits,
+    Progress,
     Requests,
     Steps,
     new_progress,
     new_steps,
 )
+from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes
 from planvec.planners.mcts.simulations.table import Table, enter_tree, new_table
 from planvec.planners.mcts.tree import Tree
@@ -55,13 +57,7 @@ class Simulations:
     Attributes:
         has_bytes: Whether states have a fixed size.
         finds_outcomes: Whether the transposition table is compiled; otherwise the search has to keep one.
-        progress: The simulations in flight.
-        requests: The rows of their requests.
-        limits: The limits of the search.
-        table: The transposition table, if states have a fixed size.
-        shared: The arrays that compiled functions take first: the tree, the paths, the states of its nodes.
-        actions: The bytes of the actions that all nodes have.
-        root_bytes: `[S]`.
+        shared: What all compiled functions work on.
     """
 
     def __init__(
@@ -77,53 +73,78 @@ class Simulations:
         dtype, num_slots = root_state.dtype, config.batch_size
         self.has_bytes = not dtype.hasobject
         state_bytes = dtype.itemsize if self.has_bytes else 0
-        actions = _nothing() if tree.kind.has_own_actions else _bytes_of(tree.actions)
+        actions = _nothing() if tree.kind.has_own_actions else bytes_of(tree.actions)
         action_bytes = len(actions) // tree.num_actions
         is_open_loop = rules.chance == OPEN_LOOP
-        self.limits = Limits(
-            -1 if config.simulation_limit is None else config.simulation_limit,
-            -1 if config.max_env_steps is None else config.max_env_steps,
-            config.rollout_steps > 0 or (config.value_fn is not None and is_open_loop),
-            config.rollout_steps,
-            float(config.discount),
-            state_bytes,
-            action_bytes,
-        )
-        self.progress = new_progress(halves)
-        self.requests = Requests(
-            np.zeros(num_slots * state_bytes, np.uint8),
-            np.zeros(num_slots * action_bytes, np.uint8),
-            np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
-        )
-        states = _bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
-        self.root_bytes = _bytes_of(root_state.copy()) if self.has_bytes else _nothing()
-        self.actions = actions
-        self.shared = (tree.arrays, paths, states)
         self._action_like = tree.actions[:0] if action_bytes else None
         self._state_dtype = dtype
         is_simple = _is_packed(dtype) and not callable(config.transpositions)
         always_new = rules.chance == SINGLE and not config.transpositions
         self.finds_outcomes = is_simple or always_new or is_open_loop
-        self.table = self._new_table(config, rules, tree, foresees_chance)
-        self._bind(rules)
+        states = bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
+        self.shared = Shared(
+            tree.arrays,
+            paths,
+            states,
+            actions,
+            bytes_of(root_state.copy()) if self.has_bytes else _nothing(),
+            rules,
+            Limits(
+                -1 if config.simulation_limit is None else config.simulation_limit,
+                -1 if config.max_env_steps is None else config.max_env_steps,
+                config.rollout_steps > 0 or (config.value_fn is not None and is_open_loop),
+                config.rollout_steps,
+                float(config.discount),
+                state_bytes,
+                action_bytes,
+            ),
+            self._new_table(config, rules, tree, foresees_chance, states),
+            new_progress(halves),
+            Requests(
+                np.zeros(num_slots * state_bytes, np.uint8),
+                np.zeros(num_slots * action_bytes, np.uint8),
+                np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
+            ),
+        )
         self._bounds = [int(bound) for bound in self.progress.bounds]
+        self._bind()
 
-    def _bind(self, rules: Rules) -> None:
-        """Look up the compiled functions, and bind the arguments that do not change."""
-        limits, progress, requests = parts = self.limits, self.progress, self.requests
-        arrays, state_of_nodes = self.shared[:2], self.shared[2]
-        steps, values = new_steps(1, limits.state_bytes), np.zeros(1)
-        before, after = (*self.shared, self.actions), (rules, *parts)
-        self._begin = _bound("begin", begin, (*before, self.root_bytes, *after), 0)
-        self._go_on = _bound("go_on", go_on, (*before, *after), 0, 0)
-        taken = (*before, rules, limits, self.table, progress, requests)
-        self._take_steps = _bound("take_steps", take_steps, taken, steps, 0)
-        found = (*arrays, state_of_nodes, rules, limits, self.table, progress)
-        self._find = _bound("find_outcomes", find_outcomes, found, steps, 0)
-        self._expand = _bound("expand_half", expand_half, (*arrays, *after), steps, 0)
-        self._take_values = _bound("take_values", take_values, (*arrays, rules, progress), values, 0)
+    def _bind(self) -> None:
+        """Look up the compiled functions."""
+        steps, values = new_steps(1, self.shared.limits.state_bytes), np.zeros(1)
+        self._begin = self._bound("begin", begin, 0)
+        self._go_on = self._bound("go_on", go_on, 0, 0)
+        self._take_steps = self._bound("take_steps", take_steps, steps, 0)
+        self._find = self._bound("find_outcomes", find_outcomes, steps, 0)
+        self._expand = self._bound("expand_half", expand_half, steps, 0)
+        self._take_values = self._bound("take_values", take_values, values, 0)
 
-    def _new_table(self, config: MCTSConfig, rules: Rules, tree: Tree, foresees_chance: bool) -> Table:
+    def _bound(self, name: str, function: Any, *examples: Any) -> Callable[..., int]:
+        """Return a compiled function with its first arguments, the code and the shared memory.
+
+        Args:
+            name: Its name. Its arguments have the same types in all searches.
+            function: The function.
+            examples: Further arguments.
+        """
+        if name not in _entries:
+            types = map(numba.typeof, (self.shared, *examples))
+            _entries[name] = compile_loop(function, _code(), *types)
+        return functools.partial(_entries[name], None, self.shared)
+
+    @property
+    def progress(self) -> Progress:
+        """The simulations in flight."""
+        return self.shared.progress
+
+    def _new_table(
+        self,
+        config: MCTSConfig,
+        rules: Rules,
+        tree: Tree,
+        foresees_chance: bool,
+        states: NDArray[np.uint8],
+    ) -> Table:
         """Return the transposition table, with what the tree contains."""
         dtype, shares_nodes = self._state_dtype, bool(config.transpositions)
         always_new = rules.chance == SINGLE and not shares_nodes
@@ -138,7 +159,7 @@ class Simulations:
             key = (0, offset, offset + generator.itemsize, dtype.itemsize)
         table = new_table(len(tree.arrays.nodes), shares_nodes, key)
         if tree.num_nodes > 1 or shares_nodes:
-            enter_tree(table, tree.arrays, self.shared[2], dtype.itemsize)
+            enter_tree(table, tree.arrays, states, dtype.itemsize)
         return table
 
     @property
@@ -155,21 +176,21 @@ class Simulations:
         """Begin the simulations of a half. Returns `NONE`, `COMPLETED` or `PERFORM`."""
         return self._begin(half)
 
-    def take_steps(self, half: int, out: Transitions) -> int:
+    def take_steps(self, half: int, steps: Steps) -> int:
         """Add the steps of a half to the tree, and continue. Returns `COMPLETED` or `PERFORM`."""
-        return self._take_steps(self._steps(half, out), half)
+        return self._take_steps(steps, half)
 
-    def find_outcomes(self, half: int, out: Transitions) -> None:
+    def find_outcomes(self, half: int, steps: Steps) -> None:
         """Find the outcomes and the nodes of the steps of a half, which are written to `progress`."""
-        self._find(self._steps(half, out), half)
+        self._find(steps, half)
 
-    def expand(self, half: int, out: Transitions) -> int:
+    def expand(self, half: int, steps: Steps) -> int:
         """Add the steps of a half to the tree, whose outcomes and nodes are in `progress`.
 
         Returns:
             How many selections go on from their node, for `go_on`.
         """
-        return self._expand(self._steps(half, out), half)
+        return self._expand(steps, half)
 
     def go_on(self, half: int, num_rows: int) -> int:
         """Continue the simulations of a half. Returns `COMPLETED` or `PERFORM`."""
@@ -191,22 +212,22 @@ class Simulations:
 
     def states(self, rows: slice) -> NDArray[Any]:
         """Return the states `[B]` of a request. They are overwritten by the next request of the half."""
-        return self.states_in(self.requests.states, rows)
+        return self.states_in(self.shared.requests.states, rows)
 
     def actions_of(self, rows: slice) -> NDArray[Any]:
         """Return the actions `[B, ...]` of a request, if all nodes have the same actions; see `states`."""
-        size, like = self.limits.action_bytes, self._action_like
+        size, like = self.shared.limits.action_bytes, self._action_like
         assert like is not None
-        part = self.requests.actions[rows.start * size : rows.stop * size].view(like.dtype)
+        part = self.shared.requests.actions[rows.start * size : rows.stop * size].view(like.dtype)
         return part.reshape(-1, *like.shape[1:])
 
     def states_in(self, data: NDArray[np.uint8], rows: slice) -> NDArray[Any]:
         """Return some of the states whose bytes are in an array, a view."""
-        size = self.limits.state_bytes
+        size = self.shared.limits.state_bytes
         states: NDArray[Any] = data[rows.start * size : rows.stop * size].view(self._state_dtype)
         return states
 
-    def _steps(self, half: int, out: Transitions) -> Steps:
+    def steps_of(self, half: int, out: Transitions) -> Steps:
         """Return the answer to the request of a half in the form that compiled functions take.
 
         Raises:
@@ -215,7 +236,7 @@ class Simulations:
         states = _nothing()
         if self.has_bytes:
             assert out.new_states is not None
-            states = _bytes_of(np.ascontiguousarray(out.new_states))
+            states = bytes_of(out.new_states)
         steps = Steps(
             states,
             np.ascontiguousarray(out.rewards, np.float64),
@@ -224,7 +245,7 @@ class Simulations:
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
         )
         num_rows = int(self.progress.num_rows[half])
-        sizes = (num_rows * self.limits.state_bytes, *[num_rows] * 4)
+        sizes = (num_rows * self.shared.limits.state_bytes, *[num_rows] * 4)
         if tuple(array.size for array in (states, *steps[1:])) != sizes:
             raise InvalidBatchError(
                 f"step_batch: expected {num_rows} rows, got results of other sizes ({_shapes(out)})"
@@ -242,21 +263,6 @@ _entries: dict[str, Callable[..., int]] = {}
 """Name -> the compiled function, which is called without looking at the types of its arguments."""
 
 
-def _bound(name: str, function: Any, first: tuple[Any, ...], *examples: Any) -> Callable[..., int]:
-    """Return a compiled function with its first arguments.
-
-    Args:
-        name: Its name. Its arguments have the same types in all searches.
-        function: The function.
-        first: Its first arguments, after the code.
-        examples: Further arguments.
-    """
-    if name not in _entries:
-        types = map(numba.typeof, (*first, *examples))
-        _entries[name] = compile_loop(function, _code(), *types)
-    return functools.partial(_entries[name], None, *first)
-
-
 def _shapes(out: Transitions) -> str:
     """Return the shapes of the results of steps in words."""
     names = ("new_states", "rewards", "terminated", "truncated")
@@ -272,9 +278,3 @@ def _is_packed(dtype: np.dtype[Any]) -> bool:
 
 def _nothing() -> NDArray[np.uint8]:
     return np.empty(0, np.uint8)
-
-
-def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of a contiguous array, as a view."""
-    flat: NDArray[np.uint8] = array.reshape(-1).view(np.uint8)
-    return flat

@@ -9,31 +9,24 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.kernels import copy_bytes, jit
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES
 from planvec.planners.mcts.expansion import expand
-from planvec.planners.mcts.rules import OPEN_LOOP, SAMPLE, SINGLE, Rules
+from planvec.planners.mcts.rules import OPEN_LOOP, SAMPLE, SINGLE
 from planvec.planners.mcts.selection import resume
-from planvec.planners.mcts.simulations.progress import STEPS, Limits, Progress, Requests, Steps
-from planvec.planners.mcts.simulations.table import Table, look_up
+from planvec.planners.mcts.simulations.progress import STEPS, Steps
+from planvec.planners.mcts.simulations.shared import Shared
+from planvec.planners.mcts.simulations.table import look_up
 
 __all__ = ["expand_half", "find_outcomes", "request_steps", "select_on"]
 
 
 @jit(cache=True)
-def request_steps(
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    actions: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    half: int,
-) -> None:
+def request_steps(shared: Shared, half: int) -> None:
     """Write the request to take the last action of each path."""
+    paths, rules, limits = shared.paths, shared.rules, shared.limits
+    progress, requests = shared.progress, shared.requests
     size, action_size = limits.state_bytes, limits.action_bytes
     first = progress.bounds[half]
     for row in range(first, first + progress.num_rows[half]):
@@ -43,26 +36,17 @@ def request_steps(
             copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
         else:
             node = np.int64(paths.nodes[slot, depth])
-            copy_bytes(tree_states, node * size, requests.states, row * size, size)
+            copy_bytes(shared.tree_states, node * size, requests.states, row * size, size)
         source = paths.actions[slot, depth] * action_size
-        copy_bytes(actions, source, requests.actions, row * action_size, action_size)
+        copy_bytes(shared.actions, source, requests.actions, row * action_size, action_size)
     progress.stages[half] = STEPS
 
 
 @jit(cache=True)
-def find_outcomes(
-    code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    tree_states: NDArray[np.uint8],
-    rules: Rules,
-    limits: Limits,
-    table: Table,
-    progress: Progress,
-    steps: Steps,
-    half: int,
-) -> None:
+def find_outcomes(code: Any, shared: Shared, steps: Steps, half: int) -> None:
     """Find the outcome and the node of each row of an answer. New ones get the next free indices."""
+    tree, tree_states, table, progress = shared.tree, shared.tree_states, shared.table, shared.progress
+    rules, limits = shared.rules, shared.limits
     size, first = limits.state_bytes, progress.bounds[half]
     if rules.chance == SINGLE and len(table.nodes) == 1:
         num_nodes = tree.counters[NUM_NODES]
@@ -71,25 +55,17 @@ def find_outcomes(
             progress.nodes[first + row] = progress.outcomes[first + row] = node
             copy_bytes(steps.new_states, row * size, tree_states, node * size, size)
     else:
-        look_up(table, tree, tree_states, paths, progress, first, steps, size)
+        look_up(table, tree, tree_states, shared.paths, progress, first, steps, size)
 
 
 @jit(cache=True)
-def expand_half(
-    code: Any,
-    tree: TreeArrays,
-    paths: Paths,
-    rules: Rules,
-    limits: Limits,
-    progress: Progress,
-    requests: Requests,
-    steps: Steps,
-    half: int,
-) -> int:
+def expand_half(code: Any, shared: Shared, steps: Steps, half: int) -> int:
     """Add the transitions of an answer to the tree. Returns how many selections go on from their node.
 
     Their slots are then the first rows of the half. The last nodes of the others are leaves.
     """
+    tree, rules, limits = shared.tree, shared.rules, shared.limits
+    progress, requests = shared.progress, shared.requests
     size, first = limits.state_bytes, progress.bounds[half]
     last = first + progress.num_rows[half]
     num_nodes, num_outcomes = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
@@ -101,7 +77,7 @@ def expand_half(
         progress.ends[first + row] = steps.terminated[row] != 0 or steps.truncated[row] != 0
     expand(
         tree,
-        paths,
+        shared.paths,
         progress.rows[first:last],
         progress.outcomes[first:last],
         progress.nodes[first:last],
@@ -129,15 +105,14 @@ def expand_half(
 
 
 @jit(cache=True)
-def select_on(
-    tree: TreeArrays, paths: Paths, rules: Rules, progress: Progress, half: int, num_rows: int
-) -> bool:
+def select_on(shared: Shared, half: int, num_rows: int) -> bool:
     """Continue the selections of the first rows of a half. Returns whether some lead to further steps."""
+    progress = shared.progress
     first, kept = progress.bounds[half], 0
     if num_rows > 0:
         slots = progress.rows[first : first + num_rows]
         statuses = progress.statuses[first : first + num_rows]
-        resume(tree, paths, slots, statuses, rules)
+        resume(shared.tree, shared.paths, slots, statuses, shared.rules)
         for index in range(num_rows):
             if statuses[index] == SAMPLE:
                 slots[kept] = slots[index]

@@ -1,0 +1,19 @@
+"""Gives arrays the form that compiled loops take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["UNLIMITED", "bytes_of"]
+
+UNLIMITED = 2**62
+"""The time limit of environments that have none."""
+
+
+def bytes_of(array: Any) -> NDArray[np.uint8]:
+    """Return the bytes of an array in one dimension: a view if they are contiguous, else a copy."""
+    flat: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat
