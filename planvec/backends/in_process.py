@@ -126,14 +126,17 @@ class _KernelUse:
         self._backend = backend
         self.kernel = kernel
         self.is_required = is_required
+        self._lock = threading.Lock()  # the searches of several roots run in several threads
 
     def record(self, num_rows: int, num_chunks: int) -> None:
         """Count rows and chunks that were stepped."""
-        self._backend.stats.num_rows += num_rows
-        self._backend.stats.num_chunks += num_chunks
+        with self._lock:
+            self._backend.stats.num_rows += num_rows
+            self._backend.stats.num_chunks += num_chunks
 
     def audit(self, request: Request[Any], outputs: Outputs, seconds: float) -> None:
         """Let the environment step a row again if it is time for an audit; raise if the results differ."""
         answer = Answer(outputs)
         answer.seconds = seconds
-        self._backend.audit(request, answer)
+        with self._lock:
+            self._backend.audit(request, answer)
