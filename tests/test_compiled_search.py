@@ -238,6 +238,12 @@ def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: lis
     check_same_plan(expected, got)
 
 
+def test_rollouts_that_the_kernel_refuses_are_made_by_the_environment(runs: list[CompiledRun]) -> None:
+    """Kernels leave rows of more than a million steps to the environment, which Ctrl-C can interrupt."""
+    config = MCTS(num_simulations=6, rollout_horizon=1_000_001, batch_size=2)
+    check_equal_plans("CliffWalking-v1", config, runs, range(1))
+
+
 def test_an_ended_state_is_refused() -> None:
     with PlanEnv("CartPole-v1", compiled=True) as env:
         state = env.reset(seed=0).state

@@ -188,14 +188,11 @@ class CompiledRun:
         """Let the environment perform the request of the half that was queued last."""
         half = int(self._progress.queue[self._progress.totals[NUM_QUEUED] - 1])
         out = perform(self._env, self._request(half))
-        is_rollout = isinstance(out, Rollouts)
-        answer = Outputs(
-            new_states=out.new_states,
-            rewards=out.returns if is_rollout else out.rewards,
-            terminated=out.terminated,
-            truncated=out.truncated,
-            num_steps=out.num_steps if is_rollout else out.infos["num_steps"],
-        )
+        if isinstance(out, Rollouts):
+            answer = Outputs(out.final_states, rewards=out.returns, num_steps=out.num_steps)
+        else:
+            answer = Outputs(out.new_states, rewards=out.rewards, num_steps=out.infos["num_steps"])
+        answer.terminated, answer.truncated = out.terminated, out.truncated
         self._outputs(half).put(slice(None), answer)
 
     def _audited(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
