@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.requests import check_rewards, rows_of, send_rollouts, send_steps
+from planvec.planners.requests import check_answer, rows_of, send_rollouts, send_steps
 from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
 from planvec.rows import BatchStepper, Promise, is_fixed
 
@@ -168,16 +168,15 @@ class _Driver:
             answer: `Transitions` or `Rollouts`.
 
         Raises:
-            InvalidBatchError: The episode of the root has ended, or a reward is NaN.
+            InvalidBatchError: The episode of the root has ended, the answer has other rows than the request,
+                or a reward is NaN.
         """
         search, request = self._searches[member.number], member.request
-        is_step = isinstance(request, StepRequest)
-        num_steps = answer.infos["num_steps"] if is_step else answer.num_steps
+        check_answer(request, answer)
+        num_steps = answer.infos["num_steps"] if isinstance(request, StepRequest) else answer.num_steps
         search.num_env_steps += _sum(num_steps)
         if not search.num_env_steps:
             raise ended_error()
-        if is_step:
-            check_rewards(request, answer)
         try:
             return member.simulation.send(answer)
         except StopIteration:

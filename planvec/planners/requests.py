@@ -11,23 +11,55 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.search import Request, RolloutRequest
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, take_rows
 
-__all__ = ["check_rewards", "perform", "rows_of", "send_rollouts", "send_steps"]
+__all__ = ["check_answer", "perform", "rows_of", "send_rollouts", "send_steps"]
 
 
-def perform(env: BatchStepper, request: Request) -> Any:
+def perform(env: BatchStepper, request: Request) -> Transitions | Rollouts:
     """Perform one request. Returns the answer, as the driver passes it on.
 
     Raises:
-        InvalidBatchError: A reward is NaN.
+        InvalidBatchError: It has other rows than the request, or a reward is NaN.
     """
+    out: Transitions | Rollouts
     if isinstance(request, RolloutRequest):
-        return send_rollouts(env, request).result()
-    out = send_steps(env, [request]).result()
-    check_rewards(request, out)
+        out = send_rollouts(env, request).result()
+    else:
+        out = send_steps(env, [request]).result()
+    check_answer(request, out)
     return out
 
 
-def check_rewards(request: Request, out: Transitions) -> None:
+def check_answer(request: Request, out: Transitions | Rollouts) -> None:
+    """Check that an answer has the rows of its request, and that the rewards of steps are numbers.
+
+    Compiled code reads the answers of steppers of any kind, and would read beyond one that is too short.
+
+    Raises:
+        InvalidBatchError: It has other rows, or a reward is NaN.
+    """
+    num_rows = len(request.states)
+    if isinstance(out, Rollouts):
+        if not num_rows == len(out.returns) == len(out.num_steps):
+            raise InvalidBatchError(
+                f"rollout_batch: expected {num_rows} rows, got {len(out.returns)} returns and "
+                f"{len(out.num_steps)} numbers of steps"
+            )
+        return
+    assert out.new_states is not None
+    parts = [out.new_states, out.rewards, out.terminated, out.truncated, out.infos["num_steps"]]
+    if isinstance(out.observations, np.ndarray):
+        parts.append(out.observations)
+    if any(len(part) != num_rows for part in parts) or out.new_states.dtype != request.states.dtype:
+        raise InvalidBatchError(
+            f"step_batch: expected {num_rows} rows, got results of other sizes: new_states "
+            f"{out.new_states.shape} {out.new_states.dtype}, rewards {out.rewards.shape}, terminated "
+            f"{out.terminated.shape}, truncated {out.truncated.shape}, observations "
+            f"{np.shape(out.observations)}"
+        )
+    _check_rewards(request, out)
+
+
+def _check_rewards(request: Request, out: Transitions) -> None:
     """Check that the rewards of a step are numbers.
 
     Raises:

@@ -137,7 +137,7 @@ class TreeSearch(Search):
                 status = simulations.take_values(half, values)
             else:
                 out = yield self._step_request(half)
-                steps = simulations.steps_of(half, out)
+                steps = simulations.steps_of(out)
                 if self._is_plain:
                     status = simulations.take_steps(half, steps)
                 else:

@@ -13,7 +13,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.errors import InvalidBatchError
 from planvec.kernels import CodeType, bytes_of, code_digest, compile_loop
 from planvec.planners.mcts.arrays import Paths
 from planvec.planners.mcts.config import MCTSConfig
@@ -198,12 +197,7 @@ class Simulations:
 
     def take_values(self, half: int, values: NDArray[np.float64]) -> int:
         """Take the values `[B]` of leaves, which completes the simulations of a half."""
-        values = np.ascontiguousarray(values, np.float64)
-        if len(values) != self.progress.num_rows[half]:
-            raise InvalidBatchError(
-                f"rollout_batch: expected {self.progress.num_rows[half]} returns, got {len(values)}"
-            )
-        return self._take_values(values, half)
+        return self._take_values(np.ascontiguousarray(values, np.float64), half)
 
     def rows(self, half: int) -> slice:
         """Return the rows of the request of a half, among those of all slots."""
@@ -227,30 +221,19 @@ class Simulations:
         states: NDArray[Any] = data[rows.start * size : rows.stop * size].view(self._state_dtype)
         return states
 
-    def steps_of(self, half: int, out: Transitions) -> Steps:
-        """Return the answer to the request of a half in the form that compiled functions take.
-
-        Raises:
-            InvalidBatchError: It has another number of rows: compiled functions would read beyond it.
-        """
+    def steps_of(self, out: Transitions) -> Steps:
+        """Return an answer in the form that compiled functions take. The driver has checked its sizes."""
         states = _nothing()
         if self.has_bytes:
             assert out.new_states is not None
             states = bytes_of(out.new_states)
-        steps = Steps(
+        return Steps(
             states,
             np.ascontiguousarray(out.rewards, np.float64),
             np.ascontiguousarray(out.terminated).view(np.uint8),
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
         )
-        num_rows = int(self.progress.num_rows[half])
-        sizes = (num_rows * self.shared.limits.state_bytes, *[num_rows] * 4)
-        if tuple(array.size for array in (states, *steps[1:])) != sizes:
-            raise InvalidBatchError(
-                f"step_batch: expected {num_rows} rows, got results of other sizes ({_shapes(out)})"
-            )
-        return steps
 
 
 @functools.cache
@@ -261,12 +244,6 @@ def _code() -> CodeType:
 
 _entries: dict[str, Callable[..., int]] = {}
 """Name -> the compiled function, which is called without looking at the types of its arguments."""
-
-
-def _shapes(out: Transitions) -> str:
-    """Return the shapes of the results of steps in words."""
-    names = ("new_states", "rewards", "terminated", "truncated")
-    return ", ".join(f"{name} {np.shape(getattr(out, name))}" for name in names)
 
 
 def _is_packed(dtype: np.dtype[Any]) -> bool:
