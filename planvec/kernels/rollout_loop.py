@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from planvec.kernels.access import (
@@ -30,52 +29,11 @@ from planvec.kernels.access import (
     take_step,
 )
 from planvec.kernels.decorator import jit
-from planvec.kernels.memory import load, store
-from planvec.kernels.random import NUM_WORDS, philox_block
+from planvec.kernels.random import NUM_WORDS
 from planvec.kernels.step_loop import MAX_REPEATS, REFUSED, Bytes, Results, keep_ended
+from planvec.kernels.uniforms import draw_uniforms
 
 __all__ = ["roll_rows"]
-
-BLOCK = 64
-"""Number of random actions of a row that come from one section of Philox; see `ActionStreams`."""
-
-
-@njit(nogil=True, error_model="numpy", forceinline=True)
-def _draw(
-    kernel: Any,
-    uniforms: NDArray[np.float64],
-    block: NDArray[np.float64],
-    seed: np.uint64,
-    stream_row: int,
-    step: int,
-    held: int,
-) -> int:
-    """Draw the random numbers of an action.
-
-    Args:
-        kernel: A `KernelType`.
-        uniforms: `[A]`, written.
-        block: `[4]`, four numbers of the sequence, read and written.
-        seed: Seed of all streams.
-        stream_row: Index of the row in the whole batch.
-        step: The step.
-        held: The number of the four numbers in `block`, within the row and the section; -1: none.
-
-    Returns:
-        The new value of `held`.
-    """
-    size = action_size(kernel)
-    within = step % BLOCK * size
-    if within == 0:
-        held = -1  # another section
-    for index in range(size):
-        four, place = (within + index) // 4, (within + index) % 4
-        if four != held:
-            counter = np.uint64(stream_row) * np.uint64(BLOCK * size // 4) + np.uint64(four)
-            philox_block(seed, np.uint64(step // BLOCK), counter, block)
-            held = four
-        store(uniforms, index * 8, np.float64, load(block, place * 8, np.float64))
-    return held
 
 
 @jit(cache=True, allocates=True)
@@ -151,7 +109,9 @@ def roll_rows(
             if has_actions:
                 action = load_action(kernel, actions, row * horizon + count)
             else:
-                held = _draw(kernel, uniforms, block, action_seed, first_row + row, count, held)
+                held = draw_uniforms(
+                    action_size(kernel), uniforms, block, action_seed, first_row + row, count, held
+                )
                 action = random_action(kernel, uniforms, low, size, lowest, highest)
             state, reward, is_terminated, _ = take_step(kernel, state, action, constants, random)
             total += weight * reward

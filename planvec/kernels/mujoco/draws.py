@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels.mujoco.compiling import inner
-from planvec.kernels.random import philox_block
+from planvec.kernels.uniforms import draw_uniforms
 
 __all__ = ["Draws", "draw_action"]
-
-BLOCK = 64
-"""Number of random actions of a row that come from one section of Philox; see `ActionStreams`."""
 
 
 class Draws(NamedTuple):
@@ -53,16 +50,7 @@ def draw_action(draws: Any, action: Any, uniforms: Any, block: Any, row: int, st
         The new value of `held`.
     """
     size = len(action)
-    within = step % BLOCK * size
-    if within == 0:
-        held = -1  # another section
-    for index in range(size):
-        four, place = (within + index) // 4, (within + index) % 4
-        if four != held:
-            counter = np.uint64(draws.first_row + row) * np.uint64(BLOCK * size // 4) + np.uint64(four)
-            philox_block(draws.seed, np.uint64(step // BLOCK), counter, block)
-            held = four
-        uniforms[index] = block[place]
+    held = draw_uniforms(size, uniforms, block, draws.seed, draws.first_row + row, step, held)
     for index in range(size):
         drawn = np.float32(draws.low[index] + draws.size[index] * uniforms[index])
         drawn = max(drawn, np.float32(draws.lowest[index]))
