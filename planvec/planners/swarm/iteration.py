@@ -11,12 +11,14 @@ arithmetic. Sums are in the order of the walkers, so that a plan depends on its 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
+from planvec.kernels import CodeType, code_digest, compile_loop, copy_bytes
 from planvec.planners.swarm.arrays import (
     BYTES,
     DOUBLES,
@@ -76,13 +78,13 @@ def _copies(states: NDArray[np.uint8], sources: NDArray[np.int64]) -> NDArray[np
     size = len(states) // len(sources)
     copies = np.empty(len(states), np.uint8)
     for walker, source in enumerate(sources):
-        for index in range(size):
-            copies[walker * size + index] = states[source * size + index]
+        copy_bytes(states, source * size, copies, walker * size, size)
     return copies
 
 
-@njit(_TYPES, cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _iterate(
+    code: Any,
     walkers: NDArray[Any],
     moves: Moves,
     num_nodes: int,
@@ -97,6 +99,7 @@ def _iterate(
     """Advance all walkers by their outcomes, then replace some by clones of others.
 
     Args:
+        code: A `CodeType`: numba's cache would not notice that a function in another file has changed.
         walkers: `[B]` of `WALKER_DTYPE`. Written.
         moves: The moves so far. There has to be room for B more. Written.
         num_nodes: Number of nodes in use.
@@ -127,6 +130,5 @@ def _iterate(
     return _copies(states, sources), num_nodes, _clone(walkers, sources), dead[0]
 
 
-_compiled: Any = _iterate
-iterate: Callable[..., Any] = _compiled.overloads[_TYPES].entry_point
+iterate: Callable[..., Any] = partial(compile_loop(_iterate, CodeType(code_digest(_iterate)), *_TYPES), None)
 """`_iterate`, called directly: numba neither finds out nor checks the types of its arguments."""
