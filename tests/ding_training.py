@@ -1,6 +1,7 @@
 """Trains DI-engine's DQN on its CartPole, and prints a digest of the network: run by `test_ding`.
 
-Arguments: the configuration of the environment manager as JSON, and seconds between two kills (0: no kills).
+Arguments: the configuration of the environment manager as JSON, and the number of steps of the collector
+between two kills (0: no kills).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from typing import Any
 
 from ding.entry import serial_pipeline
@@ -19,13 +19,14 @@ from easydict import EasyDict
 from planvec.vector.ding import SyncSubprocessEnvManager
 
 NUM_ITERATIONS = 300
+NUM_COLLECTED = 8
 
 
 def configurations(manager: dict[str, Any]) -> list[EasyDict]:
     main = EasyDict(
         exp_name="experiment",
         env={
-            "collector_env_num": 8,
+            "collector_env_num": NUM_COLLECTED,
             "evaluator_env_num": 2,
             "n_evaluator_episode": 2,
             "stop_value": 1e9,
@@ -51,40 +52,33 @@ def configurations(manager: dict[str, Any]) -> list[EasyDict]:
     return [main, create]
 
 
-launched: list[SyncSubprocessEnvManager] = []
+def kill_at_steps(steps_between: int) -> list[int]:
+    """Let the manager of the collector kill its workers in turn; return the list of the dead."""
+    step, killed = SyncSubprocessEnvManager.step, list[int]()
+    num_steps = 0
 
-
-def kill_workers(seconds: float, is_over: threading.Event, kills: list[int]) -> None:
-    """Kill the workers of the collector, one after another, each when it is ready."""
-    while not is_over.wait(seconds):
-        for manager in launched[:1]:
-            worker = manager._fleet._engine._processes.workers[len(kills) % 2]
-            if worker.is_ready:
+    def step_and_kill(self: SyncSubprocessEnvManager, actions: Any) -> Any:
+        nonlocal num_steps
+        if self.env_num == NUM_COLLECTED:
+            num_steps += 1
+            worker = self._fleet._engine._processes.workers[len(killed) % 2]
+            if num_steps >= steps_between * (len(killed) + 1) and worker.is_ready:
                 os.kill(worker.pid, signal.SIGKILL)
-                kills.append(worker.pid)
+                killed.append(worker.pid)
+        return step(self, actions)
+
+    SyncSubprocessEnvManager.step = step_and_kill  # type: ignore[method-assign]
+    return killed
 
 
-def main(manager: dict[str, Any], seconds: float) -> None:
-    launch = SyncSubprocessEnvManager.launch
-
-    def record(self: SyncSubprocessEnvManager, *args: Any) -> None:
-        launch(self, *args)
-        launched.append(self)
-
-    SyncSubprocessEnvManager.launch = record  # type: ignore[method-assign]
-    is_over, kills = threading.Event(), list[int]()
-    killer = threading.Thread(target=kill_workers, args=(seconds or 1e6, is_over, kills))
-    killer.start()
-    try:
-        policy = serial_pipeline(configurations(manager), seed=0, max_train_iter=NUM_ITERATIONS)
-    finally:
-        is_over.set()
-        killer.join()
-    if seconds and not kills:
-        raise SystemExit("no worker was killed")
+def main(manager: dict[str, Any], steps_between: int) -> None:
+    killed = kill_at_steps(steps_between) if steps_between else []
+    policy = serial_pipeline(configurations(manager), seed=0, max_train_iter=NUM_ITERATIONS)
+    if steps_between and len(killed) < 2:
+        raise SystemExit(f"expected a death of each worker, got {killed}")
     parameters = b"".join(part.detach().numpy().tobytes() for part in policy._model.parameters())
     print(hashlib.sha1(parameters).hexdigest())
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), float(sys.argv[2]))
+    main(json.loads(sys.argv[1]), int(sys.argv[2]))

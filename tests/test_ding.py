@@ -600,10 +600,10 @@ def test_a_supervisor_survives_a_killed_worker() -> None:
 # -- a training ---------------------------------------------------------------------------------------
 
 
-def train(manager_config: dict[str, Any], folder: Any, kill_every: float = 0) -> str:
+def train(manager_config: dict[str, Any], folder: Any, steps_between_kills: int = 0) -> str:
     """Train in a new process, since DI-engine is deterministic only there; return a digest of the network."""
     script = Path(__file__).parent / "ding_training.py"
-    arguments = [json.dumps(manager_config), str(kill_every)]
+    arguments = [json.dumps(manager_config), str(steps_between_kills)]
     command = [sys.executable, "-W", "ignore", str(script), *arguments]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=True)
     return result.stdout.strip().splitlines()[-1]
@@ -613,5 +613,5 @@ def train(manager_config: dict[str, Any], folder: Any, kill_every: float = 0) ->
 def test_dings_dqn_learns_the_same_network_though_workers_are_killed(tmp_path: Any) -> None:
     ours = {"type": "planvec_subprocess", "import_names": ["planvec.vector.ding"]}
     network = train({**ours, "num_workers": 0}, tmp_path)
-    assert train({**ours, "num_workers": 2}, tmp_path, kill_every=3) == network
+    assert train({**ours, "num_workers": 2}, tmp_path, steps_between_kills=150) == network
     assert len(network) == 40
