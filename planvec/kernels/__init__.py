@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from planvec.kernels.digests import code_digest
     from planvec.kernels.kernel_type import CodeType
     from planvec.kernels.memory import copy_bytes, load
+    from planvec.kernels.pointers import Pointer, value_at
     from planvec.kernels.random import next_uint64
     from planvec.kernels.rollout_loop import roll_rows
     from planvec.kernels.step_loop import step_rows
@@ -42,6 +43,7 @@ __all__ = [
     "BoundLoop",
     "CodeType",
     "CompiledKernel",
+    "Pointer",
     "RegisteredKernels",
     "batch_kernel",
     "bytes_of",
@@ -64,6 +66,7 @@ __all__ = [
     "roll_rows",
     "run_together",
     "step_rows",
+    "value_at",
 ]
 
 if not TYPE_CHECKING:
@@ -73,6 +76,7 @@ if not TYPE_CHECKING:
             "BoundLoop": "planvec.kernels.bound_loop",
             "CodeType": "planvec.kernels.kernel_type",
             "CompiledKernel": "planvec.kernels.compiled",
+            "Pointer": "planvec.kernels.pointers",
             "bytes_of": "planvec.kernels.buffers",
             "code_digest": "planvec.kernels.digests",
             "compile_loop": "planvec.kernels.bound_loop",
@@ -83,5 +87,6 @@ if not TYPE_CHECKING:
             "roll_rows": "planvec.kernels.rollout_loop",
             "run_together": "planvec.kernels.threads",
             "step_rows": "planvec.kernels.step_loop",
+            "value_at": "planvec.kernels.pointers",
         },
     )

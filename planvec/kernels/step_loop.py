@@ -49,7 +49,7 @@ Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArr
 """Rewards, `terminated`, `truncated`, numbers of steps: `[B]` each."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def keep_ended(
     kernel: Any,
     constants: Any,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels.decorator import jit
 from planvec.kernels.mujoco.batch import (
     keep_row,
     observe_ended,
@@ -38,7 +38,7 @@ _QUOTA = 200
 """Steps after which a loop returns at the end of a row."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def step_rows(
     task: Any,
     physics: Any,
@@ -99,7 +99,7 @@ def step_rows(
     return MORE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def roll_rows(
     task: Any,
     physics: Any,

@@ -17,7 +17,7 @@ from planvec.planners.mcts.rules import Rules
 __all__ = ["back_up"]
 
 
-@jit(cache=True)
+@jit()
 def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -> None:
     """Compute the values of a node and of all its actions from those of their outcomes.
 
@@ -48,7 +48,7 @@ def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -
     nodes[node].values = best if is_max else total_value / num_visits
 
 
-@jit(cache=True)
+@jit(inline=True)
 def back_up(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], leaf_values: NDArray[np.float64], rules: Rules
 ) -> None:

@@ -18,7 +18,7 @@ from planvec.planners.mcts.selection import mix
 __all__ = ["expand", "init"]
 
 
-@jit(cache=True)
+@jit(inline=True)
 def _init_nodes(tree: TreeArrays, first: int, last: int, rules: Rules) -> None:
     """Initialise the nodes from `first` up to, but not including, `last`."""
     nodes, edges = tree.nodes, tree.edges
@@ -60,7 +60,7 @@ def init(tree: TreeArrays, rules: Rules) -> None:
     tree.counters[NUM_NODES] = tree.counters[NUM_OUTCOMES] = 1
 
 
-@jit(cache=True)
+@jit(inline=True)
 def expand(
     tree: TreeArrays,
     paths: Paths,

@@ -133,6 +133,9 @@ def _check_contents(
     for name in ("unobserved", "edge_unobserved", "pending"):
         if getattr(arrays, name).any():
             raise ValueError(f"{name}: expected a tree without simulations in flight")
+    is_tree = kind.chance == SINGLE and not kind.shares_nodes
+    if is_tree and not np.array_equal(arrays.outcome_nodes, np.arange(num_nodes)):
+        raise ValueError("outcome_nodes: expected the index of each outcome, whose node has the same index")
     for name in ("parents", "next_outcomes"):
         if _has_cycle(getattr(arrays, name)):
             raise ValueError(f"{name}: expected chains that end, got a cycle")

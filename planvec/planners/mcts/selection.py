@@ -19,12 +19,12 @@ from planvec.kernels import jit
 from planvec.planners.mcts.arrays import NUM_DRAWS, Paths, TreeArrays
 from planvec.planners.mcts.rules import COLLIDED, OPEN_LOOP, RESOLVED, SAMPLE, SCALE_BY_NODE, SINGLE, Rules
 
-__all__ = ["mix", "resume", "select"]
+__all__ = ["mix", "resume", "start", "undo"]
 
 _LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
 
 
-@jit(cache=True)
+@jit()
 def mix(seed: int, number: int) -> int:
     """Return a pseudorandom 62-bit number, that of index `number` (SplitMix64, Steele et al. 2014)."""
     z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(number + 1)
@@ -34,7 +34,7 @@ def mix(seed: int, number: int) -> int:
     return np.int64(z >> np.uint64(2))  # type: ignore[return-value]
 
 
-@jit(cache=True)
+@jit()
 def _allowed(growth: tuple[float, float], count: int) -> float:
     """Return how many children a number of visits allows: at least 1."""
     if math.isinf(growth[0]):
@@ -42,13 +42,13 @@ def _allowed(growth: tuple[float, float], count: int) -> float:
     return max(1.0, float(math.floor(growth[0] * float(count) ** growth[1])))
 
 
-@jit(cache=True, inline=True)
+@jit(inline=True)
 def _log(count: int) -> float:
     """Return the natural logarithm of a number of visits, which is small in most nodes."""
     return _LOGS[count] if count < len(_LOGS) else math.log(count)
 
 
-@jit(cache=True)
+@jit()
 def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
     """Return how many actions of a node, from the first on, contain so many legal ones, or all of them."""
     num_legal = 0
@@ -59,7 +59,7 @@ def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
     return int(legal.shape[1])
 
 
-@jit(cache=True, inline=True)
+@jit(inline=True)
 def _scale(
     node: int,
     edges: NDArray[Any],
@@ -84,7 +84,7 @@ def _scale(
     return scale
 
 
-@jit(cache=True, inline=True)
+@jit(inline=True)
 def _untried(
     node: int,
     edges: NDArray[Any],
@@ -105,7 +105,7 @@ def _untried(
     return untried
 
 
-@jit(cache=True, inline=True)
+@jit(inline=True)
 def _best(
     node: int,
     edges: NDArray[Any],
@@ -120,8 +120,13 @@ def _best(
     use_legal: bool,
 ) -> int:
     """Return the action with the highest score; of equals the first from `start` on."""
-    best, best_score = -1, -math.inf
-    action = start
+    best = action = start
+    if use_legal:
+        for _ in range(width):
+            if legal[node, best]:
+                break
+            best = best + 1 if best + 1 < width else 0
+    best_score = -math.inf
     for _ in range(width):
         if not use_legal or legal[node, action]:
             edge = edges[node, action]
@@ -131,13 +136,13 @@ def _best(
                 score = value + factor * priors[node, action] / (1.0 + count)
             else:
                 score = value + factor * math.sqrt(log_total / count)
-            if score > best_score or best < 0:
+            if score > best_score:
                 best, best_score = action, score
         action = action + 1 if action + 1 < width else 0
     return best
 
 
-@jit(cache=True)
+@jit()
 def _draw_outcome(
     first: int,
     outcomes: NDArray[Any],
@@ -159,7 +164,7 @@ def _draw_outcome(
     return outcome
 
 
-@jit(cache=True)
+@jit(inline=True)
 def resume(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
 ) -> int:
@@ -183,6 +188,8 @@ def resume(
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
     use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
+    # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
+    is_tree = chance == SINGLE and not rules.backs_up_values
     for number in range(len(slots)):
         slot = slots[number]
         depth = paths.depths[slot]
@@ -199,7 +206,7 @@ def resume(
                     width = _width(legal, index, width)
             start = node.starts if node.starts < width else 0
             action = -1
-            if not use_priors:
+            if not use_priors and (total < width or widens or use_legal):  # else all were tried
                 action = _untried(index, edges, legal, start, width, use_legal)
             if action < 0:
                 scale = _scale(index, edges, tree.bounds, width, rules.value_scale)
@@ -247,7 +254,7 @@ def resume(
             result = outcomes[outcome]
             paths.rewards[slot, depth] = result.outcome_rewards
             paths.discounts[slot, depth] = result.outcome_discounts
-            index = np.int64(result.outcome_nodes)
+            index = outcome if is_tree else np.int64(result.outcome_nodes)
             depth += 1
             paths.nodes[slot, depth] = index
             node = nodes[index]
@@ -258,19 +265,18 @@ def resume(
     return len(slots)
 
 
-@jit(cache=True)
-def select(
-    tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
-) -> int:
-    """Select from the root on, and undo a selection that collides. Arguments and result as in `resume`."""
+@jit(inline=True)
+def start(paths: Paths, slots: NDArray[np.int64]) -> None:
+    """Let paths begin at the root."""
     for number in range(len(slots)):
         paths.depths[slots[number]] = 0
         paths.nodes[slots[number], 0] = 0
-    count = resume(tree, paths, slots, statuses, rules)
-    if count < len(slots):
-        slot = slots[count]
-        for depth in range(paths.depths[slot]):
-            node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
-            tree.nodes[node].unobserved -= 1
-            tree.edges[node, action].edge_unobserved -= 1
-    return count
+
+
+@jit(inline=True)
+def undo(tree: TreeArrays, paths: Paths, slot: int) -> None:
+    """Count a path as not in flight any more."""
+    for depth in range(paths.depths[slot]):
+        node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
+        tree.nodes[node].unobserved -= 1
+        tree.edges[node, action].edge_unobserved -= 1

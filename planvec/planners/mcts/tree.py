@@ -97,13 +97,9 @@ class Tree:
             by_value: Whether the best is the one with the highest value, of equals the most visited; else it
                 is the most visited, of equals the one with the highest value.
         """
-        visits, values = self.arrays.edge_visits[node], self.arrays.edge_values[node]
-        if not visits.any():
-            return -1
-        known = np.where((visits > 0) & ~np.isnan(values), values, -np.inf)
-        first, second = (known, visits) if by_value else (visits, known)
-        equals = np.flatnonzero(first == first.max())
-        return int(equals[np.argmax(second[equals])])
+        from planvec.planners.mcts.variation import best_edge  # here, since numba takes long to import
+
+        return best_edge(self.arrays.edges, node, by_value)
 
     def principal_variation(self, by_value: bool) -> Branch:
         """Return the path of best actions and their most frequent outcomes, from the root on.
@@ -113,28 +109,19 @@ class Tree:
         Args:
             by_value: As in `best_action`.
         """
-        arrays = self.arrays
-        nodes, actions, num_steps, total, discount = [0], [], [], 0.0, 1.0
-        while len(nodes) <= self.max_depth:
-            action = self.best_action(nodes[-1], by_value)
-            outcomes = self.outcomes(nodes[-1], action) if action >= 0 else []
-            if not outcomes:
-                break
-            outcome = max(outcomes, key=lambda index: arrays.outcome_counts[index])
-            if int(arrays.outcome_nodes[outcome]) in nodes:
-                break
-            actions.append(self.node_actions(nodes[-1])[action])
-            num_steps.append(int(arrays.outcome_steps[outcome]))
-            total += discount * float(arrays.outcome_rewards[outcome])
-            discount *= float(arrays.outcome_discounts[outcome])
-            nodes.append(int(arrays.outcome_nodes[outcome]))
-        shape = self.node_actions(0).shape[1:]
-        return Branch(
-            np.array(nodes),
-            np.array(actions, self.actions.dtype).reshape(-1, *shape),
-            np.array(num_steps, np.int64),
-            total,
-        )
+        from planvec.planners.mcts.variation import follow_best  # here, since numba takes long to import
+
+        path, indices = np.empty(self.max_depth, np.int64), np.empty(self.max_depth, np.int64)
+        length = follow_best(self.arrays.edges, self.arrays.outcomes, by_value, path, indices)
+        outcomes, indices = self.arrays.outcomes[path[:length]], indices[:length]
+        nodes = np.zeros(length + 1, np.int64)
+        nodes[1:] = outcomes["outcome_nodes"]
+        actions = self.actions[nodes[:-1], indices] if self.kind.has_own_actions else self.actions[indices]
+        total, discount = 0.0, 1.0
+        for reward, factor in outcomes[["outcome_rewards", "outcome_discounts"]].tolist():
+            total += discount * reward
+            discount *= factor
+        return Branch(nodes, actions, outcomes["outcome_steps"].astype(np.int64), total)
 
     def standard_errors(self) -> NDArray[np.float64]:
         """Return the standard errors `[A]` of the mean returns of the root's actions; NaN below 2 returns.

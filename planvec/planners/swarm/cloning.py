@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from planvec.kernels import jit
 
 __all__ = ["clone_sources", "keep_elites", "pick", "relativize"]
 
@@ -18,7 +19,7 @@ _ROUNDING = 1e-12
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def relativize(
     values: NDArray[np.float64], living: NDArray[np.int64], exponent: float
 ) -> NDArray[np.float64]:
@@ -53,7 +54,7 @@ def relativize(
     return relative
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def pick(among: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return random elements of `among`, one for each uniform draw in [0, 1)."""
     picked = np.empty(len(uniforms), np.int64)
@@ -62,7 +63,7 @@ def pick(among: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.
     return picked
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def keep_elites(
     keep: NDArray[np.bool_], values: NDArray[np.float64], living: NDArray[np.int64], num_elites: int
 ) -> None:
@@ -82,7 +83,7 @@ def keep_elites(
         keep[best] = True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def clone_sources(
     virtual_rewards: NDArray[np.float64],
     companions: NDArray[np.int64],

@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels import jit
 from planvec.planners.swarm.features import Features
 
 __all__ = ["distances"]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def distances(
     features: Features, companions: NDArray[np.int64], living: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -40,7 +40,7 @@ def distances(
     return squares
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def _add_squares(
     squares: NDArray[np.float64],
     numbers: NDArray[np.floating[Any]],
@@ -66,7 +66,7 @@ def _add_squares(
         squares[walker] += square
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def _standard_deviations(numbers: NDArray[np.floating[Any]], rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the standard deviation `[D]` of each number over some rows; 1 where all are equal."""
     num_numbers = numbers.shape[1]

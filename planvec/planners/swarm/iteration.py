@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
 
-from planvec.kernels import CodeType, code_digest, compile_loop, copy_bytes
+from planvec.kernels import CodeType, code_digest, compile_loop, copy_bytes, jit
 from planvec.planners.swarm.arrays import (
     BYTES,
     DOUBLES,
@@ -48,7 +48,7 @@ _TYPES = (
 )
 
 
-@njit(cache=True, nogil=True)
+@jit(cache=True, allocates=True)
 def _advance(walkers: NDArray[Any], outcomes: Outcomes) -> None:
     """Update walkers by the results of their steps."""
     for index in range(len(walkers)):
@@ -59,7 +59,7 @@ def _advance(walkers: NDArray[Any], outcomes: Outcomes) -> None:
         walker.truncated = outcomes.truncated[index]
 
 
-@njit(cache=True, nogil=True)
+@jit(cache=True, allocates=True)
 def _clone(walkers: NDArray[Any], sources: NDArray[np.int64]) -> int:
     """Replace walker `i` by a copy of walker `sources[i]`, for all at once. Return how many have ended."""
     before, num_ended = walkers.copy(), 0
@@ -72,7 +72,7 @@ def _clone(walkers: NDArray[Any], sources: NDArray[np.int64]) -> int:
     return num_ended
 
 
-@njit(cache=True, nogil=True)
+@jit(cache=True, allocates=True)
 def _copies(states: NDArray[np.uint8], sources: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return the bytes of the states of `sources`."""
     size = len(states) // len(sources)
@@ -82,7 +82,7 @@ def _copies(states: NDArray[np.uint8], sources: NDArray[np.int64]) -> NDArray[np
     return copies
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def _iterate(
     code: Any,
     walkers: NDArray[Any],

@@ -11,15 +11,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
 
+from planvec.kernels import jit
 from planvec.planners.swarm.arrays import MOVES, WALKERS, Moves, Outcomes
 
 __all__ = ["append_moves", "first_moves", "path_to", "prune_moves"]
 
 
-@njit(cache=True, nogil=True)
+@jit(cache=True, allocates=True)
 def append_moves(
     moves: Moves, num_nodes: int, walkers: NDArray[Any], actions: NDArray[np.uint8], outcomes: Outcomes
 ) -> int:
@@ -48,7 +49,7 @@ def append_moves(
     return num_nodes
 
 
-@njit((MOVES, types.int64, WALKERS, types.int64), cache=True, nogil=True)
+@jit((MOVES, types.int64, WALKERS, types.int64), cache=True, allocates=True)
 def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared: int) -> tuple[int, int]:
     """Remove all nodes that lead to no walker.
 
@@ -90,7 +91,7 @@ def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared
     return num_kept, 0
 
 
-@njit((MOVES, types.int64, WALKERS), cache=True, nogil=True)
+@jit((MOVES, types.int64, WALKERS), cache=True, allocates=True)
 def first_moves(
     moves: Moves, num_nodes: int, walkers: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -113,7 +114,7 @@ def first_moves(
     return firsts, num_moves
 
 
-@njit((MOVES, types.int64), cache=True, nogil=True)
+@jit((MOVES, types.int64), cache=True, allocates=True)
 def path_to(moves: Moves, node: int) -> NDArray[np.int64]:
     """Return the moves that lead to a node, the first one first, and the node itself last."""
     length, move = 0, node

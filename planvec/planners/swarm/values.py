@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from planvec.kernels import jit
 from planvec.planners.swarm.arrays import WALKERS
 
 __all__ = ["extrapolated_returns", "find_dead"]
 
 
-@njit((WALKERS,), cache=True, nogil=True, error_model="numpy")
+@jit((WALKERS,), cache=True, allocates=True)
 def extrapolated_returns(walkers: NDArray[Any]) -> NDArray[np.float64]:
     """Return the returns `[B]`, extrapolated to the age of the oldest walker.
 
@@ -44,7 +44,7 @@ def extrapolated_returns(walkers: NDArray[Any]) -> NDArray[np.float64]:
     return values
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@jit(cache=True, allocates=True)
 def find_dead(walkers: NDArray[Any], values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which walkers `[B]` have terminated with a loss.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planvec.kernels import jit
+from planvec.kernels import Pointer, jit, value_at
 from planvec.planners.mcts.simulations.half import begin, take_steps
 from planvec.planners.mcts.simulations.leaves import take_values
 from planvec.planners.mcts.simulations.progress import (
@@ -35,7 +35,7 @@ from planvec.planners.mcts.simulations.shared import Shared
 __all__ = ["advance", "answer_of"]
 
 
-@jit(cache=True)
+@jit(inline=True)
 def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
     """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
     size, first = shared.limits.state_bytes, shared.progress.bounds[half]
@@ -50,12 +50,12 @@ def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
 
 
 @jit(cache=True)
-def advance(code: Any, shared: Shared, answers: Steps, last_event: int) -> int:
+def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
     """Run a search up to its next request, or to its end.
 
     Args:
         code: A `CodeType`.
-        shared: The memory of the search, written.
+        memory: The memory of the search, written.
         answers: `[K]`, the answers to the requests that are queued.
         last_event: Number of processed answers after which the loop pauses.
 
@@ -63,13 +63,14 @@ def advance(code: Any, shared: Shared, answers: Steps, last_event: int) -> int:
         `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be answered
         before the next call.
     """
+    shared: Shared = value_at(memory)
     progress, totals = shared.progress, shared.progress.totals
     num_halves = 1 + (progress.bounds[2] > progress.bounds[1])
     while totals[NUM_EVENTS] < last_event:
         half, status = 0, NONE
         if totals[STOP] == GOES_ON and totals[NUM_FREE] > 0 and totals[NUM_QUEUED] < num_halves:
             half = progress.free[totals[NUM_FREE] - 1]
-            status = begin(code, shared, half)
+            status = begin(code, memory, half)
         is_begun = status != NONE
         if is_begun:
             totals[NUM_FREE] -= 1
@@ -84,9 +85,9 @@ def advance(code: Any, shared: Shared, answers: Steps, last_event: int) -> int:
             if totals[NUM_ENV_STEPS] == 0:
                 return ENDED
             if progress.stages[half] == LEAVES:
-                status = take_values(code, shared, answer.rewards, half)
+                status = take_values(code, memory, answer.rewards, half)
             else:
-                status = take_steps(code, shared, answer, half)
+                status = take_steps(code, memory, answer, half)
         if status == COMPLETED:
             progress.free[totals[NUM_FREE]] = half
             totals[NUM_FREE] += 1

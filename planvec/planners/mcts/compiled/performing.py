@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import jit, next_uint64, roll_rows, step_rows
+from planvec.kernels import Pointer, jit, next_uint64, roll_rows, step_rows, value_at
 from planvec.planners.mcts.compiled.loop import advance, answer_of
 from planvec.planners.mcts.simulations.progress import (
     LEAVES,
@@ -43,7 +43,7 @@ class Draws(NamedTuple):
     action_seeds: NDArray[np.uint64]
 
 
-@jit(cache=True)
+@jit(inline=True)
 def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
     """Draw the seeds of a request, as `planvec.planners.mcts.rollouts.LeafRollouts` draws them."""
     if progress.stages[half] == LEAVES:
@@ -54,7 +54,7 @@ def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
             draws.seeds[row] = next_uint64(draws.random)
 
 
-@jit(cache=True)
+@jit(inline=True)
 def _count(progress: Progress, answer: Steps) -> bool:
     """Count the rows of an answer. Returns whether all rewards are numbers; else the driver raises."""
     for reward in answer.rewards:
@@ -65,7 +65,7 @@ def _count(progress: Progress, answer: Steps) -> bool:
     return True
 
 
-@jit()
+@jit(inline=True)
 def _perform(
     kernel: Any,
     constants: Any,
@@ -134,7 +134,7 @@ def run(
     kernel: Any,
     constants: Any,
     code: Any,
-    shared: Shared,
+    memory: Pointer[Shared],
     answers: Steps,
     draws: Draws,
     time_limit: int,
@@ -148,7 +148,7 @@ def run(
         kernel: A `KernelType`.
         constants: The constants of the kernel.
         code: A `CodeType` of this function.
-        shared: The memory of the search, written.
+        memory: The memory of the search, written.
         answers: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
             has to be written before the next call.
         draws: Written.
@@ -160,10 +160,11 @@ def run(
     Returns:
         `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
     """
+    shared: Shared = value_at(memory)
     totals = shared.progress.totals
     last_event = totals[NUM_EVENTS] + max_events
     while True:
-        status = advance(code, shared, answers, last_event)
+        status = advance(code, memory, answers, last_event)
         if status >= 0:
             return status
         half = shared.progress.queue[totals[NUM_QUEUED] - 1]

@@ -73,7 +73,7 @@ class CompiledRun:
             _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
         )
         self._arguments = (
-            *(simulations.shared, self._answers, self._draws, use.kernel.time_limit),
+            *(simulations.memory, self._answers, self._draws, use.kernel.time_limit),
             None if config.dt == 1 else np.full(num_slots, config.dt),
             use.kernel.action_range,
         )

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planvec.kernels import copy_bytes, jit
+from planvec.kernels import Pointer, copy_bytes, jit, value_at
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays
 from planvec.planners.mcts.rules import MAX_IDLE, OPEN_LOOP, SAMPLE
-from planvec.planners.mcts.selection import select
+from planvec.planners.mcts.selection import start, undo
 from planvec.planners.mcts.simulations.leaves import finish
 from planvec.planners.mcts.simulations.progress import (
     EXHAUSTED,
@@ -32,12 +32,18 @@ from planvec.planners.mcts.simulations.progress import (
     Steps,
 )
 from planvec.planners.mcts.simulations.shared import Shared
-from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes, request_steps, select_on
+from planvec.planners.mcts.simulations.steps import (
+    expand_half,
+    find_outcomes,
+    go_down,
+    request_steps,
+    select_on,
+)
 
 __all__ = ["begin", "go_on", "take_steps"]
 
 
-@jit(cache=True)
+@jit(inline=True)
 def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
     """Return how many simulations may begin; set the reason to stop where it is 0 from now on."""
     totals = progress.totals
@@ -56,9 +62,10 @@ def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
     return free
 
 
-@jit(cache=True)
-def _select_half(shared: Shared, half: int) -> bool:
+@jit()
+def _select_half(memory: Pointer[Shared], half: int) -> bool:
     """Select the paths of the simulations of a half. Returns whether there are any."""
+    shared: Shared = value_at(memory)
     rules, limits = shared.rules, shared.limits
     progress, requests = shared.progress, shared.requests
     first, totals = progress.bounds[half], progress.totals
@@ -67,7 +74,11 @@ def _select_half(shared: Shared, half: int) -> bool:
         return False
     last = first + num_allowed
     statuses = progress.statuses[first:last]
-    count = select(shared.tree, shared.paths, progress.slots[first:last], statuses, rules)
+    slots = progress.slots[first:last]
+    start(shared.paths, slots)
+    count = go_down(memory, slots, statuses)
+    if count < len(slots):
+        undo(shared.tree, shared.paths, slots[count])  # it has collided
     if count == 0:
         return False  # every action worth a simulation is in flight
     totals[NUM_STARTED] += count
@@ -88,56 +99,57 @@ def _select_half(shared: Shared, half: int) -> bool:
 
 
 @jit(cache=True)
-def begin(code: Any, shared: Shared, half: int) -> int:
+def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
     """Begin the simulations of a half.
 
     Args:
         code: A `CodeType`, as for the other functions.
-        shared: The memory of the search, written.
+        memory: The memory of the search, written.
         half: 0 or 1.
 
     Returns:
         `NONE`, `COMPLETED` or `PERFORM`.
     """
-    if not _select_half(shared, half):
+    if not _select_half(memory, half):
         return NONE
+    shared: Shared = value_at(memory)
     if shared.progress.num_rows[half] > 0:
-        request_steps(shared, half)
+        request_steps(memory, half)
         return PERFORM
-    return finish(shared, half)
+    return finish(memory, half)
 
 
 @jit(cache=True)
-def go_on(code: Any, shared: Shared, half: int, num_rows: int) -> int:
+def go_on(code: Any, memory: Pointer[Shared], half: int, num_rows: int) -> int:
     """Continue the simulations of a half after their steps were added to the tree.
 
     Args:
         code: A `CodeType`.
-        shared: The memory of the search, written.
+        memory: The memory of the search, written.
         half: 0 or 1.
         num_rows: The result of `expand_half`.
 
     Returns:
         `COMPLETED` or `PERFORM`.
     """
-    if select_on(shared, half, num_rows):
-        request_steps(shared, half)
+    if select_on(memory, half, num_rows):
+        request_steps(memory, half)
         return PERFORM
-    return finish(shared, half)
+    return finish(memory, half)
 
 
 @jit(cache=True)
-def take_steps(code: Any, shared: Shared, steps: Steps, half: int) -> int:
+def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
     """Add the steps of a half to the tree, and continue its simulations.
 
     Args:
         code: A `CodeType`.
-        shared: The memory of the search, written.
+        memory: The memory of the search, written.
         steps: The answer to the request of the half.
         half: 0 or 1.
 
     Returns:
         `COMPLETED` or `PERFORM`.
     """
-    find_outcomes(code, shared, steps, half)
-    return go_on(code, shared, half, expand_half(code, shared, steps, half))
+    find_outcomes(code, memory, steps, half)
+    return go_on(code, memory, half, expand_half(code, memory, steps, half))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import copy_bytes, jit
+from planvec.kernels import Pointer, copy_bytes, jit, value_at
 from planvec.planners.mcts.backup import back_up
 from planvec.planners.mcts.rules import OPEN_LOOP
 from planvec.planners.mcts.simulations.progress import COMPLETED, LEAVES, NUM_SIMULATIONS, PERFORM
@@ -19,9 +19,10 @@ from planvec.planners.mcts.simulations.shared import Shared
 __all__ = ["finish", "take_values"]
 
 
-@jit(cache=True)
-def _back_up(shared: Shared, half: int) -> int:
+@jit()
+def _back_up(memory: Pointer[Shared], half: int) -> int:
     """Back up the simulations of a half, which completes them."""
+    shared: Shared = value_at(memory)
     progress = shared.progress
     first = progress.bounds[half]
     last = first + progress.counts[half]
@@ -31,8 +32,8 @@ def _back_up(shared: Shared, half: int) -> int:
     return COMPLETED
 
 
-@jit(cache=True)
-def finish(shared: Shared, half: int) -> int:
+@jit()
+def finish(memory: Pointer[Shared], half: int) -> int:
     """Take the values of leaves and back up the simulations, or write the request for values if some need it.
 
     With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting for
@@ -42,6 +43,7 @@ def finish(shared: Shared, half: int) -> int:
     Returns:
         `COMPLETED` or `PERFORM`.
     """
+    shared: Shared = value_at(memory)
     tree, rules, limits = shared.tree, shared.rules, shared.limits
     progress, requests = shared.progress, shared.requests
     size, first = limits.state_bytes, progress.bounds[half]
@@ -67,14 +69,15 @@ def finish(shared: Shared, half: int) -> int:
         progress.leaf_values[slot] = value
     progress.num_rows[half] = count
     if count == 0:
-        return _back_up(shared, half)
+        return _back_up(memory, half)
     progress.stages[half] = LEAVES
     return PERFORM
 
 
 @jit(cache=True)
-def take_values(code: Any, shared: Shared, values: NDArray[np.float64], half: int) -> int:
+def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
     """Take the values `[B]` that were requested for leaves, and back up the simulations."""
+    shared: Shared = value_at(memory)
     tree, paths, progress = shared.tree, shared.paths, shared.progress
     first = progress.bounds[half]
     for row in range(progress.num_rows[half]):
@@ -86,4 +89,4 @@ def take_values(code: Any, shared: Shared, values: NDArray[np.float64], half: in
             # Other simulations may have passed meanwhile; the value is then a mean without this one.
             node.values += values[row] / (node.visits + 1)
             node.pending = False
-    return _back_up(shared, half)
+    return _back_up(memory, half)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import CodeType, bytes_of, code_digest, compile_loop
+from planvec.kernels import CodeType, Pointer, bytes_of, code_digest, compile_loop
 from planvec.planners.mcts.arrays import Paths
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
@@ -57,6 +57,7 @@ class Simulations:
         has_bytes: Whether states have a fixed size.
         finds_outcomes: Whether the transposition table is compiled; otherwise the search has to keep one.
         shared: What all compiled functions work on.
+        memory: Points to it.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Simulations:
                 np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
             ),
         )
+        self.memory = Pointer(self.shared)
         self._bounds = [int(bound) for bound in self.progress.bounds]
         self._bind()
 
@@ -127,9 +129,9 @@ class Simulations:
             examples: Further arguments.
         """
         if name not in _entries:
-            types = map(numba.typeof, (self.shared, *examples))
+            types = map(numba.typeof, (self.memory, *examples))
             _entries[name] = compile_loop(function, _code(), *types)
-        return functools.partial(_entries[name], None, self.shared)
+        return functools.partial(_entries[name], None, self.memory)
 
     @property
     def progress(self) -> Progress:

@@ -9,8 +9,9 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planvec.kernels import copy_bytes, jit
+from planvec.kernels import Pointer, copy_bytes, jit, value_at
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES
 from planvec.planners.mcts.expansion import expand
 from planvec.planners.mcts.rules import OPEN_LOOP, SAMPLE, SINGLE
@@ -19,12 +20,13 @@ from planvec.planners.mcts.simulations.progress import STEPS, Steps
 from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.table import look_up
 
-__all__ = ["expand_half", "find_outcomes", "request_steps", "select_on"]
+__all__ = ["expand_half", "find_outcomes", "go_down", "request_steps", "select_on"]
 
 
-@jit(cache=True)
-def request_steps(shared: Shared, half: int) -> None:
+@jit()
+def request_steps(memory: Pointer[Shared], half: int) -> None:
     """Write the request to take the last action of each path."""
+    shared: Shared = value_at(memory)
     paths, rules, limits = shared.paths, shared.rules, shared.limits
     progress, requests = shared.progress, shared.requests
     size, action_size = limits.state_bytes, limits.action_bytes
@@ -43,8 +45,9 @@ def request_steps(shared: Shared, half: int) -> None:
 
 
 @jit(cache=True)
-def find_outcomes(code: Any, shared: Shared, steps: Steps, half: int) -> None:
+def find_outcomes(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> None:
     """Find the outcome and the node of each row of an answer. New ones get the next free indices."""
+    shared: Shared = value_at(memory)
     tree, tree_states, table, progress = shared.tree, shared.tree_states, shared.table, shared.progress
     rules, limits = shared.rules, shared.limits
     size, first = limits.state_bytes, progress.bounds[half]
@@ -59,11 +62,12 @@ def find_outcomes(code: Any, shared: Shared, steps: Steps, half: int) -> None:
 
 
 @jit(cache=True)
-def expand_half(code: Any, shared: Shared, steps: Steps, half: int) -> int:
+def expand_half(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
     """Add the transitions of an answer to the tree. Returns how many selections go on from their node.
 
     Their slots are then the first rows of the half. The last nodes of the others are leaves.
     """
+    shared: Shared = value_at(memory)
     tree, rules, limits = shared.tree, shared.rules, shared.limits
     progress, requests = shared.progress, shared.requests
     size, first = limits.state_bytes, progress.bounds[half]
@@ -104,15 +108,23 @@ def expand_half(code: Any, shared: Shared, steps: Steps, half: int) -> int:
     return count
 
 
-@jit(cache=True)
-def select_on(shared: Shared, half: int, num_rows: int) -> bool:
+@jit()
+def go_down(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[np.int64]) -> int:
+    """Continue selections from their last nodes; see `resume`."""
+    shared: Shared = value_at(memory)
+    return resume(shared.tree, shared.paths, slots, statuses, shared.rules)
+
+
+@jit()
+def select_on(memory: Pointer[Shared], half: int, num_rows: int) -> bool:
     """Continue the selections of the first rows of a half. Returns whether some lead to further steps."""
+    shared: Shared = value_at(memory)
     progress = shared.progress
     first, kept = progress.bounds[half], 0
     if num_rows > 0:
         slots = progress.rows[first : first + num_rows]
         statuses = progress.statuses[first : first + num_rows]
-        resume(shared.tree, shared.paths, slots, statuses, shared.rules)
+        go_down(memory, slots, statuses)
         for index in range(num_rows):
             if statuses[index] == SAMPLE:
                 slots[kept] = slots[index]

@@ -55,7 +55,7 @@ def new_table(capacity: int, shares_nodes: bool, key: tuple[int, int, int, int])
     )
 
 
-@jit(cache=True)
+@jit()
 def _mixed(value: Any, word: Any) -> Any:
     """Return a hash of a hash and a further word (a round of SplitMix64)."""
     z = (value ^ word) + np.uint64(0x9E3779B97F4A7C15)
@@ -64,7 +64,7 @@ def _mixed(value: Any, word: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@jit(cache=True)
+@jit()
 def _state_hash(states: NDArray[np.uint8], at: int, key: NDArray[np.int64]) -> Any:
     """Return a hash of the compared bytes of the state that begins at `at`."""
     value = np.uint64(0)
@@ -79,7 +79,7 @@ def _state_hash(states: NDArray[np.uint8], at: int, key: NDArray[np.int64]) -> A
     return value
 
 
-@jit(cache=True)
+@jit()
 def _is_same_state(
     first: NDArray[np.uint8], first_at: int, second: NDArray[np.uint8], second_at: int, key: NDArray[np.int64]
 ) -> bool:
@@ -97,7 +97,7 @@ def _is_same_state(
     return True
 
 
-@jit(cache=True)
+@jit()
 def _outcome_place(
     table: Table,
     tree: TreeArrays,
@@ -139,7 +139,7 @@ def _outcome_place(
     return place
 
 
-@jit(cache=True)
+@jit()
 def _node_place(
     table: Table, tree_states: NDArray[np.uint8], state_bytes: int, states: NDArray[np.uint8], at: int
 ) -> Any:
@@ -154,7 +154,7 @@ def _node_place(
     return place
 
 
-@jit(cache=True)
+@jit(inline=True)
 def look_up(
     table: Table,
     tree: TreeArrays,

@@ -1,0 +1,77 @@
+"""The best actions of a tree as compiled code.
+
+The arrays are those of `planvec.planners.mcts.arrays`.
+
+Letters: N nodes, A actions per node, M outcomes, D depths.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.kernels import jit
+
+__all__ = ["best_edge", "follow_best"]
+
+
+@jit(cache=True)
+def best_edge(edges: NDArray[Any], node: Any, by_value: bool) -> int:
+    """Return the index of the best action of a node; see `Tree.best_action`."""
+    best, most_visits, best_value = -1, 0, -math.inf
+    for action in range(edges.shape[1]):
+        visits, value = edges[node, action].edge_visits, edges[node, action].edge_values
+        if visits > 0:
+            if math.isnan(value):
+                value = -math.inf
+            if by_value:
+                is_better = value > best_value or (value == best_value and visits > most_visits)
+            else:
+                is_better = visits > most_visits or (visits == most_visits and value > best_value)
+            if is_better or best < 0:
+                best, most_visits, best_value = action, visits, value
+    return best
+
+
+@jit(cache=True)
+def follow_best(
+    edges: NDArray[Any],
+    outcomes: NDArray[Any],
+    by_value: bool,
+    path: NDArray[np.int64],
+    actions: NDArray[np.int64],
+) -> int:
+    """Follow the best actions and their most frequent outcomes from the root on, without a cycle.
+
+    Args:
+        edges: `[N, A]`.
+        outcomes: `[M]`.
+        by_value: As in `best_edge`.
+        path: `[D]`, written: the outcomes.
+        actions: `[D]`, written: the indices of the actions.
+
+    Returns:
+        The number of actions.
+    """
+    node = np.int64(0)
+    for depth in range(len(path)):
+        action = best_edge(edges, node, by_value)
+        outcome = edges[node, action].first_outcomes if action >= 0 else -1
+        best, most = np.int64(-1), -1
+        while outcome >= 0:
+            if outcomes[outcome].outcome_counts > most:
+                best, most = np.int64(outcome), outcomes[outcome].outcome_counts
+            outcome = outcomes[outcome].next_outcomes
+        if best < 0:
+            return depth
+        node = np.int64(outcomes[best].outcome_nodes)
+        if node == 0:
+            return depth
+        for before in range(depth):
+            if outcomes[path[before]].outcome_nodes == node:
+                return depth
+        path[depth], actions[depth] = best, action
+    return len(path)
