@@ -82,6 +82,16 @@ def test_a_tampered_tree_is_refused(saved: bytes, name: str, tmp_path: Path) -> 
         Tree.load(path)
 
 
+def test_an_outcome_that_leads_elsewhere_is_refused_where_steps_have_one_outcome(tmp_path: Path) -> None:
+    """Searches of such trees take outcomes for nodes."""
+    path = tmp_path / "tree.npz"
+    with planvec.PlanEnv("CartPole-v1") as env:
+        CONFIG.plan(env, env.reset(seed=0).state, seed=0).search_data.save(path)
+    with_arrays(path.read_bytes(), set_entry("outcome_nodes", 1), path)
+    with pytest.raises(planvec.InvalidBatchError, match="outcome_nodes: expected the index of each outcome"):
+        Tree.load(path)
+
+
 @pytest.mark.parametrize("size", [0, 1, 100, 0.5, 0.999])
 def test_a_truncated_tree_is_refused(saved: bytes, size: float, tmp_path: Path) -> None:
     path = tmp_path / "tree.npz"
