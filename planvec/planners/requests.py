@@ -46,10 +46,18 @@ def check_answer(request: Request, out: Transitions | Rollouts) -> None:
             )
         return
     assert out.new_states is not None
-    parts = [out.new_states, out.rewards, out.terminated, out.truncated, out.infos["num_steps"]]
-    if isinstance(out.observations, np.ndarray):
-        parts.append(out.observations)
-    if any(len(part) != num_rows for part in parts) or out.new_states.dtype != request.states.dtype:
+    # One comparison: this is called for every request.
+    num_observations = len(out.observations) if isinstance(out.observations, np.ndarray) else num_rows
+    fits = (
+        len(out.new_states)
+        == len(out.rewards)
+        == len(out.terminated)
+        == len(out.truncated)
+        == len(out.infos["num_steps"])
+        == num_observations
+        == num_rows
+    )
+    if not fits or out.new_states.dtype != request.states.dtype:
         raise InvalidBatchError(
             f"step_batch: expected {num_rows} rows, got results of other sizes: new_states "
             f"{out.new_states.shape} {out.new_states.dtype}, rewards {out.rewards.shape}, terminated "

@@ -34,7 +34,8 @@ class Outputs:
         truncated: `[B]` bool.
         num_steps: `[B]` int64, environment steps taken.
         values: A list of B values of any type, such as frames or attributes.
-        state_blocks: The new states as blocks of bytes, which NumPy copies faster; None for objects.
+        state_blocks: The new states as blocks of bytes, which NumPy copies faster; None for objects, or if
+            nothing was copied yet.
     """
 
     new_states: NDArray[Any] | None = None
@@ -71,7 +72,6 @@ class Outputs:
             terminated=empty(num_rows, np.bool_),
             truncated=empty(num_rows, np.bool_),
             num_steps=empty(num_rows, np.int64),
-            state_blocks=None if states is None or state_dtype.hasobject else raw(states),
         )
 
     def part(self, rows: slice) -> Outputs:
@@ -87,6 +87,13 @@ class Outputs:
             state_blocks=None if self.state_blocks is None else self.state_blocks[rows],
         )
 
+    def _blocks(self) -> NDArray[np.void]:
+        """Return the new states as blocks of bytes."""
+        if self.state_blocks is None:
+            assert self.new_states is not None
+            self.state_blocks = raw(self.new_states)
+        return self.state_blocks
+
     def put(self, rows: slice, part: Outputs) -> None:
         """Copy the outputs of some rows into these.
 
@@ -96,10 +103,10 @@ class Outputs:
         """
         if self.new_states is not None:
             assert part.new_states is not None
-            if self.state_blocks is None or part.state_blocks is None:
+            if self.new_states.dtype.hasobject:
                 self.new_states[rows] = part.new_states
             else:
-                self.state_blocks[rows] = part.state_blocks
+                self._blocks()[rows] = part._blocks()
         if isinstance(self.observations, (np.ndarray, list)):
             self.observations[rows] = part.observations
         elif self.observations is not None:

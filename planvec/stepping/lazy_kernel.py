@@ -162,6 +162,8 @@ class LazyKernel:
 
     def _ready(self, batch: StepBatch | RolloutBatch) -> BatchKernel | None:
         """Return the kernel for a batch, as `ready`."""
+        if self._kernel is None and not self._is_pending:
+            return None
         steps = batch.steps if self._is_pending else 0
         return self.ready(steps * batch.num_rows if isinstance(steps, int) else int(steps.sum()))
 

@@ -18,7 +18,7 @@ from planvec.backends.messages.serving import perform
 from planvec.backends.messages.values import write_value
 from planvec.backends.processes.os.procfs import bytes_shared, bytes_used
 from planvec.backends.ray.packing import Packed, pack, unpack
-from planvec.rows import Answer, Columns, Outputs, Request, raw, unpicklable_rows
+from planvec.rows import Answer, Columns, Outputs, Request, unpicklable_rows
 from planvec.stepping import ROW, STEP, EnvStepper
 
 __all__ = ["CONCURRENCY_GROUPS", "Reply", "StepActor", "read_reply"]
@@ -145,8 +145,5 @@ def read_reply(packed: Packed) -> Answer:
     parts: _Parts = unpack(*packed)
     value, values = pickle.loads(parts.value) if parts.value else (None, None)
     outputs = replace(parts.outputs, values=values)
-    states = outputs.new_states
-    if states is not None and not states.dtype.hasobject:
-        outputs.state_blocks = raw(states)
     errors: Any = {row: failure.to_error() for row, failure in parts.errors.items()}
     return Answer(outputs, parts.columns, errors, value=value, seconds=parts.seconds, is_borrowed=True)
