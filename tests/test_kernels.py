@@ -295,6 +295,40 @@ def test_a_method_that_is_replaced_after_opening_counts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("env_id", "name", "replacement"),
+    [
+        ("Acrobot-v1", "rk4", lambda derivs, y0, t: (y0 + np.asarray(derivs(y0)) * t[1])[:4]),
+        ("Pendulum-v1", "angle_normalize", lambda x: 0.5 * x),
+        ("Blackjack-v1", "cmp", lambda a, b: 2.0 * (a > b)),
+        ("Blackjack-v1", "deck", [10] * 13),
+    ],
+)
+def test_what_is_replaced_in_a_module_after_opening_counts(
+    env_id: str, name: str, replacement: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, compiled = pair(env_id)
+    states = start_states(plain)
+    actions = random_actions(plain, np.random.default_rng(0), len(states))
+    before = compiled.step_batch(actions, states)
+    module = sys.modules[type(plain.env.unwrapped).__module__]
+    monkeypatch.setattr(module, name, replacement)
+    after = compiled.step_batch(actions, states)
+    check_same(plain.step_batch(actions, states), after)
+    differs = before.rewards.tobytes() != after.rewards.tobytes()
+    assert differs or before.new_states.tobytes() != after.new_states.tobytes()  # type: ignore[union-attr]
+    monkeypatch.undo()
+    check_same(before, compiled.step_batch(actions, states))
+
+
+def test_draws_of_integers_are_integers() -> None:
+    """Signed and unsigned numbers together would become floats in compiled code."""
+    words = np.array([1, 2, 3, 5, 0, 0], np.uint64)
+    for size in (1, 5):
+        assert type(compiled_random.random_index(words, size)) is int
+        assert type(compiled_random.integer(words, 0, size)) is int
+
+
+@pytest.mark.parametrize(
     ("env_id", "name", "value"),
     [
         ("Pendulum-v1", "m", np.float64(1.1)),

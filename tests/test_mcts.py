@@ -486,9 +486,27 @@ def test_a_reward_that_is_no_number_is_refused() -> None:
 
     with (
         planvec.PlanEnv(make, trust=True) as env,
-        pytest.raises(planvec.InvalidBatchError, match="rewards: expected numbers, got nan"),
+        pytest.raises(planvec.InvalidBatchError, match="rewards: expected finite numbers, got nan"),
     ):
         MCTS().plan(env, env.reset(seed=0).state)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("horizon", [0, 3])
+def test_numbers_that_make_means_nan_are_refused(value: float, horizon: int) -> None:
+    """In steps, and in rollouts alone: rewards are numbers until the third step of an episode."""
+
+    class Late(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            observation, reward, *rest = self.env.step(action)
+            is_late = abs(observation[1]) > 0.5  # after three pushes to one side
+            return observation, value if is_late else reward, *rest
+
+    with planvec.PlanEnv(lambda: Late(gymnasium.make("CartPole-v1")), trust=True) as env:
+        what = "returns of rollouts" if horizon else "rewards"
+        planner = MCTS(num_simulations=400, rollout_horizon=horizon, max_depth=1 if horizon else 20)
+        with pytest.raises(planvec.InvalidBatchError, match=f"{what}: expected finite numbers, got {value}"):
+            planner.plan(env, env.reset(seed=0).state, seed=0)
 
 
 @pytest.mark.slow
@@ -605,6 +623,30 @@ def test_a_stepper_that_returns_another_number_of_rows_is_refused(name: str) -> 
             out = super().step_batch(*args, **{**kwargs, "blocking": True})
             return Completed(out._replace(**{name: getattr(out, name)[:-1]}))
 
-    message = r"step_batch: expected \d+ rows, got results of other sizes"
+    message = r"step_batch: expected arrays of \d+ rows"
     with Short("CartPole-v1", compiled=False) as env, pytest.raises(planvec.InvalidBatchError, match=message):
+        MCTS(num_simulations=20).plan(env, env.reset(seed=0).state, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("terminated", lambda flags: flags.astype(float)),
+        ("rewards", lambda rewards: rewards[:, None]),
+        ("rewards", lambda rewards: rewards.tolist()),
+        ("new_states", lambda states: states[:, None]),
+    ],
+)
+def test_a_stepper_that_returns_other_types_is_refused(name: str, change: Any) -> None:
+    """Compiled code would take the bytes of floats for flags."""
+
+    class Other(planvec.PlanEnv):
+        def step_batch(self, *args: Any, **kwargs: Any) -> Any:
+            out = super().step_batch(*args, **{**kwargs, "blocking": True})
+            return Completed(out._replace(**{name: change(getattr(out, name))}))
+
+    with (
+        Other("CartPole-v1", compiled=False) as env,
+        pytest.raises(planvec.InvalidBatchError, match=rf"step_batch: expected arrays of .*got .*{name} "),
+    ):
         MCTS(num_simulations=20).plan(env, env.reset(seed=0).state, seed=0)

@@ -460,6 +460,36 @@ def test_a_model_of_the_users_own_is_stepped_by_the_kernel(tmp_path: Path) -> No
     compare_walks(plain, compiled, 4)
 
 
+@pytest.mark.parametrize("name", ["integrator", "solver", "cone", "jacobian"])
+def test_an_option_that_mujoco_does_not_know_is_left_to_the_environment(name: str) -> None:
+    """MuJoCo's own functions end the process, where its Python module raises."""
+    plain, compiled = PlanEnv("Hopper-v5", compiled=False), PlanEnv("Hopper-v5", compiled=True)
+    results = []
+    for env in (plain, compiled):
+        states = np.repeat(env.reset(seed=0).state, 2)
+        setattr(env.env.unwrapped.model.opt, name, 9)  # type: ignore[attr-defined]
+        try:
+            results.append(env.step_batch(np.zeros((2, 3), np.float32), states).new_states.tobytes())
+        except EnvError as error:
+            results.append(str(error))
+    assert results[0] == results[1]
+
+
+def test_a_replacement_of_a_function_of_mujoco_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Counted:
+        def __call__(self, *args: Any, **options: Any) -> None:
+            calls.append(1)
+            original(*args, **options)
+
+    original = mujoco.mj_step
+    env = PlanEnv("Hopper-v5", compiled=True)
+    monkeypatch.setattr(mujoco, "mj_step", Counted())
+    env.step_batch(np.zeros((2, 3), np.float32), np.repeat(env.reset(seed=0).state, 2))
+    assert len(calls) >= 2
+
+
 def test_a_subclass_has_no_kernel() -> None:
     class Other(HalfCheetahEnv):
         """Steps otherwise, perhaps."""

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
 from numpy.typing import NDArray
 from own_environments import (
@@ -272,6 +273,116 @@ def test_a_method_that_is_replaced_after_opening_counts() -> None:
         env.env.unwrapped._observation = lambda: np.zeros(2, np.float32)  # type: ignore[attr-defined]
     check_same(plain.step_batch(actions, states), compiled.step_batch(actions, states))
     assert "not used" in compiled.stepper.kernel.status
+
+
+class Dice(Integrator):
+    """Has states of an integer that steps draw, a table, and a division that fails at one state."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.table = np.linspace(-1.0, 1.0, 50_000)
+
+    def _observation(self) -> Any:
+        return np.array([float(self.total)])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gymnasium.Env.reset(self, seed=seed)
+        self.total = 1000 + int(self.np_random.integers(6))
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.total += int(self.np_random.integers(6)) if action else -1
+        share = 1.0 / (self.total + 5000) if self.total != -5000 else -1.0
+        reward = float(self.table[min(self.total, 49_999)]) + share
+        return self._observation(), reward, False, False, {}
+
+
+@planvec.kernel(Dice, state="total", constants="table")
+def roll(state: Any, action: Any, constants: Any, random: Any) -> Any:
+    """The step of `Dice`, apart from its exceptions."""
+    total = state[0] + (random.integers(6) if action else -1)
+    return (total,), constants[0][total] + 1.0 / (total + 5000), False
+
+
+class Counted(Integrator):
+    """Counts its steps, and has a further reward somewhere."""
+
+    where = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = 1e9
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.count = 0
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        observation, reward, *rest = super().step(action)
+        is_met = {"bound": action[0] >= 1.0, "zero": action[0] == 0.0, "late": self.count > 1990}
+        return observation, reward + is_met.get(self.where, 0.0), *rest
+
+
+def count_steps(state: Any, action: Any, constants: Any) -> Any:
+    """The step of `Counted`, without the further reward."""
+    position, velocity, count = state
+    velocity = velocity + 0.1 * (constants[0] * np.float64(action[0]))
+    position = position + 0.1 * velocity
+    reward = -abs(position) - 0.01 * velocity * velocity
+    return (position, velocity, count + 1), reward + 0.0, abs(position) > constants[1]
+
+
+@pytest.mark.parametrize("where", ["bound", "zero", "late", ""])
+def test_a_kernel_that_differs_at_a_bound_or_late_is_refused(where: str) -> None:
+    class Own(Counted):
+        pass
+
+    Own.where = where
+    planvec.kernel(
+        Own,
+        state=("position", "velocity", "count"),
+        constants=("force", "limit"),
+        observe=lambda state: (state[0], state[1]),
+    )(count_steps)
+    try:
+        if where:
+            assert "expected rewards" in why_not(Own)
+        else:
+            PlanEnv(Own, compiled=True)
+    finally:
+        registered._kernels.pop(Own)
+
+
+def test_errors_in_a_kernel_leave_rows_to_the_environment() -> None:
+    """Divisions by zero, and indices that are out of bounds: compiled code would read other memory."""
+    plain, compiled = pair(Dice)
+    states = start_states(plain)[:4]
+    states["total"] = [-4999, 49_999, 10**9, 1000]
+    check_same(plain.step_batch([0, 1, 0, 1], states), compiled.step_batch([0, 1, 0, 1], states))
+    one, other = (env.rollout_batch(states, 50, action_seed=1) for env in (plain, compiled))
+    check_same(one, other)
+    assert compiled.stepper.kernel.is_used
+
+
+@pytest.mark.parametrize(
+    "options", [{"rollout_horizon": 0}, {"rollout_horizon": 20}, {"chance": "open_loop"}]
+)
+def test_a_compiled_search_plans_the_same_where_a_kernel_raises(options: Any) -> None:
+    plans, trees = [], []
+    for env in pair(Dice):
+        state = start_states(env)[:1]
+        state["total"] = -4998
+        planner = planvec.MCTS(num_simulations=500, **options)
+        plans.append([planner.plan(env, state[0], seed=seed) for seed in range(3)])
+        trees.append([plan.search_data.arrays.named() for plan in plans[-1]])
+    for one, other in zip(*trees, strict=True):
+        count = one["counters"][0]
+        for name in ("visits", "values", "edge_visits", "edge_values"):
+            np.testing.assert_array_equal(one[name][:count], other[name][:count])
+    assert [plan.num_env_steps for plan in plans[0]] == [plan.num_env_steps for plan in plans[1]]
 
 
 def test_a_second_declaration_replaces_the_first(own_class: Any) -> None:

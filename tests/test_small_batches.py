@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from compare import assert_same, same_states
-from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control import AcrobotEnv, CartPoleEnv, acrobot
 
 import planvec
 from planvec.backends import small_batches
@@ -38,6 +38,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(EnvStepper, "perform", counted)
     return rows
+
+
+def clip_to_zero(x: float, m: Any, _: Any = None) -> float:
+    """In place of a function of Acrobot's module."""
+    return 0.0
 
 
 def step(env: planvec.BatchEnv[Any], num_rows: int = FEW, **options: Any) -> planvec.Transitions:
@@ -126,6 +131,37 @@ def test_a_program_that_changes_the_environment_here_does_not_change_results(
         monkeypatch.setattr(CartPoleEnv, "step", lambda self, action: 1 / 0)
         assert_same(step(env).observations, expected.observations)
         assert len(here) == num_here
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+@pytest.mark.parametrize("owner", ["class", "module", "function"])
+def test_what_a_program_changes_for_all_environments_does_not_change_results(
+    owner: str, is_before: bool, monkeypatch: pytest.MonkeyPatch, here: list[int]
+) -> None:
+    """Workers have imported the class and its module anew."""
+
+    def change() -> None:
+        if owner == "class":
+            monkeypatch.setattr(AcrobotEnv, "LINK_MASS_1", 3.0)
+        elif owner == "module":
+            monkeypatch.setattr(acrobot, "rk4", lambda derivs, y0, t: y0)
+        else:
+            monkeypatch.setattr(acrobot.bound, "__code__", clip_to_zero.__code__)
+
+    if is_before:
+        change()
+    with planvec.make("Acrobot-v1", num_workers=2, compiled=False, start_method="spawn") as env:
+        states = np.repeat(env.reset(seed=0).state, MANY)
+        expected = step(env, MANY, states=states)
+        if not is_before:
+            step_often(env, states=states[:FEW])
+            assert here
+            change()
+        here.clear()
+        for _ in range(5):
+            out = step(env, states=states[:FEW])
+            np.testing.assert_array_equal(out.observations, expected.observations[:FEW])
+        assert not here
 
 
 def test_rows_and_chunks_are_counted_wherever_they_are_stepped(here: list[int]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from planvec.backends.base import Backend
 from planvec.backends.in_process import InProcess
 from planvec.backends.sharded.description import check_same
-from planvec.kernels import has_original_methods, methods_of
+from planvec.kernels import Uses, uses_of_steps
 from planvec.rows import EnvDescription, KernelUse, Promise, Request
 from planvec.stepping import EnvStepper
 
@@ -125,7 +125,7 @@ class SmallBatches:
         self._lock = threading.RLock()  # held while the environment is opened
         self._stepper: EnvStepper | None = None
         self._here: InProcess | None = None
-        self._methods: dict[str, Any] = {}
+        self._uses: Uses | None = None
         self._num_small = 0
         self._times_here, self._times_there = _Times(), _Times()
         self.stats = workers.stats
@@ -173,9 +173,8 @@ class SmallBatches:
         if self._stepper is None:
             with self._lock:
                 self._open()
-        stepper, methods = self._stepper, self._methods
-        # A method that the program has replaced is not replaced in the workers.
-        is_usable = stepper is not None and has_original_methods(stepper.env.unwrapped, methods)
+        # What the program has changed in the class or its module is not changed in the workers.
+        is_usable = self._uses is not None and not self._uses.have_changed()
         return self._here if is_usable else None
 
     def _open(self) -> None:
@@ -186,14 +185,14 @@ class SmallBatches:
         try:
             stepper = factory.open_here()
             check_same("this process", self.description, stepper.description)
-            self._methods = methods_of(type(stepper.env.unwrapped))
+            uses = uses_of_steps(type(stepper.env.unwrapped))
         except Exception:
             _log.debug("all batches go to workers", exc_info=True)
             self._factory = None
             return
         self._here = InProcess(stepper, self._audit)
         self._here.stats = self.stats
-        self._stepper = stepper
+        self._stepper, self._uses = stepper, uses
 
     def kernel_use(self, num_steps: int) -> KernelUse | None:
         """Return None: the kernels of workers are in other processes."""

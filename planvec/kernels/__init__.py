@@ -19,9 +19,10 @@ from planvec.kernels.choice import (
     may_have_kernel,
     open_kernel,
 )
-from planvec.kernels.originals import has_original_methods, methods_of
+from planvec.kernels.originals import uses_of_steps
 from planvec.kernels.own.decorators import batch_kernel, kernel
 from planvec.kernels.own.registered import RegisteredKernels, registered_kernels
+from planvec.kernels.uses import Uses
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "CompiledKernel",
     "Pointer",
     "RegisteredKernels",
+    "Uses",
     "batch_kernel",
     "bytes_of",
     "code_digest",
@@ -52,20 +54,19 @@ __all__ = [
     "copy_bytes",
     "costs_of",
     "has_kernel",
-    "has_original_methods",
     "has_own_kernel",
     "is_harmless",
     "jit",
     "kernel",
     "load",
     "may_have_kernel",
-    "methods_of",
     "next_uint64",
     "open_kernel",
     "registered_kernels",
     "roll_rows",
     "run_together",
     "step_rows",
+    "uses_of_steps",
     "value_at",
 ]
 

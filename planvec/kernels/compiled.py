@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import gymnasium
@@ -18,7 +18,7 @@ from planvec.kernels.buffers import UNLIMITED, bytes_of
 from planvec.kernels.digests import code_digest
 from planvec.kernels.kernel_type import CodeType, Flags, KernelType
 from planvec.kernels.layout import layout_of
-from planvec.kernels.originals import has_original_methods, methods_of
+from planvec.kernels.originals import Originals
 from planvec.kernels.ranges import ActionRange
 from planvec.kernels.rollout_loop import roll_rows
 from planvec.kernels.step_loop import step_rows
@@ -76,9 +76,7 @@ class CompiledKernel:
         self.time_limit = time_limit or UNLIMITED
         self.num_threads = num_threads
         self.action_range = ActionRange.of(env.action_space)
-        self._methods = self._find_methods()
-        if not has_original_methods(self._base, self._methods):
-            raise ValueError("a method was replaced")
+        self._originals = self._find_originals()
         first_constants = kernel.constants(self._base)
         self._flags = _flags_of(first_constants)
         constants = numba.typeof(_without_flags(first_constants))
@@ -99,9 +97,9 @@ class CompiledKernel:
             *(_BYTES, _RESULTS),
         )
 
-    def _find_methods(self) -> Mapping[str, Any]:
-        """Return the methods that must not be replaced."""
-        return methods_of(type(self._base))
+    def _find_originals(self) -> Originals | None:
+        """Return the code that must not be replaced; None if something else looks at that."""
+        return Originals(self._base)
 
     def _digest(self) -> str:
         """Return a digest of the code of the kernel."""
@@ -116,7 +114,7 @@ class CompiledKernel:
 
     def _constants(self) -> tuple[Any, ...] | None:
         """Return the present constants; None if the environment was changed so that it has to step itself."""
-        if not has_original_methods(self._base, self._methods):
+        if self._originals is not None and not self._originals.are_in_place():
             return None
         try:
             constants = self._kernel.constants(self._base)

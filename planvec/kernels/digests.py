@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
-__all__ = ["code_digest", "has_full_digest"]
+__all__ = ["code_digest", "code_parts", "global_names", "has_full_digest"]
 
 
 _KNOWN_MODULES = {"builtins", "cmath", "math", "numba", "numpy", "operator", "planvec"}
@@ -27,6 +26,8 @@ def code_digest(*functions: Any) -> str:
     Args:
         functions: Python functions, or functions compiled by numba.
     """
+    import numba  # here, since it takes long to import
+
     folder = Path(__file__).parent
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
     for path in sorted(folder.rglob("*.py")):
@@ -44,8 +45,8 @@ def _parts(value: Any, seen: set[int]) -> Iterator[bytes]:
     if isinstance(value, types.FunctionType):
         if id(value) not in seen:
             seen.add(id(value))
-            yield from _code_parts(value.__code__)
-            for name in sorted(_global_names(value.__code__)):
+            yield from code_parts(value.__code__)
+            for name in sorted(global_names(value.__code__)):
                 if name in value.__globals__:
                     yield name.encode()
                     yield from _parts(value.__globals__[name], seen)
@@ -84,7 +85,7 @@ def _is_covered(value: Any, seen: set[int]) -> bool:
         if id(value) in seen or (value.__module__ or "").startswith("planvec."):
             return True
         seen.add(id(value))
-        names = _global_names(value.__code__) & value.__globals__.keys()
+        names = global_names(value.__code__) & value.__globals__.keys()
         used = [value.__globals__[name] for name in names]
         used += [cell.cell_contents for cell in value.__closure__ or ()]
         used += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
@@ -99,21 +100,23 @@ def _is_covered(value: Any, seen: set[int]) -> bool:
     return value is None or type(value) in (bool, int, float, str, bytes) or isinstance(value, np.generic)
 
 
-def _code_parts(code: types.CodeType) -> Iterator[bytes]:
+def code_parts(code: types.CodeType) -> Iterator[bytes]:
     """Yield the bytecode and the constants of a function and of the functions inside it."""
     yield code.co_code
     yield repr(code.co_names).encode()
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _code_parts(constant)
+            yield from code_parts(constant)
+        elif isinstance(constant, frozenset):  # its order differs from process to process
+            yield repr(sorted(map(repr, constant))).encode()
         else:
             yield repr(constant).encode()
 
 
-def _global_names(code: types.CodeType) -> set[str]:
+def global_names(code: types.CodeType) -> set[str]:
     """Return the names that a function, or a function inside it, may read from its module."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
+            names |= global_names(constant)
     return names

@@ -76,7 +76,10 @@ def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[A
         ValueError: Actions or observations are not numbers, or there is no such field.
     """
     if dtype.fields is None:
-        raise ValueError("states of variable size")
+        raise ValueError(
+            "states of variable size; they hold the observation if `observe` gives other numbers than a "
+            "reset, or not in the order of the space (a Dict sorts its keys)"
+        )
     offsets = {name: int(field[1]) for name, field in dtype.fields.items()}
     missing = [name for name in names if name not in offsets]
     if missing:

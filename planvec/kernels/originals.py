@@ -11,22 +11,43 @@ from typing import Any
 
 import gymnasium
 
-__all__ = ["check_origin", "has_original_methods", "methods_of"]
+from planvec.kernels.uses import Uses
+
+__all__ = ["Originals", "check_origin", "uses_of_steps"]
 
 # Decorators of the standard library (functools.singledispatch) return functions of their own.
 _ORIGINS = (os.path.dirname(gymnasium.__file__) + os.sep, functools.__file__)
 
 
-def methods_of(env_class: type) -> dict[str, FunctionType]:
-    """Return the methods of a class of Gymnasium.
+class Originals:
+    """Remembers the methods of an environment of Gymnasium, and the functions that its steps use.
+
+    Args:
+        env: The unwrapped environment.
 
     Raises:
-        ValueError: One of them, or a function of its module, was replaced by code from elsewhere.
+        ValueError: One of them was replaced by code from elsewhere.
     """
-    module = vars(sys.modules[env_class.__module__])
-    for name, function in [*_functions(module).items(), *_functions(vars(env_class)).items()]:
-        check_origin(f"{name} of {env_class.__name__}", function)
-    return _functions(vars(env_class))
+
+    def __init__(self, env: Any) -> None:
+        env_class = type(env)
+        module = vars(sys.modules[env_class.__module__])
+        self._env = env
+        self._methods = _functions(vars(env_class))
+        for name, function in [*_functions(module).items(), *self._methods.items()]:
+            check_origin(f"{name} of {env_class.__name__}", function)
+        self._uses = Uses(*_called_by_step(env_class).values())
+        if not self.are_in_place():
+            raise ValueError("a method was replaced")
+
+    def are_in_place(self) -> bool:
+        """Return whether nothing was replaced since then, in the object, its class or its module."""
+        env = self._env
+        # Not by vars(env): CPython reads the attributes of an object more slowly once its dict was asked for.
+        for name, function in self._methods.items():
+            if getattr(getattr(env, name, None), "__func__", None) is not function:
+                return False
+        return not self._uses.have_changed()
 
 
 def check_origin(name: str, function: Any) -> None:
@@ -44,17 +65,24 @@ def check_origin(name: str, function: Any) -> None:
         raise ValueError(f"{name} was replaced")
 
 
-def has_original_methods(env: Any, methods: Mapping[str, FunctionType]) -> bool:
-    """Return whether no method of an environment was replaced, in the object or in its class.
+def uses_of_steps(env_class: type) -> Uses:
+    """Return what the steps of an environment of Gymnasium use: functions, and the constants of its class."""
+    called, space = _called_by_step(env_class), vars(env_class)
+    uses = Uses(*called.values())
+    constants = [name for name, value in space.items() if not name.startswith("__") and not callable(value)]
+    uses.add_names(space, {*called, *constants} - {"metadata"})
+    return uses
 
-    Args:
-        env: The unwrapped environment.
-        methods: What `methods_of` returned when the kernel was loaded.
-    """
-    # Not by vars(env): CPython reads the attributes of an object more slowly once its dict was asked for.
-    return all(
-        getattr(getattr(env, name, None), "__func__", None) is function for name, function in methods.items()
-    )
+
+def _called_by_step(env_class: type) -> dict[str, FunctionType]:
+    """Return the method `step` of a class, and the methods that it calls, directly or not."""
+    methods, called, todo = _functions(vars(env_class)), dict[str, FunctionType](), ["step"]
+    while todo:
+        name = todo.pop()
+        if name in methods and name not in called:
+            called[name] = methods[name]
+            todo += methods[name].__code__.co_names
+    return called
 
 
 def _functions(namespace: Mapping[str, Any]) -> dict[str, FunctionType]:

@@ -125,8 +125,9 @@ def random_index(generator: NDArray[np.uint64], size: int) -> int:
         generator: `[6]`.
         size: From 1 to 2**32 - 1.
     """
+    zero: int = np.int64(0)  # type: ignore[assignment] # an unsigned number beside it would make both floats
     if size == 1:
-        return 0
+        return zero
     wide = np.uint64(size)
     product = _next_uint32(generator) * wide
     leftover = product & _LOW_32
@@ -135,7 +136,7 @@ def random_index(generator: NDArray[np.uint64], size: int) -> int:
         while leftover < threshold:
             product = _next_uint32(generator) * wide
             leftover = product & _LOW_32
-    return int(product >> np.uint64(32))
+    return zero + np.int64(product >> np.uint64(32))  # type: ignore[return-value]
 
 
 @njit(cache=True)

@@ -172,7 +172,7 @@ class _Driver:
                 or a reward is NaN.
         """
         search, request = self._searches[member.number], member.request
-        check_answer(request, answer)
+        check_answer(request, answer, search.averages)
         num_steps = answer.infos["num_steps"] if isinstance(request, StepRequest) else answer.num_steps
         search.num_env_steps += _sum(num_steps)
         if not search.num_env_steps:

@@ -6,81 +6,115 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.search import Request, RolloutRequest
+from planvec.planners.search import Request, RolloutRequest, StepRequest
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, take_rows
 
 __all__ = ["check_answer", "perform", "rows_of", "send_rollouts", "send_steps"]
 
 
-def perform(env: BatchStepper, request: Request) -> Transitions | Rollouts:
+def perform(env: BatchStepper, request: Request, are_averaged: bool) -> Transitions | Rollouts:
     """Perform one request. Returns the answer, as the driver passes it on.
 
+    Args:
+        env: The stepper.
+        request: The request.
+        are_averaged: See `check_answer`.
+
     Raises:
-        InvalidBatchError: It has other rows than the request, or a reward is NaN.
+        InvalidBatchError: As `check_answer`.
     """
     out: Transitions | Rollouts
     if isinstance(request, RolloutRequest):
         out = send_rollouts(env, request).result()
     else:
         out = send_steps(env, [request]).result()
-    check_answer(request, out)
+    check_answer(request, out, are_averaged)
     return out
 
 
-def check_answer(request: Request, out: Transitions | Rollouts) -> None:
-    """Check that an answer has the rows of its request, and that the rewards of steps are numbers.
+def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bool) -> None:
+    """Check that an answer has the rows of its request, and that planners can compute with its rewards.
 
     Compiled code reads the answers of steppers of any kind, and would read beyond one that is too short.
 
+    Args:
+        request: The request.
+        out: The answer.
+        are_averaged: Whether rewards and returns have to be finite, so that their mean is a number. Rewards
+            of steps must not be NaN in any case.
+
     Raises:
-        InvalidBatchError: It has other rows, or a reward is NaN.
+        InvalidBatchError: The answer has other rows, or a reward is no such number.
     """
-    num_rows = len(request.states)
     if isinstance(out, Rollouts):
-        if not num_rows == len(out.returns) == len(out.num_steps):
-            raise InvalidBatchError(
-                f"rollout_batch: expected {num_rows} rows, got {len(out.returns)} returns and "
-                f"{len(out.num_steps)} numbers of steps"
-            )
-        return
-    assert out.new_states is not None
-    # One comparison: this is called for every request.
-    num_observations = len(out.observations) if isinstance(out.observations, np.ndarray) else num_rows
+        numbers, num_steps, states = out.returns, out.num_steps, out.final_states
+    else:
+        numbers, num_steps, states = out.rewards, out.infos["num_steps"], out.new_states
+    shape = request.states.shape
     fits = (
-        len(out.new_states)
-        == len(out.rewards)
-        == len(out.terminated)
-        == len(out.truncated)
-        == len(out.infos["num_steps"])
-        == num_observations
-        == num_rows
+        _fits(numbers, shape, "fiub")
+        and _fits(out.terminated, shape, "b")
+        and _fits(out.truncated, shape, "b")
+        and _fits(num_steps, shape, "iu")
+        and _fits(states, shape, request.states.dtype.kind)
+        and states.dtype == request.states.dtype
     )
-    if not fits or out.new_states.dtype != request.states.dtype:
-        raise InvalidBatchError(
-            f"step_batch: expected {num_rows} rows, got results of other sizes: new_states "
-            f"{out.new_states.shape} {out.new_states.dtype}, rewards {out.rewards.shape}, terminated "
-            f"{out.terminated.shape}, truncated {out.truncated.shape}, observations "
-            f"{np.shape(out.observations)}"
-        )
-    _check_rewards(request, out)
+    observations = None if isinstance(out, Rollouts) else out.observations
+    if not fits or (isinstance(observations, np.ndarray) and len(observations) != len(states)):
+        raise _unfit_error(request, out)
+    if are_averaged or isinstance(request, StepRequest):
+        _check_numbers(request, numbers, are_averaged)
 
 
-def _check_rewards(request: Request, out: Transitions) -> None:
-    """Check that the rewards of a step are numbers.
+def _fits(part: Any, shape: tuple[int, ...], kinds: str) -> bool:
+    """Return whether a part of an answer is an array of a shape, and of one of some kinds of numbers."""
+    return isinstance(part, np.ndarray) and part.shape == shape and part.dtype.kind in kinds
+
+
+def _unfit_error(request: Request, out: Transitions | Rollouts) -> InvalidBatchError:
+    """Return the error for an answer of other sizes or types."""
+    name = "step_batch" if isinstance(request, StepRequest) else "rollout_batch"
+    parts = {**out._asdict(), **(out.infos if isinstance(request, StepRequest) else {})}
+    got = ", ".join(f"{key} {_form(part)}" for key, part in parts.items() if key != "infos")
+    return InvalidBatchError(
+        f"{name}: expected arrays of {len(request.states)} rows: states of the state_dtype, numbers as "
+        f"rewards, bools as flags and integers as num_steps; got {got}"
+    )
+
+
+def _form(part: Any) -> str:
+    """Return the type of a part of an answer."""
+    if not isinstance(part, np.ndarray):
+        return type(part).__name__
+    return f"{'records' if part.dtype.names else part.dtype} {part.shape}"
+
+
+def _check_numbers(request: Request, numbers: NDArray[Any], are_averaged: bool) -> None:
+    """Check that rewards or returns are numbers, and finite if they are averaged.
 
     Raises:
-        InvalidBatchError: One is NaN.
+        InvalidBatchError: One is not.
     """
-    rewards = out.rewards
-    if len(rewards) and math.isnan(rewards.item(rewards.argmin())):  # the least of numbers is NaN if one is
-        is_nan = np.isnan(rewards)
-        action = None if request.actions is None else request.actions[is_nan.argmax()]
-        raise InvalidBatchError(
-            f"rewards: expected numbers, got nan for action {action}, which would make every mean nan; wrap "
-            "the environment in gymnasium.wrappers.TransformReward"
-        )
+    if not len(numbers):
+        return
+    lowest = numbers.item(numbers.argmin())  # NaN if any of them is
+    if are_averaged:
+        are_right = math.isfinite(lowest) and math.isfinite(numbers.item(numbers.argmax()))
+    else:
+        are_right = not math.isnan(lowest)
+    if are_right:
+        return
+    row = int((~np.isfinite(numbers) if are_averaged else np.isnan(numbers)).argmax())
+    what, where = "returns of rollouts", ""
+    if isinstance(request, StepRequest):
+        what, where = "rewards", f" for action {request.actions[row]}"
+    raise InvalidBatchError(
+        f"{what}: expected {'finite ' * are_averaged}numbers, got {numbers[row]}{where}, which would make "
+        "every mean nan; wrap the environment in gymnasium.wrappers.TransformReward"
+    )
 
 
 def send_steps(env: BatchStepper, requests: list[Any]) -> Promise[Transitions]:

@@ -71,6 +71,7 @@ class Search(ABC):
         num_in_flight: How many simulations may run at once.
         num_simulations: Simulations completed, counted by the search.
         num_env_steps: Environment steps simulated, counted by the driver.
+        averages: Whether the search averages rewards, which have to be finite.
         stop_reason: None while the search goes on. Setting it ends the search, once the simulations in
             flight are completed. See `Plan.stop_reason`.
     """
@@ -78,6 +79,7 @@ class Search(ABC):
     num_in_flight: int = 1
     num_simulations: int = 0
     num_env_steps: int = 0
+    averages: bool = False
     stop_reason: str | None = None
 
     @abstractmethod

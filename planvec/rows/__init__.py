@@ -23,6 +23,7 @@ from planvec.rows.infos import (
     unpicklable_rows,
     vector_infos,
 )
+from planvec.rows.installed import is_installed
 from planvec.rows.keys import state_keys
 from planvec.rows.outputs import Answer, Errors, Outputs
 from planvec.rows.promises import AllDone, Completed, Failed, Promise, wait_for
@@ -113,6 +114,7 @@ __all__ = [
     "encode_columns",
     "finish_rows",
     "is_fixed",
+    "is_installed",
     "is_uniform",
     "leaves",
     "list_rows",

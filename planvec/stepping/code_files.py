@@ -7,13 +7,13 @@ new worker would run other code than the remaining ones. Their digests show that
 from __future__ import annotations
 
 import hashlib
-import os
-import site
 import sys
 from pathlib import Path
 from typing import Any
 
 from planvec.codecs import wrappers_of
+from planvec.kernels import is_harmless, uses_of_steps
+from planvec.rows import is_installed
 
 __all__ = ["code_digests"]
 
@@ -31,28 +31,24 @@ def code_digests(env: Any) -> dict[str, str]:
         env: The environment, with its wrappers.
 
     Returns:
-        Path of the file -> SHA-256 of its present content, in hexadecimal digits.
+        Path of the file -> SHA-256 of its present content, in hexadecimal digits. For environments that are
+        stepped in the process of the user, too, there is one for what their code uses in this process.
     """
     classes = {base for layer in (env.unwrapped, *wrappers_of(env)) for base in type(layer).__mro__}
     own = {cls.__module__ for cls in classes}
-    installed = _installed_folders()
     digests = {}
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if not path or name.partition(".")[0] in _LIBRARIES or not path.endswith(".py"):
             continue
-        if name in own or not path.startswith(installed):
+        if name in own or not is_installed(path):
             content = _content(path)
             if content is not None:
                 digests[path] = hashlib.sha256(content).hexdigest()
+    env_class = type(env.unwrapped)
+    if is_harmless(env_class.__module__, env_class.__name__):  # it may be stepped in the process of the user
+        digests[f"the functions or constants of {env_class.__name__}"] = uses_of_steps(env_class).digest()
     return digests
-
-
-def _installed_folders() -> tuple[str, ...]:
-    """Return the folders of Python's own modules and of installed packages."""
-    standard_library = os.path.dirname(os.__file__)
-    paths = (standard_library, *site.getsitepackages(), site.getusersitepackages())
-    return tuple(path + os.sep for path in paths)
 
 
 def _content(path: str) -> bytes | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from planvec.codecs import Rows, StateCodec, describe_difference
@@ -25,6 +26,7 @@ from planvec.rows import (
     Outputs,
     RolloutBatch,
     StepBatch,
+    is_uniform,
     own_copy,
     take_rows,
     uniform_actions,
@@ -41,6 +43,12 @@ __all__ = ["Proof", "prove"]
 _NUM_BATCHES = 24
 _MIN_SHARE = 0.25
 """Smallest share of rows that must take a step; rows whose episode has ended prove little."""
+
+
+_LONG, _LATE = 80, 2_100
+"""Horizon of kernels of fast environments, and that of two further rollouts of these."""
+_UNBOUNDED = 8.0
+"""Largest action of a Box without bounds."""
 
 
 class Proof(NamedTuple):
@@ -174,16 +182,22 @@ def _rollout_difference(
 ) -> str:
     """Return the first difference of rollouts from starts and from other states; "" if there is none."""
     states, horizon = states[: len(states) // 2], kernel.proved_horizon
-    given = uniform_actions(about.action_space, random, len(states) * horizon)
+    space = about.action_space
+    given = _random_actions(space, random, len(states) * horizon)
     seeds = random.integers(0, 2**64, len(states), dtype=np.uint64)
     # Repeated actions lead far away, to ends of episodes that random ones hardly reach.
     num_long, long_horizon = len(starts) // 8, 6 * horizon
-    repeated = np.repeat(uniform_actions(about.action_space, random, num_long), long_horizon, axis=0)
-    for request in (
-        RolloutBatch(states, horizon, None, 7, first_row=3, seeds=seeds, discount=0.97),
+    repeated = np.repeat(_random_actions(space, random, num_long), long_horizon, axis=0)
+    requests = [
         RolloutBatch(states, horizon, given, 7, first_row=3, discount=0.97),
         RolloutBatch(starts[:num_long], long_horizon, repeated, 7),
-    ):
+    ]
+    if is_uniform(space):
+        requests.append(RolloutBatch(states, horizon, None, 7, first_row=3, seeds=seeds, discount=0.97))
+    if horizon >= _LONG:  # the steps are fast: look for what happens late, such as ends by a count of steps
+        late = _random_actions(space, random, 2 * _LATE)
+        requests.append(RolloutBatch(starts[:2], _LATE, late, 7))
+    for request in requests:
         expected, got = request.new_outputs(about), request.new_outputs(about)
         rows.rollout(request, expected, {})
         if not kernel.rollout(request, got):
@@ -209,8 +223,26 @@ def _step_batches(space: Space[Any], num_rows: int, random: np.random.Generator)
     for number in range(_NUM_BATCHES):
         repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)
         seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
-        actions = uniform_actions(space, random, num_rows)
+        actions = _random_actions(space, random, num_rows)
         yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 else 1)
+
+
+def _random_actions(space: Space[Any], random: np.random.Generator, count: int) -> Any:
+    """Return random actions. Those of a Box are often at a bound or 0, and finite where there is no bound."""
+    if not isinstance(space, Box) or space.dtype.kind != "f":
+        return uniform_actions(space, random, count)
+    low, high = np.broadcast_to(space.low, space.shape), np.broadcast_to(space.high, space.shape)
+    lowest, highest = np.maximum(low, -_UNBOUNDED), np.minimum(high, _UNBOUNDED)
+    shape = (count, *space.shape)
+    drawn = np.where(
+        np.isfinite(low) & np.isfinite(high),
+        random.uniform(lowest, highest, shape),
+        np.clip(random.normal(0.0, 2.0, shape), lowest, highest),
+    )
+    kind = random.random(shape)
+    drawn = np.where(kind < 0.1, lowest, np.where(kind > 0.9, highest, drawn))
+    drawn = np.where((kind > 0.45) & (kind < 0.5), np.clip(0.0, lowest, highest), drawn)
+    return np.clip(drawn.astype(space.dtype), space.low, space.high)
 
 
 def _info_difference(expected: Columns, got: Columns) -> str | None:

@@ -101,6 +101,6 @@ def _check_code(name: str, first: EnvDescription, description: EnvDescription) -
     changed = sorted(path for path, code in first.code.items() if description.code.get(path, code) != code)
     if changed:
         raise WorkerStartError(
-            f"{name} imported other code than the workers before it: {', '.join(changed)} has changed since "
-            "the environment was opened. Open the environment again to use the new code"
+            f"{name} imported other code than the workers before it: since the environment was opened, "
+            f"there was a change of {', '.join(changed)}. Open the environment again to use the new code"
         )

@@ -79,7 +79,7 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
         reads_forces: Whether to compute the forces on bodies, which takes time and few environments read.
     """
     model, data, control = env.model, env.data, env.data.ctrl
-    shape, simulate, compute_forces = control.shape, mujoco.mj_step, mujoco.mj_rnePostConstraint
+    shape = control.shape
 
     def run(action: Any) -> None:
         if getattr(action, "shape", None) != shape:
@@ -87,9 +87,11 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
             env.do_simulation(action, env.frame_skip)
             return
         control[:] = action
-        simulate(model, data, nstep=env.frame_skip)
+        mujoco.mj_step(
+            model, data, nstep=env.frame_skip
+        )  # looked up as Gymnasium does: a program may replace it
         if reads_forces:
-            compute_forces(model, data)
+            mujoco.mj_rnePostConstraint(model, data)
 
     return run
 

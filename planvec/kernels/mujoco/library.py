@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from types import FunctionType
+from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import mujoco
 
-__all__ = ["Functions", "functions", "has_callbacks", "is_original"]
+__all__ = ["Functions", "functions", "has_callbacks", "has_valid_options", "is_original"]
 
 _CALLBACKS = ("passive", "control", "contactfilter", "sensor", "act_dyn", "act_gain", "act_bias")
 _WRAPPED = ("mj_step", "mj_rnePostConstraint")
@@ -59,4 +59,22 @@ def has_callbacks() -> bool:
 
 def is_original() -> bool:
     """Return whether Gymnasium calls MuJoCo's own functions, and no replacement in Python."""
-    return not any(isinstance(getattr(mujoco, name), FunctionType) for name in _WRAPPED)
+    return all(type(getattr(mujoco, name)) is BuiltinFunctionType for name in _WRAPPED)
+
+
+def has_valid_options(model: Any) -> bool:
+    """Return whether MuJoCo can simulate with the options of a model: it would end the process, not raise.
+
+    Gymnasium simulates through the Python module, which turns MuJoCo's errors into exceptions.
+    """
+    options = model.opt
+    return all(getattr(options, name) in values for name, values in _valid_options().items())
+
+
+@functools.cache
+def _valid_options() -> dict[str, frozenset[int]]:
+    kinds = {"integrator": "Integrator", "solver": "Solver", "cone": "Cone", "jacobian": "Jacobian"}
+    return {
+        name: frozenset(int(value) for value in getattr(mujoco, f"mjt{kind}").__members__.values())
+        for name, kind in kinds.items()
+    }

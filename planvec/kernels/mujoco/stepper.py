@@ -27,7 +27,7 @@ from planvec.kernels.bound_loop import compile_loop
 from planvec.kernels.buffers import UNLIMITED, bytes_of
 from planvec.kernels.mujoco.batch import REFUSED, Results, Shared
 from planvec.kernels.mujoco.draws import Draws
-from planvec.kernels.mujoco.library import has_callbacks, is_original
+from planvec.kernels.mujoco.library import has_callbacks, has_valid_options, is_original
 from planvec.kernels.mujoco.loops import DONE, MORE, roll_rows, step_rows
 from planvec.kernels.mujoco.originals import Originals
 from planvec.kernels.mujoco.records import records_of
@@ -137,6 +137,8 @@ class MujocoKernel:
         if base.model is not self._model or base.data is not self._data or has_callbacks():
             return None
         if not (is_original() and self._originals.are_in_place()):
+            return None
+        if not has_valid_options(self._model):
             return None
         if type(base.frame_skip) is not int or self._model.opt.enableflags & _SLEEP:
             return None

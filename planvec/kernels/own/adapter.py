@@ -95,10 +95,12 @@ def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Call
     given = {"state": _nested(sizes), "action": "action", "constants": "constants"}
     given["random"] = "as_generator(random)"
     call = ", ".join(given[name] for name in arguments_of(own.step, "step", STEP_ARGUMENTS))
-    lines, entries, at = [f"results = function({call})"], list[str](), 0
+    lines, writes, entries, at = [f"results = function({call})"], list[str](), list[str](), 0
     for index, size in enumerate(sizes):
         if size == 0:
-            lines.append(f"state[{at}][:] = results[0][{index}]")
+            # All are copied before one is written, since a result may be an array of the state.
+            lines.append(f"array_{index} = results[0][{index}].copy()")
+            writes.append(f"state[{at}][:] = array_{index}")
             entries.append(f"state[{at}]")
         elif size is None:
             entries.append(f"results[0][{index}]")
@@ -107,6 +109,7 @@ def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Call
         at += size or 1
     extra = "0.0" if own.infos is None else "results[3]"
     error = "raise ValueError('a result is not finite')"
+    lines += writes
     lines += [
         f"after = ({', '.join(entries)},)",
         *_if_not_finite(layout, sizes, "after", error),

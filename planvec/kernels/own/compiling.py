@@ -20,10 +20,11 @@ def compile_function(
 ) -> tuple[Any, Any]:
     """Compile a function. Returns it, and the type of its result.
 
-    A division by zero raises, as it does in Python: then the environment steps the batch itself.
+    A division by zero and an index that is out of bounds raise errors, as they do in Python: then the
+    environment steps the batch itself.
     """
     inner = python_function(function)
-    compiled = njit(inner)
+    compiled = njit(inner, boundscheck=True)
     arguments = tuple(given[argument] for argument in arguments_of(inner, name, allowed))
     try:
         compiled.compile(arguments)
@@ -81,9 +82,10 @@ def _is_alike(expected: Any, entry: Any) -> bool:
     """Return whether an entry of a state has the form of the attribute."""
     if isinstance(expected, types.BaseTuple):
         inner = _entries(entry)
-        return inner is not None and len(inner) == len(expected) and all(map(_is_number, inner))
+        fits = inner is not None and len(inner) == len(expected)
+        return fits and all(map(_is_alike, _entries(expected) or (), inner or ()))
     if isinstance(expected, types.Array):
-        return isinstance(entry, types.Array)
+        return isinstance(entry, types.Array) and _is_alike(expected.dtype, entry.dtype)
     if isinstance(expected, types.Float):
         return _is_number(entry)
     return isinstance(entry, (types.Integer, types.Boolean))  # a float would be rounded

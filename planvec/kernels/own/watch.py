@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import copy
-from types import FunctionType
+from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-from planvec.codecs import same
+from planvec.kernels.contents import slots_of
 from planvec.kernels.own.declared import OwnKernel
+from planvec.kernels.uses import Attributes, Uses
 
 __all__ = ["Watch"]
 
-_MISSING = object()
 _OWN = {"_np_random", "_np_random_seed", "spec", "metadata", "render_mode"}
 """Attributes of Gymnasium that may change."""
-_MAX_BYTES = 1 << 20
-"""Largest array whose content is compared before each batch."""
 
 
 class Watch:
-    """Remembers the methods, the constants and the other attributes of an environment.
+    """Remembers the methods, the constants and the other attributes of an environment, and what these use.
 
     Args:
         own: The kernel.
@@ -36,76 +33,42 @@ class Watch:
     """
 
     def __init__(self, own: OwnKernel, env: Any) -> None:
-        self._own, self._env = own, env
-        self._methods = {name: _function_of(env, name) for name in _method_names(type(env))}
+        self._own, self._env, self._class = own, env, type(env)
         self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
         for value in self.constants:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False  # a function that changed it would have a memory
+        functions = (own.step, own.observe, own.constants, own.infos)
+        self._uses = Uses(type(env), *filter(callable, functions))
         left_out = {*own.state, *own.ignored, *_OWN}
-        names = [*vars(env), *_class_attributes(type(env))]
-        self._attributes = {name: _kept(getattr(env, name)) for name in names if name not in left_out}
+        self._attributes: Mapping[str, Any] = vars(env)
+        self._uses.add_names(self._attributes, self._attributes.keys() - left_out)
+        self._uses.add_names(Attributes(env), set(slots_of(type(env))) - left_out)
 
     def settle(self) -> None:
-        """Forget the attributes that have changed since: steps change them. Called after the comparison."""
-        env = self._env
-        self._attributes = {
-            name: value
-            for name, value in self._attributes.items()
-            if _is_same(value, getattr(env, name, _MISSING))
-        }
+        """Forget what has changed since: steps change it. Called after the comparison."""
+        self._uses.settle()
 
     def has_changed(self) -> bool:
-        """Return whether something differs from what it was.
-
-        Objects other than numbers, strings and arrays are the same as long as an attribute holds them: what
-        they hold is not compared.
-        """
+        """Return whether something differs from what it was."""
         env = self._env
-        if any(_function_of(env, name) is not function for name, function in self._methods.items()):
+        if type(env) is not self._class or vars(env) is not self._attributes or self._uses.have_changed():
             return True
-        for name, expected in self._attributes.items():
-            value = getattr(env, name, _MISSING)
-            if value is expected:
-                continue
-            if not _is_same(expected, value):
-                return True
-            self._attributes[name] = _kept(value)
         try:
             constants = self._own.read_constants(env)
         except Exception:  # an attribute was deleted, or holds something else
             return True
-        return len(constants) != len(self.constants) or not all(map(_is_same, self.constants, constants))
+        return len(constants) != len(self.constants) or not all(
+            map(_is_same_constant, self.constants, constants)
+        )
 
 
-def _is_same(expected: Any, value: Any) -> bool:
-    """Return whether a value is what it was, of the same type."""
-    return value is expected or (type(value) is type(expected) and same(expected, value))
-
-
-def _kept(value: Any) -> Any:
-    """Return what an attribute is compared with."""
-    is_small = isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= _MAX_BYTES
-    return value.copy() if is_small else value
-
-
-def _function_of(env: Any, name: str) -> Any:
-    """Return the function behind a method of an environment."""
-    method = getattr(env, name, None)
-    return getattr(method, "__func__", method)
-
-
-def _method_names(env_class: type) -> list[str]:
-    """Return the names of the methods that a class and its bases below `gymnasium.Env` define."""
-    names: dict[str, None] = {}
-    for base in env_class.__mro__:
-        if base is not gymnasium.Env and issubclass(base, gymnasium.Env):
-            names |= {name: None for name, value in vars(base).items() if isinstance(value, FunctionType)}
-    return list(names)
-
-
-def _class_attributes(env_class: type) -> list[str]:
-    """Return the names of the numbers, strings and arrays that a class and its bases hold."""
-    kinds = (bool, int, float, str, np.generic, np.ndarray)
-    names = [name for name in dir(env_class) if not name.startswith("__")]
-    return [name for name in names if isinstance(getattr(env_class, name, None), kinds)]
+def _is_same_constant(expected: Any, value: Any) -> bool:
+    """Return whether a constant is what it was, of the same type."""
+    if isinstance(expected, np.ndarray):
+        is_alike = isinstance(value, np.ndarray) and (value.dtype, value.shape) == (
+            expected.dtype,
+            expected.shape,
+        )
+        return is_alike and np.array_equal(value.view(np.uint8), expected.view(np.uint8))
+    return type(value) is type(expected) and (value == expected or (value != value and expected != expected))

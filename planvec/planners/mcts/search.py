@@ -97,6 +97,8 @@ class TreeSearch(Search):
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
         self._is_plain = self.is_plain
 
+    averages = True
+
     @property
     def is_plain(self) -> bool:
         """Whether nothing in Python takes part in the expansion of the tree."""

@@ -56,9 +56,9 @@ def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
 
 @jit(inline=True)
 def _count(progress: Progress, answer: Steps) -> bool:
-    """Count the rows of an answer. Returns whether all rewards are numbers; else the driver raises."""
+    """Count the rows of an answer. Returns whether all rewards are finite; else `check_answer` raises."""
     for reward in answer.rewards:
-        if np.isnan(reward):
+        if not np.isfinite(reward):
             return False
     progress.totals[NUM_ROWS] += len(answer.rewards)
     progress.totals[NUM_CHUNKS] += 1

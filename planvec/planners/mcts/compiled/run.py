@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -44,6 +45,8 @@ from planvec.rows import (
 )
 
 __all__ = ["CompiledRun"]
+
+_log = logging.getLogger("planvec")
 
 _SECONDS_PER_RUN = 5e-3
 """Time after which the loop pauses, to look at the clock and at Ctrl-C."""
@@ -114,7 +117,7 @@ class CompiledRun:
                     totals[STOP] = CALLBACK
             elif totals[STOP] == GOES_ON and self._is_late():
                 totals[STOP] = MAX_SECONDS
-            if callback is None:
+            if callback is None and status != REFUSED:  # which pauses the loop before
                 max_events = max(1, max_events * 2 if seconds < _SECONDS_PER_RUN / 2 else max_events // 2)
         self._finish()
 
@@ -124,7 +127,11 @@ class CompiledRun:
         Raises:
             PlanvecError: The environment was changed, so that its kernel cannot step any more.
         """
-        status: int | None = self._loop(*self._arguments, max_events)
+        try:
+            status: int | None = self._loop(*self._arguments, max_events)
+        except Exception:  # of the function of a user; the environment tells what is wrong
+            _log.debug("the environment performs a request of a search itself", exc_info=True)
+            return REFUSED
         if status is None:
             raise PlanvecError(
                 "env: expected an environment that does not change during a search, got one whose attributes "
@@ -187,7 +194,7 @@ class CompiledRun:
     def _perform_outside(self) -> None:
         """Let the environment perform the request of the half that was queued last."""
         half = int(self._progress.queue[self._progress.totals[NUM_QUEUED] - 1])
-        out = perform(self._env, self._request(half))
+        out = perform(self._env, self._request(half), are_averaged=True)
         if isinstance(out, Rollouts):
             answer = Outputs(out.final_states, rewards=out.returns, num_steps=out.num_steps)
         else:
