@@ -13,40 +13,64 @@ from compare import assert_same, same_plans
 import planvec
 from planvec import MCTS, InvalidBatchError, Plan, PlanEnv
 from planvec.planners.mcts.compiled import choice
-from planvec.planners.mcts.compiled.run import CompiledRun
+from planvec.planners.mcts.compiled.kernel_run import KernelRun
+from planvec.planners.mcts.compiled.row_run import RowRun
 
 SLIPPERY = "FrozenLake8x8-v1"
 
 
+class Driven(PlanEnv):
+    """Searches on it run through the driver: planvec cannot know what a subclass does in `step_batch`."""
+
+    def step_batch(self, *args: Any, **options: Any) -> Any:
+        return super().step_batch(*args, **options)
+
+
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[CompiledRun]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[KernelRun]:
     """The searches that were run in a compiled loop."""
-    made: list[CompiledRun] = []
-    original = CompiledRun.run
+    made: list[KernelRun] = []
+    load = KernelRun.load
 
-    def run(self: CompiledRun, *arguments: Any) -> None:
+    def loaded(self: KernelRun) -> None:
         made.append(self)
-        original(self, *arguments)
+        load(self)
 
-    monkeypatch.setattr(CompiledRun, "run", run)
+    monkeypatch.setattr(KernelRun, "load", loaded)
+    return made
+
+
+@pytest.fixture
+def row_runs(monkeypatch: pytest.MonkeyPatch) -> list[RowRun]:
+    """The searches that were run without a driver, but also without a kernel."""
+    made: list[RowRun] = []
+    load = RowRun.load
+
+    def loaded(self: RowRun) -> None:
+        made.append(self)
+        load(self)
+
+    monkeypatch.setattr(RowRun, "load", loaded)
     return made
 
 
 def both(env_id: str, **options: Any) -> tuple[PlanEnv, PlanEnv]:
-    """The same environment without and with a kernel."""
-    plain = PlanEnv(lambda: gymnasium.make(env_id, **options), compiled=False)
+    """The same environment, with searches through the driver, and with those in a compiled loop."""
+    plain = Driven(lambda: gymnasium.make(env_id, **options), compiled=False)
     return plain, PlanEnv(lambda: gymnasium.make(env_id, **options), compiled=True)
 
 
 def check_equal_plans(
-    env_id: str, config: MCTS, runs: list[CompiledRun], seeds: range = range(2), **options: Any
+    env_id: str, config: MCTS, runs: list[KernelRun], seeds: range = range(2), **options: Any
 ) -> None:
-    """Check that a search finds the same plan and the same tree with and without the loop."""
+    """Check that a search finds the same plan and the same tree with and without the driver and a kernel."""
     plain, fast = both(env_id, **options)
-    with plain, fast:
+    rows = PlanEnv(lambda: gymnasium.make(env_id, **options), compiled=False)
+    with plain, fast, rows:
         state = plain.reset(seed=1).state
         for seed in seeds:
             expected = config.plan(plain, state, seed=seed)
+            check_same_plan(expected, config.plan(rows, state, seed=seed))
             assert len(runs) == seed - seeds[0]
             got = config.plan(fast, state, seed=seed)
             assert len(runs) == seed - seeds[0] + 1
@@ -109,7 +133,7 @@ SLOW = ("Acrobot-v1", "MountainCar-v0", "CliffWalking-v1", "Taxi-v4", "Blackjack
     ],
 )
 def test_the_plan_and_the_tree_are_those_of_the_search_in_python(
-    env_id: str, options: dict[str, Any], runs: list[CompiledRun]
+    env_id: str, options: dict[str, Any], runs: list[KernelRun]
 ) -> None:
     check_equal_plans(env_id, MCTS(num_simulations=700, **options), runs)
 
@@ -131,7 +155,7 @@ def test_the_plan_and_the_tree_are_those_of_the_search_in_python(
     ],
 )
 def test_budgets_end_the_search_at_the_same_simulation(
-    options: dict[str, Any], reason: str, runs: list[CompiledRun]
+    options: dict[str, Any], reason: str, runs: list[KernelRun]
 ) -> None:
     plain, fast = both("CartPole-v1")
     with plain, fast:
@@ -142,7 +166,7 @@ def test_budgets_end_the_search_at_the_same_simulation(
     check_same_plan(expected, got)
 
 
-def test_seconds_end_the_search(runs: list[CompiledRun]) -> None:
+def test_seconds_end_the_search(runs: list[KernelRun]) -> None:
     config = MCTS(num_simulations=None, max_seconds=0.05, rollout_horizon=0)
     with PlanEnv("CartPole-v1", compiled=True) as env:
         config.plan(env, env.reset(seed=0).state, seed=0)  # loads the loop
@@ -153,8 +177,62 @@ def test_seconds_end_the_search(runs: list[CompiledRun]) -> None:
     assert len(runs) == 2
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_seconds_are_shared_by_all_roots(compiled: bool) -> None:
+    """No root waits for the end of the others, of which there are more than threads."""
+    config = MCTS(num_simulations=None, max_seconds=0.3, rollout_horizon=0, max_memory=10**8)
+    with PlanEnv("CartPole-v1", compiled=compiled) as env:
+        states = np.repeat(env.reset(seed=0).state, 6)
+        config.plan(env, states[0], seed=0)  # loads the loop
+        plans = config.plan_batch(env, states, seeds=range(6))
+    counts = [plan.num_simulations for plan in plans]
+    assert min(counts) > max(counts) / 10
+    assert all(plan.stop_reason == "max_seconds" for plan in plans)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", SLIPPERY])
+def test_searches_in_this_process_need_no_driver(
+    env_id: str, row_runs: list[RowRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callback sees the same numbers, rows are counted and audited, and errors are told."""
+    plans, calls = [], []
+    driven = Driven(env_id, compiled=False)
+    rows = planvec.make(env_id, num_workers=0, compiled=False, audit=1.0)
+    for env in (driven, rows):
+        seen: list[tuple[int, int]] = []
+
+        def callback(*numbers: int, seen: list[Any] = seen) -> bool:
+            seen.append(numbers)
+            return numbers[0] > 500
+
+        with env:
+            state = env.reset(seed=1).state
+            plans.append(MCTS(num_simulations=1000).plan(env, state, seed=0, callback=callback))
+        calls.append(seen)
+    assert calls[0] == calls[1]
+    assert len(row_runs) == 1
+    check_same_plan(*plans)
+    assert rows.stats.num_rows >= plans[1].num_simulations
+    assert rows.stats.num_chunks > 0
+    assert rows.stats.audited_rows > 0
+
+
+def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list[RowRun]) -> None:
+    with PlanEnv("CartPole-v1", compiled=False) as env:
+        state = env.reset(seed=0).state
+        base: Any = env.env.unwrapped
+        base.length = 0.0
+        with pytest.raises(planvec.EnvError, match="divide by zero"):
+            MCTS(num_simulations=400, rollout_horizon=0).plan(env, state, seed=0)
+        base.length = 0.5
+        assert MCTS(num_simulations=4, rollout_horizon=0).plan(env, state, seed=0).num_simulations == 4
+    assert len(row_runs) == 2
+    with pytest.raises(planvec.ClosedError):
+        MCTS(num_simulations=4).plan(env, state)
+
+
 def test_a_callback_gets_the_same_numbers_and_stops_the_search_at_the_same_one(
-    runs: list[CompiledRun],
+    runs: list[KernelRun],
 ) -> None:
     plain, fast = both(SLIPPERY)
     calls: dict[PlanEnv, list[tuple[int, int]]] = {plain: [], fast: []}
@@ -174,7 +252,7 @@ def test_a_callback_gets_the_same_numbers_and_stops_the_search_at_the_same_one(
     check_same_plan(expected, got)
 
 
-def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: list[CompiledRun]) -> None:
+def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: list[KernelRun]) -> None:
     config = MCTS(num_simulations=400)
     plain, fast = both(SLIPPERY)
     with plain, fast:
@@ -189,7 +267,7 @@ def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: lis
 @pytest.mark.parametrize("env_id", ["CartPole-v1", SLIPPERY])
 @pytest.mark.parametrize("options", [{}, {"transpositions": True, "rollout_horizon": 0}])
 def test_an_episode_that_reuses_its_trees_is_the_same(
-    env_id: str, options: dict[str, Any], runs: list[CompiledRun]
+    env_id: str, options: dict[str, Any], runs: list[KernelRun]
 ) -> None:
     plain, fast = both(env_id)
     config = MCTS(num_simulations=150, **options)
@@ -201,7 +279,7 @@ def test_an_episode_that_reuses_its_trees_is_the_same(
         assert_same(getattr(got, name), getattr(expected, name))
 
 
-def test_a_search_goes_on_with_a_tree_of_the_other_kind(runs: list[CompiledRun]) -> None:
+def test_a_search_goes_on_with_a_tree_of_the_other_kind(runs: list[KernelRun]) -> None:
     config = MCTS(num_simulations=300, transpositions=True)
     plain, fast = both(SLIPPERY)
     with plain, fast:
@@ -226,7 +304,7 @@ def test_the_generator_is_left_where_the_search_in_python_leaves_it() -> None:
     assert states[0] == states[1]
 
 
-def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: list[CompiledRun]) -> None:
+def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: list[KernelRun]) -> None:
     """A cart far outside is stepped by the environment: its kernel is written for states of episodes."""
     plain, fast = both("CartPole-v1")
     with plain, fast:
@@ -238,7 +316,7 @@ def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: lis
     check_same_plan(expected, got)
 
 
-def test_rollouts_that_the_kernel_refuses_are_made_by_the_environment(runs: list[CompiledRun]) -> None:
+def test_rollouts_that_the_kernel_refuses_are_made_by_the_environment(runs: list[KernelRun]) -> None:
     """Kernels leave rows of more than a million steps to the environment, which Ctrl-C can interrupt."""
     config = MCTS(num_simulations=6, rollout_horizon=1_000_001, batch_size=2)
     check_equal_plans("CliffWalking-v1", config, runs, range(1))
@@ -271,7 +349,7 @@ def test_an_environment_that_is_changed_by_a_callback_is_told() -> None:
         MCTS(num_simulations=100).plan(env, env.reset(seed=0).state, callback=change)
 
 
-def test_attributes_that_were_changed_before_count(runs: list[CompiledRun]) -> None:
+def test_attributes_that_were_changed_before_count(runs: list[KernelRun]) -> None:
     plain, fast = both("CartPole-v1")
     with plain, fast:
         state = plain.reset(seed=1).state
@@ -293,7 +371,7 @@ def test_attributes_that_were_changed_before_count(runs: list[CompiledRun]) -> N
     ],
 )
 def test_searches_that_need_python_run_in_python(
-    env_id: str, options: dict[str, Any], runs: list[CompiledRun]
+    env_id: str, options: dict[str, Any], runs: list[KernelRun]
 ) -> None:
     plain, fast = both(env_id)
     with plain, fast:
@@ -305,7 +383,7 @@ def test_searches_that_need_python_run_in_python(
 
 
 def test_the_loop_is_loaded_when_searches_have_taken_a_second(
-    runs: list[CompiledRun], monkeypatch: pytest.MonkeyPatch
+    runs: list[KernelRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choice, "_SECONDS_TO_LOAD", 0.1)
     config = MCTS(num_simulations=1000, rollout_horizon=0)
@@ -318,7 +396,7 @@ def test_the_loop_is_loaded_when_searches_have_taken_a_second(
         check_same_plan(plans[0], plan)
 
 
-def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[CompiledRun]) -> None:
+def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[KernelRun]) -> None:
     config = MCTS(num_simulations=100)
     plans = []
     for num_workers in (0, 1):
@@ -329,14 +407,14 @@ def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[Compi
 
 
 def test_ctrl_c_ends_the_searches_of_all_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    advance, calls = CompiledRun._advance, itertools.count()
+    advance, calls = KernelRun._advance, itertools.count()
 
-    def interrupted(self: CompiledRun, max_events: int) -> int:
+    def interrupted(self: KernelRun, max_events: int) -> int:
         if next(calls) == 20:
             raise KeyboardInterrupt
         return advance(self, max_events)
 
-    monkeypatch.setattr(CompiledRun, "_advance", interrupted)
+    monkeypatch.setattr(KernelRun, "_advance", interrupted)
     with PlanEnv("CartPole-v1", compiled=True) as env:
         states = np.repeat(env.reset(seed=0).state, 4)
         with pytest.raises(KeyboardInterrupt):

@@ -14,9 +14,9 @@ from typing import Any, Protocol, Self, TypeVar
 from planvec.backends.stats import ExitReason, Stats
 from planvec.backends.waiting import Events
 from planvec.errors import PlanvecError
-from planvec.rows import Answer, EnvDescription, KernelUse, Promise, Request
+from planvec.rows import Answer, EnvDescription, KernelUse, Perform, Promise, Request
 
-__all__ = ["Backend", "Future", "Worker", "WorkerExit", "WorkerGroup"]
+__all__ = ["Backend", "Future", "StepsElsewhere", "Worker", "WorkerExit", "WorkerGroup"]
 
 _KILLS_PER_EXIT = 10
 """Number of workers killed from outside that count as much as one exit of another kind."""
@@ -60,6 +60,10 @@ class Backend(Protocol):
         """Return the use of a kernel in this process, if it would perform requests for so many steps."""
         ...
 
+    def row_use(self) -> Perform | None:
+        """Return a function that performs requests in this process; None if workers perform them."""
+        ...
+
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""
         ...
@@ -67,6 +71,16 @@ class Backend(Protocol):
     def close(self) -> None:
         """Close the workers or the environment. Promises that are not complete raise `ClosedError`."""
         ...
+
+
+class StepsElsewhere:
+    """The part of a `Backend` over workers that planners ask for the use of this process."""
+
+    def kernel_use(self, num_steps: int) -> None:
+        """Return None: the kernels of workers are in other processes."""
+
+    def row_use(self) -> None:
+        """Return None: workers perform requests."""
 
 
 class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own

@@ -10,7 +10,17 @@ from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit, AuditedR
 from planvec.backends.signals import REENTERED, is_running
 from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
-from planvec.rows import Answer, Completed, EnvDescription, Failed, KernelUse, Outputs, Promise, Request
+from planvec.rows import (
+    Answer,
+    Completed,
+    EnvDescription,
+    Failed,
+    KernelUse,
+    Outputs,
+    Perform,
+    Promise,
+    Request,
+)
 from planvec.stepping import EnvStepper
 
 if TYPE_CHECKING:
@@ -54,27 +64,48 @@ class InProcess:
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
         """Execute a request. The promise is complete when this returns."""
+        try:
+            answer = self._perform(request, None)
+            return Completed(request.result(self.description, answer))
+        except PlanvecError as error:
+            return Failed(error)
+
+    def _perform(self, request: Request[Any], outputs: Outputs | None) -> Answer:
+        """Perform a request, and repeat one of its rows from time to time.
+
+        Args:
+            request: The request.
+            outputs: The arrays to fill; None makes new ones.
+
+        Raises:
+            PlanvecError: The environment is closed, or failed.
+        """
         if self._closed:
-            return Failed(ClosedError("the environment was closed"))
+            raise ClosedError("the environment was closed")
         frame = getattr(self._local, "frame", None)
         if frame is not None and is_running(frame):
-            return Failed(PlanvecError(REENTERED))
+            raise PlanvecError(REENTERED)
         if request.is_counted:
             self.stats.num_rows += request.num_rows
             self.stats.num_chunks += 1
         try:
             self._local.frame = sys._getframe()
-            answer = self._stepper.perform(request)
-            result = request.result(self.description, answer)
+            answer = self._stepper.perform(request, outputs)
             row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
             if row is not None:
                 self._repeat(row)
-        except PlanvecError as error:
-            return Failed(error)
         finally:
             self._local.frame = None
         self.stats.masked_rows += len(answer.errors)
-        return Completed(result)
+        return answer
+
+    def row_use(self) -> Perform:
+        """Return a function that performs requests, and writes their results into given arrays."""
+
+        def perform(request: Request[Any], outputs: Outputs) -> None:
+            self._perform(request, outputs)
+
+        return perform
 
     def audit(self, request: Request[Any], answer: Answer) -> None:
         """Let the environment step a row of a request again if it is time for an audit.

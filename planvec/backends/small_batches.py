@@ -19,11 +19,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from planvec.backends.base import Backend
+from planvec.backends.base import Backend, StepsElsewhere
 from planvec.backends.in_process import InProcess
 from planvec.backends.sharded.description import check_same
 from planvec.kernels import Uses, uses_of_steps
-from planvec.rows import EnvDescription, KernelUse, Promise, Request
+from planvec.rows import EnvDescription, Promise, Request
 from planvec.stepping import EnvStepper
 
 __all__ = ["HarmlessFactory", "SmallBatches"]
@@ -108,7 +108,7 @@ class _Timed(Promise[T_co]):
         self._promise.abandon()
 
 
-class SmallBatches:
+class SmallBatches(StepsElsewhere):
     """Spreads requests over workers, except for small ones that this process answers sooner. A `Backend`.
 
     Args:
@@ -193,10 +193,6 @@ class SmallBatches:
         self._here = InProcess(stepper, self._audit)
         self._here.stats = self.stats
         self._stepper, self._uses = stepper, uses
-
-    def kernel_use(self, num_steps: int) -> KernelUse | None:
-        """Return None: the kernels of workers are in other processes."""
-        return self._workers.kernel_use(num_steps)
 
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""

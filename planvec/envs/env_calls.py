@@ -15,6 +15,7 @@ from planvec.errors import InvalidBatchError
 from planvec.rows import (
     KernelUse,
     ObserveBatch,
+    Perform,
     ReadBatch,
     RenderBatch,
     ResetRequest,
@@ -74,7 +75,21 @@ class EnvCalls(BatchCalls[Mode]):
             None if there is no kernel here, or none yet.
         """
         self._check_open()
-        return self._backend.kernel_use(num_steps)
+        return self._backend.kernel_use(num_steps) if self._has_own_batches() else None
+
+    def row_use(self) -> Perform | None:
+        """Return what planners need to step in this process, in loops of their own.
+
+        Returns:
+            `perform(request, outputs)`; None if workers step.
+        """
+        self._check_open()
+        return self._backend.row_use() if self._has_own_batches() else None
+
+    def _has_own_batches(self) -> bool:
+        """Return whether batches are planvec's: a subclass may do more in `step_batch`."""
+        batches = ("step_batch", "rollout_batch")
+        return all(getattr(type(self), name).__module__.startswith("planvec.envs.") for name in batches)
 
     # -- the base state -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.search import Request, RolloutRequest, StepRequest
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, take_rows
 
-__all__ = ["check_answer", "perform", "rows_of", "send_rollouts", "send_steps"]
+__all__ = ["check_answer", "check_numbers", "perform", "rows_of", "send_rollouts", "send_steps"]
 
 
 def perform(env: BatchStepper, request: Request, are_averaged: bool) -> Transitions | Rollouts:
@@ -66,7 +66,8 @@ def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bo
     if not fits or (isinstance(observations, np.ndarray) and len(observations) != len(states)):
         raise _unfit_error(request, out)
     if are_averaged or isinstance(request, StepRequest):
-        _check_numbers(request, numbers, are_averaged)
+        actions = request.actions if isinstance(request, StepRequest) else None
+        check_numbers(numbers, are_averaged, actions)
 
 
 def _fits(part: Any, shape: tuple[int, ...], kinds: str) -> bool:
@@ -92,8 +93,13 @@ def _form(part: Any) -> str:
     return f"{'records' if part.dtype.names else part.dtype} {part.shape}"
 
 
-def _check_numbers(request: Request, numbers: NDArray[Any], are_averaged: bool) -> None:
+def check_numbers(numbers: NDArray[Any], are_averaged: bool, actions: Any) -> None:
     """Check that rewards or returns are numbers, and finite if they are averaged.
+
+    Args:
+        numbers: `[B]`.
+        are_averaged: See `check_answer`.
+        actions: `[B, ...]`; None for the returns of rollouts.
 
     Raises:
         InvalidBatchError: One is not.
@@ -109,8 +115,8 @@ def _check_numbers(request: Request, numbers: NDArray[Any], are_averaged: bool) 
         return
     row = int((~np.isfinite(numbers) if are_averaged else np.isnan(numbers)).argmax())
     what, where = "returns of rollouts", ""
-    if isinstance(request, StepRequest):
-        what, where = "rewards", f" for action {request.actions[row]}"
+    if actions is not None:
+        what, where = "rewards", f" for action {actions[row]}"
     raise InvalidBatchError(
         f"{what}: expected {'finite ' * are_averaged}numbers, got {numbers[row]}{where}, which would make "
         "every mean nan; wrap the environment in gymnasium.wrappers.TransformReward"

@@ -60,7 +60,7 @@ from planvec.rows.space_arrays import (
     take_rows,
 )
 from planvec.rows.states import StateFormat, as_states, check_state, check_states
-from planvec.rows.stepper import BatchStepper, HasKernel, KernelUse
+from planvec.rows.stepper import BatchStepper, KernelUse, Perform, StepsHere
 
 __all__ = [
     "DAMAGED",
@@ -76,11 +76,11 @@ __all__ = [
     "Errors",
     "Failed",
     "FlagBatch",
-    "HasKernel",
     "KernelUse",
     "ObserveBatch",
     "OnError",
     "Outputs",
+    "Perform",
     "Promise",
     "ReadBatch",
     "RenderBatch",
@@ -94,6 +94,7 @@ __all__ = [
     "Start",
     "StateFormat",
     "StepBatch",
+    "StepsHere",
     "Transitions",
     "actions_of",
     "as_states",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 import gymnasium
@@ -12,7 +13,7 @@ from planvec.rows.promises import Promise
 from planvec.rows.requests import Request
 from planvec.rows.results import OnError, Rollouts, Start, Transitions
 
-__all__ = ["BatchStepper", "HasKernel", "KernelUse"]
+__all__ = ["BatchStepper", "KernelUse", "Perform", "StepsHere"]
 
 
 @runtime_checkable
@@ -149,10 +150,18 @@ class KernelUse(Protocol):
         ...
 
 
+Perform = Callable[[Request[Any], Outputs], None]
+"""`perform(request, outputs)` performs a request in the calling thread and writes its results."""
+
+
 @runtime_checkable
-class HasKernel(Protocol):
-    """A `BatchStepper` that may step with a kernel in this process."""
+class StepsHere(Protocol):
+    """A `BatchStepper` that may step in this process, in loops of a planner instead of batches."""
 
     def kernel_use(self, num_steps: int) -> KernelUse | None:
         """Return the use of the kernel, if a request for so many steps would be performed with it."""
+        ...
+
+    def row_use(self) -> Perform | None:
+        """Return a function that performs requests here; None if workers perform them."""
         ...

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from planvec.backends.audit import DEFAULT_AUDIT
-from planvec.backends.base import Future, Worker, WorkerExit, WorkerGroup
+from planvec.backends.base import Future, StepsElsewhere, Worker, WorkerExit, WorkerGroup
 from planvec.backends.sharded.auditing import Auditor
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.description import common_description
@@ -38,7 +38,7 @@ _INFORMATIVE_SECONDS = 1e-3
 """A single row that takes less does not count in the estimated cost of rows: most of it is overhead."""
 
 
-class Sharded:
+class Sharded(StepsElsewhere):
     """Spreads requests over workers that have the same environment.
 
     Args:
@@ -133,9 +133,6 @@ class Sharded:
             if request.is_counted:
                 self.stats.num_rows += call.num_rows
         return call
-
-    def kernel_use(self, num_steps: int) -> None:
-        """Return None: the kernels of workers are in other processes."""
 
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""

@@ -119,10 +119,10 @@ class MCTS(MCTSConfig):
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
     ) -> list[Plan]:
-        """Run searches to their end, without Python between simulations where that is possible."""
-        from planvec.planners.mcts.compiled import run_compiled  # here, since numba takes long to import
+        """Run searches to their end, without the driver where that is possible."""
+        from planvec.planners.mcts.compiled import run_here  # here, since numba takes long to import
 
-        if run_compiled(env, searches, self._budget, started, callback):
+        if run_here(env, searches, self._budget, started, callback):
             return self._plans(searches, started)
         return super()._run(env, searches, started, callback)
 

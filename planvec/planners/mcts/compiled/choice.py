@@ -1,10 +1,11 @@
-"""Runs searches in compiled loops where that is possible and saves time."""
+"""Runs searches without a driver where their requests are performed in this process."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -12,12 +13,14 @@ import numpy as np
 
 from planvec.kernels import CompiledKernel, run_together
 from planvec.planners.driver import Budget, PlanCallback
-from planvec.planners.mcts.compiled.run import CompiledRun
+from planvec.planners.mcts.compiled.kernel_run import KernelRun
+from planvec.planners.mcts.compiled.row_run import RowRun
+from planvec.planners.mcts.compiled.run import SearchRun
 from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.search import Search
-from planvec.rows import BatchStepper, HasKernel
+from planvec.rows import BatchStepper, KernelUse, StepsHere
 
-__all__ = ["run_compiled"]
+__all__ = ["run_here"]
 
 _log = logging.getLogger("planvec")
 
@@ -31,14 +34,14 @@ _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
 """Kernel -> the time that its searches have taken, or would have taken without the compiled loop."""
 
 
-def run_compiled(
+def run_here(
     env: BatchStepper,
     searches: Sequence[Search],
     budget: Budget,
     started: float,
     callback: PlanCallback | None,
 ) -> bool:
-    """Run searches to their end without Python between simulations, if that is possible and saves time.
+    """Run searches to their end without a driver, if that is possible.
 
     The arguments are those of `planvec.planners.driver.drive`.
 
@@ -46,41 +49,58 @@ def run_compiled(
         Whether the searches were run.
 
     Raises:
-        InvalidBatchError: The episode of a root had ended, or a reward is NaN.
+        InvalidBatchError: The episode of a root had ended, or a reward is not finite.
     """
-    if not isinstance(env, HasKernel) or (callback is not None and len(searches) > 1):
+    if not isinstance(env, StepsHere) or (callback is not None and len(searches) > 1):
         return False  # batches of several roots are called back together
-    compilable = [search for search in searches if isinstance(search, TreeSearch) and _is_compilable(search)]
-    if len(compilable) < len(searches):
+    suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search)]
+    if len(suited) < len(searches):
         return False
-    seconds = sum(_estimate(search, budget) for search in compilable)
-    use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
-    if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
-        return False
-    _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
-    if not use.is_required and _seconds[use.kernel] < _SECONDS_TO_LOAD:
-        return False
-    runs = [CompiledRun(search, env, use, budget, started) for search in compilable]
+    use = _kernel_use(env, suited, budget)
+    runs: list[SearchRun]
+    if use is not None:
+        runs = [KernelRun(search, env, use, budget, started) for search in suited]
+    else:
+        perform = env.row_use()
+        if perform is None:
+            return False
+        runs = [RowRun(search, perform, budget, started) for search in suited]
     _load(runs)
-    todo, lock = iter(runs), threading.Lock()
+    todo, lock = deque(runs), threading.Lock()
 
     def work(index: int, stop: threading.Event) -> None:
         while not stop.is_set():
             with lock:
-                run = next(todo, None)
-            if run is None:
-                return
+                if not todo:
+                    return
+                run = todo.popleft()
             try:
-                run.run(callback, stop)
+                is_over = run.proceed(callback)
             except BaseException:
                 stop.set()  # the others end, too
                 raise
+            if is_over:
+                run.finish()
+            else:
+                with lock:  # the roots take turns, so that each has its share of the time
+                    todo.append(run)
 
-    run_together(work, min(use.kernel.num_threads, len(runs)))
+    run_together(work, 1 if use is None else min(use.kernel.num_threads, len(runs)))
     return True
 
 
-def _is_compilable(search: TreeSearch) -> bool:
+def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> KernelUse | None:
+    """Return the use of a kernel in a compiled loop; None if there is none, or loading it takes longer."""
+    seconds = sum(_estimate(search, budget) for search in searches)
+    use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
+    if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
+        return None
+    _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
+    is_time = use.is_required or _seconds[use.kernel] >= _SECONDS_TO_LOAD
+    return use if is_time else None
+
+
+def _is_suited(search: TreeSearch) -> bool:
     """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
     config = search.config
     repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
@@ -99,7 +119,7 @@ def _estimate(search: TreeSearch, budget: Budget) -> float:
     return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
 
 
-def _load(runs: list[CompiledRun]) -> None:
+def _load(runs: list[SearchRun]) -> None:
     """Compile the loop of some runs, or load it from the cache, and announce it if that took long."""
     started = time.perf_counter()
     for run in runs:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from planvec.kernels import Pointer, jit, next_uint64, roll_rows, step_rows, value_at
 from planvec.planners.mcts.compiled.loop import advance, answer_of
 from planvec.planners.mcts.simulations.progress import (
+    FIRST_REQUEST,
     LEAVES,
     NUM_CHUNKS,
     NUM_EVENTS,
@@ -26,7 +27,7 @@ from planvec.planners.mcts.simulations.progress import (
 )
 from planvec.planners.mcts.simulations.shared import Shared
 
-__all__ = ["Draws", "run"]
+__all__ = ["Draws", "next_request", "run"]
 
 
 class Draws(NamedTuple):
@@ -171,3 +172,23 @@ def run(
         _draw_seeds(shared.progress, draws, half)
         if not _perform(kernel, constants, shared, answers, draws, time_limit, repeats, action_range, half):
             return REFUSED
+
+
+@jit(cache=True)
+def next_request(code: Any, memory: Pointer[Shared], answers: Steps, draws: Draws, max_events: int) -> int:
+    """Run a search up to its next request, which is performed outside. Knows no kernel.
+
+    The arguments are those of `run`.
+
+    Returns:
+        `DONE`, `PAUSED`, `ENDED`, or `FIRST_REQUEST` + a half: the answer to its request has to be written
+        before the next call.
+    """
+    shared: Shared = value_at(memory)
+    totals = shared.progress.totals
+    status = advance(code, memory, answers, totals[NUM_EVENTS] + max_events)
+    if status >= 0:
+        return status
+    half: int = shared.progress.queue[totals[NUM_QUEUED] - 1]
+    _draw_seeds(shared.progress, draws, half)
+    return FIRST_REQUEST + half

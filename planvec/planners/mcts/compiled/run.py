@@ -1,73 +1,50 @@
-"""Runs one search in compiled loops. Letters: K slots, S bytes of a state."""
+"""Defines `SearchRun`, which runs one search without a driver. Letters: K slots, S bytes of a state."""
 
 from __future__ import annotations
 
-import logging
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.errors import PlanvecError
 from planvec.planners.driver import Budget, PlanCallback
 from planvec.planners.mcts.compiled.performing import Draws
-from planvec.planners.mcts.compiled.performing import run as loop
 from planvec.planners.mcts.rules import SINGLE
 from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.mcts.simulations.progress import (
     CALLBACK,
-    ENDED,
     GOES_ON,
     LEAVES,
     MAX_ENV_STEPS,
     MAX_SECONDS,
-    NUM_CHUNKS,
     NUM_ENV_STEPS,
     NUM_EVENTS,
-    NUM_QUEUED,
-    NUM_ROWS,
     NUM_SIMULATIONS,
-    REFUSED,
     STOP,
     STOP_REASONS,
     new_steps,
 )
-from planvec.planners.requests import perform
-from planvec.planners.search import Request, RolloutRequest, StepRequest, ended_error
-from planvec.rows import (
-    BatchStepper,
-    KernelUse,
-    Outputs,
-    RolloutBatch,
-    Rollouts,
-    StepBatch,
-)
+from planvec.rows import Outputs, RolloutBatch, StepBatch
 
-__all__ = ["CompiledRun"]
+__all__ = ["SECONDS_PER_RUN", "SearchRun"]
 
-_log = logging.getLogger("planvec")
-
-_SECONDS_PER_RUN = 5e-3
-"""Time after which the loop pauses, to look at the clock and at Ctrl-C."""
+SECONDS_PER_RUN = 5e-3
+"""Time after which a run pauses, to look at the clock, at Ctrl-C and at the other roots."""
 
 
-class CompiledRun:
-    """Runs a search to its end, without Python between simulations.
+class SearchRun(ABC):
+    """Runs a search to its end, with compiled code between its requests.
 
     Args:
         search: A search that has not begun.
-        env: The stepper.
-        use: The use of its kernel.
         budget: The limits of the search.
         started: `time.perf_counter()` at the beginning of the call.
     """
 
-    def __init__(
-        self, search: TreeSearch, env: BatchStepper, use: KernelUse, budget: Budget, started: float
-    ) -> None:
-        self._search, self._env, self._use = search, env, use
-        self._budget, self._started = budget, started
+    def __init__(self, search: TreeSearch, budget: Budget, started: float) -> None:
+        self._search, self._budget, self._started = search, budget, started
         config, simulations = search.config, search.simulations
         num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
         self._progress = simulations.progress
@@ -75,69 +52,43 @@ class CompiledRun:
         self._draws = Draws(
             _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
         )
-        self._arguments = (
-            *(simulations.memory, self._answers, self._draws, use.kernel.time_limit),
-            None if config.dt == 1 else np.full(num_slots, config.dt),
-            use.kernel.action_range,
-        )
-        self._seconds = 0.0  # since the last audit
-        self._num_recorded = (0, 0)
+        self._repeats = np.full(num_slots, config.dt)
 
+    @abstractmethod
     def load(self) -> None:
-        """Compile the loop, or load it from the cache."""
-        has_repeats = self._search.config.dt > 1
-        self._loop = self._use.kernel.open_loop(loop, has_repeats, *self._arguments, 1)
+        """Compile the code, or load it from the cache."""
 
-    def run(self, callback: PlanCallback | None, cancelled: Any) -> None:
-        """Run the search.
+    @abstractmethod
+    def proceed(self, callback: PlanCallback | None) -> bool:
+        """Run for some milliseconds, or up to the next call of the callback.
 
         Args:
             callback: As for `drive`: called after each batch.
-            cancelled: An event that ends the run: another one has failed.
+
+        Returns:
+            Whether the search is over.
 
         Raises:
-            InvalidBatchError: The episode of the root had ended, or a reward is NaN.
+            InvalidBatchError: The episode of the root had ended, or a reward is not finite.
             UnsupportedEnvError: An audit failed.
         """
-        totals, status = self._progress.totals, REFUSED
-        max_events = 16 if callback is None else 1
-        while status and not cancelled.is_set():
-            started, num_events = time.perf_counter(), totals[NUM_EVENTS]
-            was_stopped = totals[STOP] != GOES_ON
-            status = self._advance(max_events)
-            seconds = time.perf_counter() - started
-            self._record(seconds)
-            if status == ENDED:
-                raise ended_error()
-            if status == REFUSED:
-                self._perform_outside()
-            has_event = totals[NUM_EVENTS] > num_events
-            if callback is not None and has_event and callback(*self._counts()):
-                if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
-                    totals[STOP] = CALLBACK
-            elif totals[STOP] == GOES_ON and self._is_late():
-                totals[STOP] = MAX_SECONDS
-            if callback is None and status != REFUSED:  # which pauses the loop before
-                max_events = max(1, max_events * 2 if seconds < _SECONDS_PER_RUN / 2 else max_events // 2)
-        self._finish()
 
-    def _advance(self, max_events: int) -> int:
-        """Run the loop once. Returns its status.
+    # -- limits -----------------------------------------------------------------------------------
 
-        Raises:
-            PlanvecError: The environment was changed, so that its kernel cannot step any more.
+    def _look_at_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
+        """Call the callback after a batch, and look at the clock.
+
+        Args:
+            callback: The callback.
+            num_events: Number of answers that had been processed before.
+            was_stopped: Whether there had been a reason to stop before.
         """
-        try:
-            status: int | None = self._loop(*self._arguments, max_events)
-        except Exception:  # of the function of a user; the environment tells what is wrong
-            _log.debug("the environment performs a request of a search itself", exc_info=True)
-            return REFUSED
-        if status is None:
-            raise PlanvecError(
-                "env: expected an environment that does not change during a search, got one whose attributes "
-                "or methods were changed; change it between two searches"
-            )
-        return status
+        totals = self._progress.totals
+        if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self._counts()):
+            if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
+                totals[STOP] = CALLBACK
+        elif totals[STOP] == GOES_ON and self._is_late():
+            totals[STOP] = MAX_SECONDS
 
     def _counts(self) -> tuple[int, int]:
         """Return the numbers of simulations and of environment steps."""
@@ -148,39 +99,35 @@ class CompiledRun:
         limit = self._budget.max_seconds
         return limit is not None and time.perf_counter() - self._started >= limit
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Write the counts and the random generator of the search."""
         search = self._search
         search.num_simulations, search.num_env_steps = self._counts()
         search.stop_reason = STOP_REASONS[self._progress.totals[STOP]]
         _put_words(search.generator, self._draws.random)
 
-    def _record(self, seconds: float) -> None:
-        """Count rows and chunks, and audit a row from time to time."""
-        totals = self._progress.totals
-        num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
-        self._use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
-        self._num_recorded = num_rows, num_chunks
-        self._seconds += seconds
-        if self._seconds >= _SECONDS_PER_RUN and totals[NUM_QUEUED]:
-            self._use.audit(*self._audited(int(self._progress.queue[0])), self._seconds)
-            self._seconds = 0.0
-
     # -- requests as arrays -----------------------------------------------------------------------
 
-    def _request(self, half: int) -> Request:
-        """Return the request of a half, in arrays of its own."""
+    def _batch(self, half: int) -> StepBatch | RolloutBatch:
+        """Return the request of a half. Its arrays are written by the next one of the half."""
         simulations, config = self._search.simulations, self._search.config
         rows = simulations.rows(half)
-        states = simulations.states(rows).copy()
-        seeds = self._draws.seeds[rows].copy() if len(self._draws.seeds) else None
+        states = simulations.states(rows)
+        seeds = self._draws.seeds[rows] if len(self._draws.seeds) else None
         if self._progress.stages[half] == LEAVES:
             action_seed = int(self._draws.action_seeds[half])
-            return RolloutRequest(states, config.rollout_steps, None, action_seed, seeds, config.discount)
-        return StepRequest(simulations.actions_of(rows).copy(), states, config.dt, seeds)
+            return RolloutBatch(
+                states,
+                config.rollout_steps,
+                None,
+                action_seed,
+                seeds=seeds,
+                discount=float(config.discount),
+            )
+        return StepBatch(states, simulations.actions_of(rows), self._repeats[rows], seeds, same_dt=config.dt)
 
     def _outputs(self, half: int) -> Outputs:
-        """Return the memory of the answer of a half."""
+        """Return the memory of the answer to the request of a half."""
         simulations, answers = self._search.simulations, self._answers
         rows = simulations.rows(half)
         return Outputs(
@@ -190,37 +137,6 @@ class CompiledRun:
             truncated=answers.truncated[rows].view(np.bool_),
             num_steps=answers.num_steps[rows],
         )
-
-    def _perform_outside(self) -> None:
-        """Let the environment perform the request of the half that was queued last."""
-        half = int(self._progress.queue[self._progress.totals[NUM_QUEUED] - 1])
-        out = perform(self._env, self._request(half), are_averaged=True)
-        if isinstance(out, Rollouts):
-            answer = Outputs(out.final_states, rewards=out.returns, num_steps=out.num_steps)
-        else:
-            answer = Outputs(out.new_states, rewards=out.rewards, num_steps=out.infos["num_steps"])
-        answer.terminated, answer.truncated = out.terminated, out.truncated
-        self._outputs(half).put(slice(None), answer)
-
-    def _audited(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
-        """Return the request of a half and its answer, for an audit."""
-        request = self._request(half)
-        batch: StepBatch | RolloutBatch
-        if isinstance(request, StepRequest):
-            dt = self._search.config.dt
-            repeats = np.full(len(request.states), dt)
-            batch = StepBatch(request.states, request.actions, repeats, request.seeds, same_dt=dt)
-        else:
-            assert request.action_seed is not None
-            batch = RolloutBatch(
-                request.states,
-                request.horizon,
-                None,
-                request.action_seed,
-                seeds=request.seeds,
-                discount=request.discount,
-            )
-        return batch, self._outputs(half)
 
 
 def _words_of(generator: np.random.Generator) -> NDArray[np.uint64]:
@@ -234,6 +150,6 @@ def _words_of(generator: np.random.Generator) -> NDArray[np.uint64]:
 
 def _put_words(generator: np.random.Generator, words: NDArray[np.uint64]) -> None:
     """Set the state of a PCG64 generator from words."""
-    state = generator.bit_generator.state
+    state: Any = generator.bit_generator.state
     state["state"]["state"] = int(words[0]) | int(words[1]) << 64
     generator.bit_generator.state = state

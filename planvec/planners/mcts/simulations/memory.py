@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -37,6 +37,17 @@ from planvec.planners.mcts.tree import Tree
 from planvec.rows import GENERATOR_FIELD, Transitions
 
 __all__ = ["Simulations"]
+
+
+class _Functions(NamedTuple):
+    """The compiled functions that searches through the driver call, with their first arguments."""
+
+    begin: Callable[..., int]
+    go_on: Callable[..., int]
+    take_steps: Callable[..., int]
+    find: Callable[..., int]
+    expand: Callable[..., int]
+    take_values: Callable[..., int]
 
 
 class Simulations:
@@ -108,17 +119,19 @@ class Simulations:
         )
         self.memory = Pointer(self.shared)
         self._bounds = [int(bound) for bound in self.progress.bounds]
-        self._bind()
 
-    def _bind(self) -> None:
-        """Look up the compiled functions."""
+    @functools.cached_property
+    def _functions(self) -> _Functions:
+        """The compiled functions with the shared memory, for searches through the driver."""
         steps, values = new_steps(1, self.shared.limits.state_bytes), np.zeros(1)
-        self._begin = self._bound("begin", begin, 0)
-        self._go_on = self._bound("go_on", go_on, 0, 0)
-        self._take_steps = self._bound("take_steps", take_steps, steps, 0)
-        self._find = self._bound("find_outcomes", find_outcomes, steps, 0)
-        self._expand = self._bound("expand_half", expand_half, steps, 0)
-        self._take_values = self._bound("take_values", take_values, values, 0)
+        return _Functions(
+            begin=self._bound("begin", begin, 0),
+            go_on=self._bound("go_on", go_on, 0, 0),
+            take_steps=self._bound("take_steps", take_steps, steps, 0),
+            find=self._bound("find_outcomes", find_outcomes, steps, 0),
+            expand=self._bound("expand_half", expand_half, steps, 0),
+            take_values=self._bound("take_values", take_values, values, 0),
+        )
 
     def _bound(self, name: str, function: Any, *examples: Any) -> Callable[..., int]:
         """Return a compiled function with its first arguments, the code and the shared memory.
@@ -175,15 +188,15 @@ class Simulations:
 
     def begin(self, half: int) -> int:
         """Begin the simulations of a half. Returns `NONE`, `COMPLETED` or `PERFORM`."""
-        return self._begin(half)
+        return self._functions.begin(half)
 
     def take_steps(self, half: int, steps: Steps) -> int:
         """Add the steps of a half to the tree, and continue. Returns `COMPLETED` or `PERFORM`."""
-        return self._take_steps(steps, half)
+        return self._functions.take_steps(steps, half)
 
     def find_outcomes(self, half: int, steps: Steps) -> None:
         """Find the outcomes and the nodes of the steps of a half, which are written to `progress`."""
-        self._find(steps, half)
+        self._functions.find(steps, half)
 
     def expand(self, half: int, steps: Steps) -> int:
         """Add the steps of a half to the tree, whose outcomes and nodes are in `progress`.
@@ -191,15 +204,15 @@ class Simulations:
         Returns:
             How many selections go on from their node, for `go_on`.
         """
-        return self._expand(steps, half)
+        return self._functions.expand(steps, half)
 
     def go_on(self, half: int, num_rows: int) -> int:
         """Continue the simulations of a half. Returns `COMPLETED` or `PERFORM`."""
-        return self._go_on(half, num_rows)
+        return self._functions.go_on(half, num_rows)
 
     def take_values(self, half: int, values: NDArray[np.float64]) -> int:
         """Take the values `[B]` of leaves, which completes the simulations of a half."""
-        return self._take_values(np.ascontiguousarray(values, np.float64), half)
+        return self._functions.take_values(np.ascontiguousarray(values, np.float64), half)
 
     def rows(self, half: int) -> slice:
         """Return the rows of the request of a half, among those of all slots."""

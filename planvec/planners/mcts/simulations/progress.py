@@ -17,6 +17,7 @@ __all__ = [
     "DONE",
     "ENDED",
     "EXHAUSTED",
+    "FIRST_REQUEST",
     "GOES_ON",
     "LEAVES",
     "MAX_ENV_STEPS",
@@ -66,9 +67,10 @@ STEPS, LEAVES = 0, 1
 """The kinds of requests: steps; values of leaves, by rollouts or by a function of the user."""
 NONE, COMPLETED, PERFORM = 0, 1, 2
 """What a half does: it began no simulations; it has completed them; its request has to be performed."""
-DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
+DONE, PAUSED, REFUSED, ENDED, FIRST_REQUEST = 0, 1, 2, 3, 4
 """How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
-request of the half that was queued last; the root's episode had ended."""
+request of the half that was queued last; the root's episode had ended. From `FIRST_REQUEST` on: the request
+of a half has to be performed, that of the first or of the second one."""
 
 
 class Limits(NamedTuple):

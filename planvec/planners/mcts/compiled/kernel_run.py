@@ -1,0 +1,129 @@
+"""Runs one search in a compiled loop with a kernel."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from planvec.errors import PlanvecError
+from planvec.planners.driver import Budget, PlanCallback
+from planvec.planners.mcts.compiled.performing import run as loop
+from planvec.planners.mcts.compiled.run import SECONDS_PER_RUN, SearchRun
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations.progress import (
+    DONE,
+    ENDED,
+    GOES_ON,
+    NUM_CHUNKS,
+    NUM_EVENTS,
+    NUM_QUEUED,
+    NUM_ROWS,
+    REFUSED,
+    STOP,
+)
+from planvec.planners.requests import perform
+from planvec.planners.search import Request, RolloutRequest, StepRequest, ended_error
+from planvec.rows import BatchStepper, KernelUse, Outputs, RolloutBatch, Rollouts
+
+__all__ = ["KernelRun"]
+
+_log = logging.getLogger("planvec")
+
+
+class KernelRun(SearchRun):
+    """Runs a search to its end, without Python between simulations.
+
+    Args:
+        search: A search that has not begun.
+        env: The stepper.
+        use: The use of its kernel.
+        budget: The limits of the search.
+        started: `time.perf_counter()` at the beginning of the call.
+    """
+
+    def __init__(
+        self, search: TreeSearch, env: BatchStepper, use: KernelUse, budget: Budget, started: float
+    ) -> None:
+        super().__init__(search, budget, started)
+        self._env, self._use = env, use
+        self._arguments = (
+            *(search.simulations.memory, self._answers, self._draws, use.kernel.time_limit),
+            None if search.config.dt == 1 else self._repeats,
+            use.kernel.action_range,
+        )
+        self._seconds = 0.0  # since the last audit
+        self._num_recorded = (0, 0)
+        self._max_events = 16
+
+    def load(self) -> None:
+        has_repeats = self._search.config.dt > 1
+        self._loop = self._use.kernel.open_loop(loop, has_repeats, *self._arguments, 1)
+
+    def proceed(self, callback: PlanCallback | None) -> bool:
+        """Run on; see `SearchRun.proceed`.
+
+        Raises:
+            PlanvecError: The environment was changed, so that its kernel cannot step any more.
+        """
+        totals = self._progress.totals
+        max_events = self._max_events if callback is None else 1
+        started, num_events = time.perf_counter(), totals[NUM_EVENTS]
+        was_stopped = totals[STOP] != GOES_ON
+        status = self._advance(max_events)
+        seconds = time.perf_counter() - started
+        self._record(seconds)
+        if status == ENDED:
+            raise ended_error()
+        if status == REFUSED:
+            self._perform_outside()
+        elif callback is None:
+            is_short = seconds < SECONDS_PER_RUN / 2
+            self._max_events = max(1, max_events * 2 if is_short else max_events // 2)
+        self._look_at_limits(callback, num_events, was_stopped)
+        return status == DONE
+
+    def _advance(self, max_events: int) -> int:
+        """Run the loop once. Returns its status."""
+        try:
+            status: int | None = self._loop(*self._arguments, max_events)
+        except Exception:  # of the function of a user; the environment tells what is wrong
+            _log.debug("the environment performs a request of a search itself", exc_info=True)
+            return REFUSED
+        if status is None:
+            raise PlanvecError(
+                "env: expected an environment that does not change during a search, got one whose attributes "
+                "or methods were changed; change it between two searches"
+            )
+        return status
+
+    def _record(self, seconds: float) -> None:
+        """Count rows and chunks, and audit a row from time to time."""
+        totals = self._progress.totals
+        num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
+        self._use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
+        self._num_recorded = num_rows, num_chunks
+        self._seconds += seconds
+        if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
+            half = int(self._progress.queue[0])
+            self._use.audit(self._batch(half), self._outputs(half), self._seconds)
+            self._seconds = 0.0
+
+    def _perform_outside(self) -> None:
+        """Let the environment perform the request of the half that was queued last."""
+        half = int(self._progress.queue[self._progress.totals[NUM_QUEUED] - 1])
+        out = perform(self._env, self._request(half), are_averaged=True)
+        if isinstance(out, Rollouts):
+            answer = Outputs(out.final_states, rewards=out.returns, num_steps=out.num_steps)
+        else:
+            answer = Outputs(out.new_states, rewards=out.rewards, num_steps=out.infos["num_steps"])
+        answer.terminated, answer.truncated = out.terminated, out.truncated
+        self._outputs(half).put(slice(None), answer)
+
+    def _request(self, half: int) -> Request:
+        """Return the request of a half as the driver sends it."""
+        batch = self._batch(half)
+        if isinstance(batch, RolloutBatch):
+            return RolloutRequest(
+                batch.states, batch.horizon, None, batch.action_seed, batch.seeds, batch.discount
+            )
+        return StepRequest(batch.actions, batch.states, self._search.config.dt, batch.seeds)
