@@ -60,7 +60,10 @@ def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int,
     expansion.init(tree, rules)
     done = 0
     while done < num_simulations:
-        count = selection.select(tree, paths, slots, statuses, rules)
+        selection.start(paths, slots)
+        count = selection.resume(tree, paths, slots, statuses, rules)
+        if count < len(slots):
+            selection.undo(tree, paths, slots[count])
         first = tree.counters[NUM_NODES]
         for row in range(count):
             outcomes[row] = first + row

@@ -121,7 +121,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-SLOW = ("Acrobot-v1", "MountainCar-v0", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1")
+SLOW = ("Acrobot-v1", "MountainCar-v0", "FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1")
 """Their loops take seconds to compile."""
 
 
@@ -316,6 +316,7 @@ def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: lis
     check_same_plan(expected, got)
 
 
+@pytest.mark.slow
 def test_rollouts_that_the_kernel_refuses_are_made_by_the_environment(runs: list[KernelRun]) -> None:
     """Kernels leave rows of more than a million steps to the environment, which Ctrl-C can interrupt."""
     config = MCTS(num_simulations=6, rollout_horizon=1_000_001, batch_size=2)

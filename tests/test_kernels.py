@@ -169,7 +169,7 @@ def test_states_move_between_kernels_rows_and_workers() -> None:
             states = expected.new_states
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Blackjack-v1"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", pytest.param("Blackjack-v1", marks=pytest.mark.slow)])
 def test_a_kernel_takes_every_form_of_arguments(env_id: str) -> None:
     plain, compiled = pair(env_id)
     states = start_states(plain)
