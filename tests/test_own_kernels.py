@@ -335,7 +335,9 @@ def count_steps(state: Any, action: Any, constants: Any) -> Any:
     return (position, velocity, count + 1), reward + 0.0, abs(position) > constants[1]
 
 
-@pytest.mark.parametrize("where", ["bound", "zero", "late", ""])
+@pytest.mark.parametrize(
+    "where", ["late", *[pytest.param(where, marks=pytest.mark.slow) for where in ("bound", "zero", "")]]
+)
 def test_a_kernel_that_differs_at_a_bound_or_late_is_refused(where: str) -> None:
     class Own(Counted):
         pass
@@ -368,7 +370,12 @@ def test_errors_in_a_kernel_leave_rows_to_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"rollout_horizon": 0}, {"rollout_horizon": 20}, {"chance": "open_loop"}]
+    "options",
+    [
+        {"rollout_horizon": 0},
+        pytest.param({"rollout_horizon": 20}, marks=pytest.mark.slow),
+        pytest.param({"chance": "open_loop"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_compiled_search_plans_the_same_where_a_kernel_raises(options: Any) -> None:
     plans, trees = [], []
@@ -392,6 +399,7 @@ def test_a_second_declaration_replaces_the_first(own_class: Any) -> None:
     PlanEnv(own_class, compiled=True)
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_script_reaches_new_processes() -> None:
     """A cell of a notebook is run twice with another constant: nothing of the first run is left."""
     program = """
@@ -714,6 +722,7 @@ def test_random_draws_normal_numbers_as_numpy_does() -> None:
     assert np.array_equal(out, np.random.Generator(np.random.PCG64(7)).standard_normal(200_000))
 
 
+@pytest.mark.slow
 def test_a_state_at_which_the_environment_raises_raises() -> None:
     plain, compiled = pair(Walker)
     states: NDArray[Any] = start_states(plain, 3)
