@@ -33,10 +33,19 @@ def seconds(planner: planvec.Planner, env: PlanEnv) -> Callable[[int], tuple[flo
     return run
 
 
+PLANS = 10
+"""Plans of a measurement, each with another seed."""
+
+
 def simulations_per_second(env: PlanEnv, num_simulations: int, batch_size: int) -> Measure:
     """Million simulations a second without rollouts."""
     run = seconds(MCTS(num_simulations=num_simulations, batch_size=batch_size, rollout_horizon=0), env)
-    return lambda seed: num_simulations / run(seed)[0] / 1e6
+
+    def measure(seed: int) -> float:
+        elapsed = sum(run(PLANS * seed + number)[0] for number in range(PLANS))
+        return PLANS * num_simulations / elapsed / 1e6
+
+    return measure
 
 
 def steps_per_second(env: PlanEnv, num_simulations: int, batch_size: int) -> Measure:
@@ -44,8 +53,9 @@ def steps_per_second(env: PlanEnv, num_simulations: int, batch_size: int) -> Mea
     run = seconds(MCTS(num_simulations=num_simulations, batch_size=batch_size, rollout_horizon=50), env)
 
     def measure(seed: int) -> float:
-        elapsed, plan = run(seed)
-        return plan.num_env_steps / elapsed / 1e6
+        results = [run(PLANS * seed + number) for number in range(PLANS)]
+        num_steps = sum(plan.num_env_steps for _, plan in results)
+        return num_steps / sum(elapsed for elapsed, _ in results) / 1e6
 
     return measure
 

@@ -15,6 +15,7 @@ from planvec import MCTS, InvalidBatchError, Plan, PlanEnv
 from planvec.planners.mcts.compiled import choice
 from planvec.planners.mcts.compiled.kernel_run import KernelRun
 from planvec.planners.mcts.compiled.row_run import RowRun
+from planvec.stepping.row_loop import RowLoop
 
 SLIPPERY = "FrozenLake8x8-v1"
 
@@ -215,6 +216,20 @@ def test_searches_in_this_process_need_no_driver(
     assert rows.stats.num_rows >= plans[1].num_simulations
     assert rows.stats.num_chunks > 0
     assert rows.stats.audited_rows > 0
+
+
+def test_searches_without_driver_use_a_kernel_that_is_there(
+    row_runs: list[RowRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("the environment has stepped itself")
+
+    with PlanEnv(SLIPPERY) as env:
+        env.stepper.kernel.load()
+        monkeypatch.setattr(RowLoop, "step", never)
+        monkeypatch.setattr(RowLoop, "rollout", never)
+        MCTS(num_simulations=100).plan(env, env.reset(seed=0).state, seed=0)
+    assert len(row_runs) == 1
 
 
 def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list[RowRun]) -> None:

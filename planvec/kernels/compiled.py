@@ -23,7 +23,7 @@ from planvec.kernels.ranges import ActionRange
 from planvec.kernels.rollout_loop import roll_rows
 from planvec.kernels.step_loop import step_rows
 from planvec.kernels.threads import run_sliced
-from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, leaves
+from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, leaves
 
 __all__ = ["CompiledKernel"]
 
@@ -72,6 +72,7 @@ class CompiledKernel:
     ) -> None:
         self._kernel = kernel
         self._base = env.unwrapped
+        self._observation_space = env.observation_space
         self._layout = layout = layout_of(dtype, kernel.fields, env)
         self.time_limit = time_limit or UNLIMITED
         self.num_threads = num_threads
@@ -177,6 +178,9 @@ class CompiledKernel:
         assert loop is not None
         num_rows, columns_of = len(batch.states), self._kernel.columns
         has_extras = info_keys != () and columns_of is not None
+        observations = out.observations
+        if observations is None:  # nobody wants them
+            observations = empty_rows(self._observation_space, num_rows)
         numbers, extras = _without_flags(constants), np.zeros(num_rows if has_extras else 1)
         states = None if out.new_states is None else bytes_of(out.new_states)
         arguments = (
@@ -188,7 +192,7 @@ class CompiledKernel:
         )
         results = (
             states is not None,
-            tuple([bytes_of(leaf) for leaf in leaves(out.observations)]),
+            tuple([bytes_of(leaf) for leaf in leaves(observations)]),
             _results_of(out),
             extras,
             has_extras,
@@ -205,7 +209,7 @@ class CompiledKernel:
             return {}
         assert columns_of is not None
         assert out.num_steps is not None
-        columns = columns_of(constants, extras, out.observations, out.num_steps > 0)
+        columns = columns_of(constants, extras, observations, out.num_steps > 0)
         return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
