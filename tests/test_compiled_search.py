@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -244,6 +245,28 @@ def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list
     assert len(row_runs) == 2
     with pytest.raises(planvec.ClosedError):
         MCTS(num_simulations=4).plan(env, state)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_states_of_another_environment_are_refused(compiled: bool) -> None:
+    """No batch looks at the states of such searches."""
+    with (
+        PlanEnv("CartPole-v1", compiled=compiled) as env,
+        PlanEnv("MountainCar-v0") as other,
+        pytest.raises(InvalidBatchError, match="states: expected dtype"),
+    ):
+        MCTS(num_simulations=50).plan(env, other.reset(seed=0).state, seed=0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_tree_with_other_actions_is_refused(compiled: bool) -> None:
+    planner = MCTS(num_simulations=50)
+    with PlanEnv(SLIPPERY, compiled=compiled) as env:
+        tree = planner.plan(env, env.reset(seed=0).state, seed=0).search_data
+        for actions in (tree.actions + 1, tree.actions.astype(np.int32)):
+            with pytest.raises(InvalidBatchError, match="tree: expected the 4 actions of Discrete"):
+                planner.resume(env, dataclasses.replace(tree, actions=actions), seed=0)
+        planner.resume(env, tree, seed=0)
 
 
 def test_a_callback_gets_the_same_numbers_and_stops_the_search_at_the_same_one(

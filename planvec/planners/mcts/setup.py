@@ -137,6 +137,7 @@ def create_tree(
     kind = _kind_of(config, rules, listed is not None)
     if known is not None:
         _check_known(known, num_actions, kind)
+        _check_known_actions(known, listed, space)
     capacity = _capacity(config, env, state, kind, num_actions, known)
     if known is not None:
         return known.with_capacity(capacity, config.max_depth)
@@ -185,6 +186,22 @@ def _capacity(
 def _size_of(state: NDArray[Any]) -> int:
     """Return the memory of one state, in bytes."""
     return _BYTES_OF_OBJECT + len(bytes(state[0])) if state.dtype.hasobject else state.dtype.itemsize
+
+
+def _check_known_actions(tree: Tree, listed: NDArray[Any] | None, space: Any) -> None:
+    """Check that the actions that all nodes of a tree have are those of the environment.
+
+    Compiled steps do not look at them any more. Drawn actions are checked in each batch.
+
+    Raises:
+        InvalidBatchError: They are not.
+    """
+    if listed is None or (tree.actions.dtype == listed.dtype and np.array_equal(tree.actions, listed)):
+        return
+    raise InvalidBatchError(
+        f"tree: expected the {len(listed)} actions of {space}, got {tree.actions.tolist()!s:.100}; "
+        "call plan() instead"
+    )
 
 
 def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:

@@ -53,7 +53,7 @@ def run_here(
     """
     if not isinstance(env, StepsHere) or (callback is not None and len(searches) > 1):
         return False  # batches of several roots are called back together
-    suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search)]
+    suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search, env)]
     if len(suited) < len(searches):
         return False
     use = _kernel_use(env, suited, budget)
@@ -100,12 +100,16 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> K
     return use if is_time else None
 
 
-def _is_suited(search: TreeSearch) -> bool:
-    """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
+def _is_suited(search: TreeSearch, env: BatchStepper) -> bool:
+    """Return whether a search needs no function of the user, nor numbers that only NumPy draws.
+
+    Its states have to be those of the environment: only batches check that.
+    """
     config = search.config
     repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
     return (
         search.is_plain
+        and search.root_state.dtype == env.state_dtype
         and config.rollout_policy is None
         and not repeats_rollouts
         and type(search.generator.bit_generator) is np.random.PCG64
