@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from test_kernels import check_same, start_states
 import planvec
 from planvec import PlanEnv
 from planvec.kernels.contents import Contents
+from planvec.kernels.own import registered
 from planvec.kernels.uses import Uses
 
 settings = types.ModuleType("settings_of_the_program")
@@ -164,6 +166,29 @@ def test_what_is_changed_after_opening_counts(
     finally:
         TABLE[1], OFFSET[0], MOTOR.limits["high"][0] = 1.0, 0.0, 9.0
         change_drag(0.5)
+
+
+def test_a_constant_that_becomes_minus_zero_counts() -> None:
+    """It has other bits, though it is equal to zero; so have the results of a kernel."""
+
+    class Signed(Cart):
+        zero = 0.0
+
+        def step(self, action: int) -> Any:
+            return np.array([self.speed]), math.copysign(1.0, self.zero), False, False, {}
+
+    planvec.kernel(Signed, state="speed", constants="zero")(
+        lambda state, action, constants: (state, math.copysign(1.0, constants[0]), False)
+    )
+    try:
+        compiled = PlanEnv(Signed, compiled=True)
+        states, actions = start_states(compiled), np.zeros(200, int)
+        assert (compiled.step_batch(actions, states).rewards == 1.0).all()
+        Signed.zero = -0.0
+        assert (compiled.step_batch(actions, states).rewards == -1.0).all()
+        assert compiled.stepper.kernel.is_used
+    finally:
+        registered._kernels.pop(Signed)
 
 
 def test_nothing_is_compared_again_while_nothing_has_changed() -> None:

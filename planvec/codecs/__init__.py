@@ -10,6 +10,7 @@ from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, Step, WrapperC
 from planvec.codecs.compare import describe_difference, difference, same
 from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
+from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.named import Named, names_of
 from planvec.codecs.layers import wrappers_of
@@ -41,6 +42,7 @@ __all__ = [
     "StateCodec",
     "Step",
     "WrapperCodec",
+    "attributes_of",
     "check_codec",
     "codec_for",
     "describe_difference",
@@ -54,6 +56,7 @@ __all__ = [
     "registered_codecs",
     "same",
     "saved_arrays",
+    "slot_names",
     "text_table",
     "time_codec",
     "wrappers_of",

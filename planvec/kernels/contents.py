@@ -11,7 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-__all__ = ["Contents", "is_scalar", "slots_of"]
+from planvec.codecs import attributes_of
+
+__all__ = ["Contents", "is_scalar"]
 
 _MAX_ENTRIES = 10_000
 """Entries of a container, with those inside it, that are looked at."""
@@ -145,22 +147,12 @@ def _entries(
         )
     if isinstance(value, (type, gymnasium.Env, gymnasium.Space)) or not is_own(kind):
         return _Same(value)
-    attributes = {name: getattr(value, name) for name in slots_of(kind) if hasattr(value, name)}
-    attributes |= getattr(value, "__dict__", {})
+    attributes = attributes_of(value)
     return (
         kind,
         _Same(value),
         tuple([(name, _snapshot(entry, is_own, left, parents)) for name, entry in attributes.items()]),
     )
-
-
-def slots_of(kind: type) -> list[str]:
-    """Return the names of the attributes of a class that are in `__slots__`."""
-    names = []
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        names += [slots] if isinstance(slots, str) else list(slots)
-    return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
 def _text(taken: Any) -> str:

@@ -87,9 +87,8 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
             env.do_simulation(action, env.frame_skip)
             return
         control[:] = action
-        mujoco.mj_step(
-            model, data, nstep=env.frame_skip
-        )  # looked up as Gymnasium does: a program may replace it
+        # Both functions are looked up as Gymnasium does: a program may replace them.
+        mujoco.mj_step(model, data, nstep=env.frame_skip)
         if reads_forces:
             mujoco.mj_rnePostConstraint(model, data)
 

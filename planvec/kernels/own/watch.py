@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.kernels.contents import slots_of
+from planvec.codecs import same, slot_names
 from planvec.kernels.own.declared import OwnKernel
 from planvec.kernels.uses import Attributes, Uses
 
@@ -43,7 +43,7 @@ class Watch:
         left_out = {*own.state, *own.ignored, *_OWN}
         self._attributes: Mapping[str, Any] = vars(env)
         self._uses.add_names(self._attributes, self._attributes.keys() - left_out)
-        self._uses.add_names(Attributes(env), set(slots_of(type(env))) - left_out)
+        self._uses.add_names(Attributes(env), set(slot_names(type(env))) - left_out)
 
     def settle(self) -> None:
         """Forget what has changed since: steps change it. Called after the comparison."""
@@ -58,17 +58,9 @@ class Watch:
             constants = self._own.read_constants(env)
         except Exception:  # an attribute was deleted, or holds something else
             return True
-        return len(constants) != len(self.constants) or not all(
-            map(_is_same_constant, self.constants, constants)
-        )
+        return len(constants) != len(self.constants) or not all(map(_is_same, self.constants, constants))
 
 
-def _is_same_constant(expected: Any, value: Any) -> bool:
+def _is_same(expected: Any, value: Any) -> bool:
     """Return whether a constant is what it was, of the same type."""
-    if isinstance(expected, np.ndarray):
-        is_alike = isinstance(value, np.ndarray) and (value.dtype, value.shape) == (
-            expected.dtype,
-            expected.shape,
-        )
-        return is_alike and np.array_equal(value.view(np.uint8), expected.view(np.uint8))
-    return type(value) is type(expected) and (value == expected or (value != value and expected != expected))
+    return value is expected or (type(value) is type(expected) and same(expected, value))
