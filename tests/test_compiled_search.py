@@ -28,32 +28,29 @@ class Driven(PlanEnv):
         return super().step_batch(*args, **options)
 
 
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[KernelRun]:
-    """The searches that were run in a compiled loop."""
-    made: list[KernelRun] = []
-    load = KernelRun.load
+def record(kind: type, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list to which the runs of a kind are added."""
+    made: list[Any] = []
+    load = kind.load  # type: ignore[attr-defined]
 
-    def loaded(self: KernelRun) -> None:
+    def loaded(self: Any) -> None:
         made.append(self)
         load(self)
 
-    monkeypatch.setattr(KernelRun, "load", loaded)
+    monkeypatch.setattr(kind, "load", loaded)
     return made
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[KernelRun]:
+    """The searches that were run in a compiled loop."""
+    return record(KernelRun, monkeypatch)
 
 
 @pytest.fixture
 def row_runs(monkeypatch: pytest.MonkeyPatch) -> list[RowRun]:
     """The searches that were run without a driver, but also without a kernel."""
-    made: list[RowRun] = []
-    load = RowRun.load
-
-    def loaded(self: RowRun) -> None:
-        made.append(self)
-        load(self)
-
-    monkeypatch.setattr(RowRun, "load", loaded)
-    return made
+    return record(RowRun, monkeypatch)
 
 
 def both(env_id: str, **options: Any) -> tuple[PlanEnv, PlanEnv]:

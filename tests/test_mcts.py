@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -614,39 +617,48 @@ def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     assert [len(kernel.signatures) for kernel in compiled] == [1] * len(compiled)
 
 
-@pytest.mark.parametrize("name", ["rewards", "new_states", "terminated"])
-def test_a_stepper_that_returns_another_number_of_rows_is_refused(name: str) -> None:
-    """Compiled code would read beyond the results."""
+def test_a_prepared_planner_compiles_nothing_when_it_plans() -> None:
+    program = """
+        import planvec
+        from planvec.kernels import bound_loop
+        planner = planvec.MCTS(num_simulations=20)
+        planner.prepare()
+        from planvec.planners.mcts.compiled import row_run
+        from planvec.planners.mcts.simulations import memory
 
-    class Short(planvec.PlanEnv):
-        def step_batch(self, *args: Any, **kwargs: Any) -> Any:
-            out = super().step_batch(*args, **{**kwargs, "blocking": True})
-            return Completed(out._replace(**{name: getattr(out, name)[:-1]}))
+        def compiled_now(loop, *types):
+            raise AssertionError(loop)
 
-    message = r"step_batch: expected arrays of \d+ rows"
-    with Short("CartPole-v1", compiled=False) as env, pytest.raises(planvec.InvalidBatchError, match=message):
-        MCTS(num_simulations=20).plan(env, env.reset(seed=0).state, seed=0)
+        row_run.compile_loop = memory.compile_loop = compiled_now
+        class Driven(planvec.PlanEnv):
+            def step_batch(self, *args, **options):
+                return super().step_batch(*args, **options)
+
+        for kind in (planvec.PlanEnv, Driven):
+            with kind("CartPole-v1", compiled=False) as env:
+                planner.plan(env, env.reset(seed=0).state, seed=0)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=100)
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
+        *[(name, lambda part: part[:-1]) for name in ("rewards", "new_states", "terminated")],
         ("terminated", lambda flags: flags.astype(float)),
         ("rewards", lambda rewards: rewards[:, None]),
         ("rewards", lambda rewards: rewards.tolist()),
         ("new_states", lambda states: states[:, None]),
     ],
 )
-def test_a_stepper_that_returns_other_types_is_refused(name: str, change: Any) -> None:
-    """Compiled code would take the bytes of floats for flags."""
+def test_a_stepper_that_returns_other_sizes_or_types_is_refused(name: str, change: Any) -> None:
+    """Compiled code would read beyond the results, or take the bytes of floats for flags."""
 
     class Other(planvec.PlanEnv):
         def step_batch(self, *args: Any, **kwargs: Any) -> Any:
             out = super().step_batch(*args, **{**kwargs, "blocking": True})
             return Completed(out._replace(**{name: change(getattr(out, name))}))
 
-    with (
-        Other("CartPole-v1", compiled=False) as env,
-        pytest.raises(planvec.InvalidBatchError, match=rf"step_batch: expected arrays of .*got .*{name} "),
-    ):
+    message = rf"step_batch: expected arrays of \d+ rows: .*got .*{name} "
+    with Other("CartPole-v1", compiled=False) as env, pytest.raises(planvec.InvalidBatchError, match=message):
         MCTS(num_simulations=20).plan(env, env.reset(seed=0).state, seed=0)

@@ -124,11 +124,12 @@ class CompiledKernel:
             return None
         return constants if _flags_of(constants) == self._flags else None
 
-    def open_loop(self, loop: Any, variant: Hashable, *examples: Any) -> BoundLoop:
+    def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
         """Compile another loop for this kernel, or load it from the cache on disk.
 
         Args:
             loop: A function compiled by numba with a cache, `loop(kernel, constants, code, *arguments)`.
+            code: Stands for the code of the loop and of all functions that it calls.
             variant: Arguments of one variant have the same types.
             examples: Arguments of these types.
         """
@@ -138,7 +139,6 @@ class CompiledKernel:
         if constants is None:
             raise ValueError("the environment was changed")
         numbers = numba.typeof(_without_flags(constants))
-        code = CodeType(code_digest(loop))
         entry = compile_loop(loop, self._type, numbers, code, *map(numba.typeof, examples))
         self._loops[loop, variant] = BoundLoop(entry, self._type, self._numbers)
         return self._loops[loop, variant]

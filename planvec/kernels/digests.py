@@ -24,7 +24,7 @@ def code_digest(*functions: Any) -> str:
     """Return a digest of functions, of all functions that they call, and of the constants that they use.
 
     Args:
-        functions: Python functions, or functions compiled by numba.
+        functions: Python functions, functions compiled by numba, or texts of code.
     """
     import numba  # here, since it takes long to import
 

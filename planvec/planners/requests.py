@@ -12,27 +12,7 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.search import Request, RolloutRequest, StepRequest
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, take_rows
 
-__all__ = ["check_answer", "check_numbers", "perform", "rows_of", "send_rollouts", "send_steps"]
-
-
-def perform(env: BatchStepper, request: Request, are_averaged: bool) -> Transitions | Rollouts:
-    """Perform one request. Returns the answer, as the driver passes it on.
-
-    Args:
-        env: The stepper.
-        request: The request.
-        are_averaged: See `check_answer`.
-
-    Raises:
-        InvalidBatchError: As `check_answer`.
-    """
-    out: Transitions | Rollouts
-    if isinstance(request, RolloutRequest):
-        out = send_rollouts(env, request).result()
-    else:
-        out = send_steps(env, [request]).result()
-    check_answer(request, out, are_averaged)
-    return out
+__all__ = ["check_answer", "check_numbers", "rows_of", "send_rollouts", "send_steps"]
 
 
 def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bool) -> None:

@@ -13,6 +13,7 @@ from planvec.kernels import rollout_loop, step_loop
 from planvec.kernels.bound_loop import BoundLoop
 from planvec.kernels.compiled import CompiledKernel
 from planvec.kernels.digests import code_digest, has_full_digest
+from planvec.kernels.kernel_type import CodeType
 from planvec.kernels.layout import layout_of
 from planvec.kernels.own.adapter import kernel_of
 from planvec.kernels.own.declared import OwnKernel
@@ -85,9 +86,9 @@ class OwnCompiledKernel(CompiledKernel):
             for loop in (*_CACHED, *loops):
                 loop._cache.enable()
 
-    def open_loop(self, loop: Any, variant: Hashable, *examples: Any) -> BoundLoop:
+    def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
         with self._cache(loop):
-            return super().open_loop(loop, variant, *examples)
+            return super().open_loop(loop, code, variant, *examples)
 
     def _numbers(self) -> tuple[Any, ...] | None:
         return None if self.has_changed() else super()._numbers()

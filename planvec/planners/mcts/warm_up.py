@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planvec.planners.mcts.arrays import empty_arrays, empty_paths
+from planvec.planners.mcts.compiled.row_run import load_loop
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.expansion import init
 from planvec.planners.mcts.rules import Rules, TreeKind
@@ -25,4 +26,6 @@ def warm_up(config: MCTSConfig) -> None:
     states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
     tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
     paths, slots = empty_paths(config.batch_size, 2), np.arange(config.batch_size)
-    Simulations(config, rules, tree, paths, states[:1], [slots], False)
+    simulations = Simulations(config, rules, tree, paths, states[:1], [slots], False)
+    simulations.load()
+    load_loop(simulations)

@@ -56,14 +56,14 @@ def run_here(
     suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search, env)]
     if len(suited) < len(searches):
         return False
+    perform = env.row_use()
+    if perform is None:
+        return False
     use = _kernel_use(env, suited, budget)
     runs: list[SearchRun]
     if use is not None:
-        runs = [KernelRun(search, env, use, budget, started) for search in suited]
+        runs = [KernelRun(search, perform, use, budget, started) for search in suited]
     else:
-        perform = env.row_use()
-        if perform is None:
-            return False
         runs = [RowRun(search, perform, budget, started) for search in suited]
     _load(runs)
     todo, lock = deque(runs), threading.Lock()

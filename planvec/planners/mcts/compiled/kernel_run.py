@@ -10,6 +10,7 @@ from planvec.planners.driver import Budget, PlanCallback
 from planvec.planners.mcts.compiled.performing import run as loop
 from planvec.planners.mcts.compiled.run import SECONDS_PER_RUN, SearchRun
 from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations.code import search_code
 from planvec.planners.mcts.simulations.progress import (
     DONE,
     ENDED,
@@ -21,9 +22,8 @@ from planvec.planners.mcts.simulations.progress import (
     REFUSED,
     STOP,
 )
-from planvec.planners.requests import perform
-from planvec.planners.search import Request, RolloutRequest, StepRequest, ended_error
-from planvec.rows import BatchStepper, KernelUse, Outputs, RolloutBatch, Rollouts
+from planvec.planners.search import ended_error
+from planvec.rows import KernelUse, Perform
 
 __all__ = ["KernelRun"]
 
@@ -35,17 +35,17 @@ class KernelRun(SearchRun):
 
     Args:
         search: A search that has not begun.
-        env: The stepper.
-        use: The use of its kernel.
+        perform: Performs the requests that the kernel refuses.
+        use: The use of the kernel.
         budget: The limits of the search.
         started: `time.perf_counter()` at the beginning of the call.
     """
 
     def __init__(
-        self, search: TreeSearch, env: BatchStepper, use: KernelUse, budget: Budget, started: float
+        self, search: TreeSearch, perform: Perform, use: KernelUse, budget: Budget, started: float
     ) -> None:
-        super().__init__(search, budget, started)
-        self._env, self._use = env, use
+        super().__init__(search, perform, budget, started)
+        self._use = use
         self._arguments = (
             *(search.simulations.memory, self._answers, self._draws, use.kernel.time_limit),
             None if search.config.dt == 1 else self._repeats,
@@ -57,7 +57,7 @@ class KernelRun(SearchRun):
 
     def load(self) -> None:
         has_repeats = self._search.config.dt > 1
-        self._loop = self._use.kernel.open_loop(loop, has_repeats, *self._arguments, 1)
+        self._loop = self._use.kernel.open_loop(loop, search_code(), has_repeats, *self._arguments, 1)
 
     def proceed(self, callback: PlanCallback | None) -> bool:
         """Run on; see `SearchRun.proceed`.
@@ -75,7 +75,8 @@ class KernelRun(SearchRun):
         if status == ENDED:
             raise ended_error()
         if status == REFUSED:
-            self._perform_outside()
+            queued_last = int(self._progress.queue[totals[NUM_QUEUED] - 1])
+            self._perform(queued_last)
         elif callback is None:
             is_short = seconds < SECONDS_PER_RUN / 2
             self._max_events = max(1, max_events * 2 if is_short else max_events // 2)
@@ -107,23 +108,3 @@ class KernelRun(SearchRun):
             half = int(self._progress.queue[0])
             self._use.audit(self._batch(half), self._outputs(half), self._seconds)
             self._seconds = 0.0
-
-    def _perform_outside(self) -> None:
-        """Let the environment perform the request of the half that was queued last."""
-        half = int(self._progress.queue[self._progress.totals[NUM_QUEUED] - 1])
-        out = perform(self._env, self._request(half), are_averaged=True)
-        if isinstance(out, Rollouts):
-            answer = Outputs(out.final_states, rewards=out.returns, num_steps=out.num_steps)
-        else:
-            answer = Outputs(out.new_states, rewards=out.rewards, num_steps=out.infos["num_steps"])
-        answer.terminated, answer.truncated = out.terminated, out.truncated
-        self._outputs(half).put(slice(None), answer)
-
-    def _request(self, half: int) -> Request:
-        """Return the request of a half as the driver sends it."""
-        batch = self._batch(half)
-        if isinstance(batch, RolloutBatch):
-            return RolloutRequest(
-                batch.states, batch.horizon, None, batch.action_seed, batch.seeds, batch.discount
-            )
-        return StepRequest(batch.actions, batch.states, self._search.config.dt, batch.seeds)

@@ -148,7 +148,7 @@ def run(
     Args:
         kernel: A `KernelType`.
         constants: The constants of the kernel.
-        code: A `CodeType` of this function.
+        code: A `CodeType`.
         memory: The memory of the search, written.
         answers: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
             has to be written before the next call.

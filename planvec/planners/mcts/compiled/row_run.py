@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numba
+import numpy as np
 
-from planvec.kernels import CodeType, code_digest, compile_loop
+from planvec.kernels import compile_loop
 from planvec.planners.driver import Budget, PlanCallback
-from planvec.planners.mcts.compiled.performing import next_request
+from planvec.planners.mcts.compiled.performing import Draws, next_request
 from planvec.planners.mcts.compiled.run import SECONDS_PER_RUN, SearchRun
 from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations.code import search_code
+from planvec.planners.mcts.simulations.memory import Simulations
 from planvec.planners.mcts.simulations.progress import (
     DONE,
     ENDED,
     FIRST_REQUEST,
     GOES_ON,
     NUM_EVENTS,
-    STEPS,
     STOP,
+    new_steps,
 )
-from planvec.planners.requests import check_numbers
 from planvec.planners.search import ended_error
-from planvec.rows import Outputs, Request, StepBatch
+from planvec.rows import Perform
 
-__all__ = ["RowRun"]
+__all__ = ["RowRun", "load_loop"]
 
 _MAX_SIMULATIONS = 4096
 """Largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt."""
@@ -35,39 +36,34 @@ _entries: list[Callable[..., int]] = []
 """The compiled loop, once it is loaded. Its arguments have the same types in all searches."""
 
 
+def load_loop(simulations: Simulations) -> Callable[..., int]:
+    """Compile the loop, or load it from the cache.
+
+    Args:
+        simulations: Those of any search.
+    """
+    if not _entries:
+        answers, none = new_steps(1, simulations.shared.limits.state_bytes), np.zeros(0, np.uint64)
+        types = map(numba.typeof, (simulations.memory, answers, Draws(none, none, none), 0))
+        _entries.append(compile_loop(next_request, search_code(), *types))
+    return _entries[0]
+
+
 class RowRun(SearchRun):
     """Runs a search to its end: a call of compiled code, a batch of the environment, and so on.
 
-    Args:
-        search: A search that has not begun.
-        perform: Performs a request here, and writes its results.
-        budget: The limits of the search.
-        started: `time.perf_counter()` at the beginning of the call.
+    Arguments as for `SearchRun`.
     """
 
-    def __init__(
-        self,
-        search: TreeSearch,
-        perform: Callable[[Request[Any], Outputs], None],
-        budget: Budget,
-        started: float,
-    ) -> None:
-        super().__init__(search, budget, started)
-        self._perform_here = perform
+    def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
+        super().__init__(search, perform, budget, started)
         self._arguments = (search.simulations.memory, self._answers, self._draws)
-        bounds = self._progress.bounds
-        self._num_slots = [int(bounds[1] - bounds[0]), int(bounds[2] - bounds[1])]
-        self._full: list[tuple[StepBatch, Outputs] | None] = [None, None]
 
     def load(self) -> None:
-        if not _entries:
-            code = CodeType(code_digest(next_request))
-            _entries.append(
-                compile_loop(next_request, code, *map(numba.typeof, self._arguments), numba.int64)
-            )
+        self._loop = load_loop(self._search.simulations)
 
     def proceed(self, callback: PlanCallback | None) -> bool:
-        totals, loop, arguments = self._progress.totals, _entries[0], self._arguments
+        totals, loop, arguments = self._progress.totals, self._loop, self._arguments
         ends = time.perf_counter() + SECONDS_PER_RUN
         batch_size = self._search.config.batch_size
         max_events = 1 if callback is not None else max(1, _MAX_SIMULATIONS // batch_size)
@@ -83,21 +79,3 @@ class RowRun(SearchRun):
                 self._look_at_limits(callback, num_events, was_stopped)
             if status == DONE or now >= ends:
                 return status == DONE
-
-    def _perform(self, half: int) -> None:
-        """Perform the request of a half."""
-        is_full = self._progress.num_rows[half] == self._num_slots[half] and not len(self._draws.seeds)
-        if self._progress.stages[half] == STEPS and is_full:
-            # Most requests: their arrays are always the same memory.
-            full = self._full[half]
-            if full is None:
-                batch = self._batch(half)
-                assert isinstance(batch, StepBatch)
-                full = self._full[half] = batch, self._outputs(half)
-            request, outputs = full
-        else:
-            request, outputs = self._batch(half), self._outputs(half)  # type: ignore[assignment]
-        self._perform_here(request, outputs)
-        assert outputs.rewards is not None
-        actions = request.actions if isinstance(request, StepBatch) else None
-        check_numbers(outputs.rewards, True, actions)

@@ -22,11 +22,13 @@ from planvec.planners.mcts.simulations.progress import (
     NUM_ENV_STEPS,
     NUM_EVENTS,
     NUM_SIMULATIONS,
+    STEPS,
     STOP,
     STOP_REASONS,
     new_steps,
 )
-from planvec.rows import Outputs, RolloutBatch, StepBatch
+from planvec.planners.requests import check_numbers
+from planvec.rows import Outputs, Perform, RolloutBatch, StepBatch
 
 __all__ = ["SECONDS_PER_RUN", "SearchRun"]
 
@@ -39,12 +41,14 @@ class SearchRun(ABC):
 
     Args:
         search: A search that has not begun.
+        perform: Performs a request here, and writes its results.
         budget: The limits of the search.
         started: `time.perf_counter()` at the beginning of the call.
     """
 
-    def __init__(self, search: TreeSearch, budget: Budget, started: float) -> None:
+    def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
         self._search, self._budget, self._started = search, budget, started
+        self._perform_request = perform
         config, simulations = search.config, search.simulations
         num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
         self._progress = simulations.progress
@@ -53,6 +57,8 @@ class SearchRun(ABC):
             _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
         )
         self._repeats = np.full(num_slots, config.dt)
+        self._num_slots = np.diff(self._progress.bounds).tolist()
+        self._full: list[tuple[StepBatch | RolloutBatch, Outputs] | None] = [None, None]
 
     @abstractmethod
     def load(self) -> None:
@@ -107,6 +113,21 @@ class SearchRun(ABC):
         _put_words(search.generator, self._draws.random)
 
     # -- requests as arrays -----------------------------------------------------------------------
+
+    def _perform(self, half: int) -> None:
+        """Perform the request of a half, and check its rewards.
+
+        Raises:
+            InvalidBatchError: A reward is not finite.
+        """
+        is_full = self._progress.num_rows[half] == self._num_slots[half]
+        full = self._full[half] if is_full and self._progress.stages[half] == STEPS else None
+        request, outputs = full or (self._batch(half), self._outputs(half))
+        if is_full and isinstance(request, StepBatch):
+            self._full[half] = request, outputs  # most requests: their arrays are always the same memory
+        self._perform_request(request, outputs)
+        assert outputs.rewards is not None
+        check_numbers(outputs.rewards, True, request.actions if isinstance(request, StepBatch) else None)
 
     def _batch(self, half: int) -> StepBatch | RolloutBatch:
         """Return the request of a half. Its arrays are written by the next one of the half."""

@@ -13,10 +13,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import CodeType, Pointer, bytes_of, code_digest, compile_loop
+from planvec.kernels import Pointer, bytes_of, compile_loop
 from planvec.planners.mcts.arrays import Paths
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
+from planvec.planners.mcts.simulations.code import search_code
 from planvec.planners.mcts.simulations.half import begin, go_on, take_steps
 from planvec.planners.mcts.simulations.leaves import take_values
 from planvec.planners.mcts.simulations.progress import (
@@ -120,6 +121,10 @@ class Simulations:
         self.memory = Pointer(self.shared)
         self._bounds = [int(bound) for bound in self.progress.bounds]
 
+    def load(self) -> None:
+        """Compile the functions that searches through the driver need, or load them from the cache."""
+        assert self._functions
+
     @functools.cached_property
     def _functions(self) -> _Functions:
         """The compiled functions with the shared memory, for searches through the driver."""
@@ -143,7 +148,7 @@ class Simulations:
         """
         if name not in _entries:
             types = map(numba.typeof, (self.memory, *examples))
-            _entries[name] = compile_loop(function, _code(), *types)
+            _entries[name] = compile_loop(function, search_code(), *types)
         return functools.partial(_entries[name], None, self.memory)
 
     @property
@@ -249,12 +254,6 @@ class Simulations:
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
         )
-
-
-@functools.cache
-def _code() -> CodeType:
-    """Return the type that stands for the code of all functions of tree search."""
-    return CodeType(code_digest(begin, take_steps, take_values))
 
 
 _entries: dict[str, Callable[..., int]] = {}
