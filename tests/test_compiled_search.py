@@ -230,6 +230,31 @@ def test_searches_without_driver_use_a_kernel_that_is_there(
     assert len(row_runs) == 1
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("how", ["forwards", "replaced"])
+def test_batches_that_do_more_are_not_passed_over(how: str, compiled: bool) -> None:
+    calls = []
+
+    class Forwards:
+        def __init__(self, env: PlanEnv) -> None:
+            self._env = env
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._env, name)
+
+        def step_batch(self, *args: Any, **options: Any) -> Any:
+            calls.append(1)
+            return self._env.step_batch(*args, **options)
+
+    with PlanEnv("CartPole-v1", compiled=compiled) as env:
+        stepper: Any = Forwards(env) if how == "forwards" else env
+        if how == "replaced":
+            inner = env.step_batch
+            stepper.step_batch = lambda *args, **options: (calls.append(1), inner(*args, **options))[1]
+        MCTS(num_simulations=40, rollout_horizon=0).plan(stepper, env.reset(seed=0).state, seed=0)
+    assert len(calls) >= 5
+
+
 def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list[RowRun]) -> None:
     with PlanEnv("CartPole-v1", compiled=False) as env:
         state = env.reset(seed=0).state

@@ -87,9 +87,9 @@ class EnvCalls(BatchCalls[Mode]):
         return self._backend.row_use() if self._has_own_batches() else None
 
     def _has_own_batches(self) -> bool:
-        """Return whether batches are planvec's: a subclass may do more in `step_batch`."""
-        batches = ("step_batch", "rollout_batch")
-        return all(getattr(type(self), name).__module__.startswith("planvec.envs.") for name in batches)
+        """Return whether batches are planvec's: a subclass, or what replaced a method, may do more."""
+        methods = ((self.step_batch, BatchCalls.step_batch), (self.rollout_batch, BatchCalls.rollout_batch))
+        return all(getattr(method, "__func__", None) is own for method, own in methods)
 
     # -- the base state -----------------------------------------------------------------------------
 

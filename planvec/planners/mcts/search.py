@@ -56,6 +56,8 @@ class TreeSearch(Search):
         generator: The source of every random choice.
     """
 
+    averages = True
+
     def __init__(
         self,
         config: MCTSConfig,
@@ -96,8 +98,6 @@ class TreeSearch(Search):
         has_own = is_open_loop and not self.simulations.has_bytes
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
         self._is_plain = self.is_plain
-
-    averages = True
 
     @property
     def is_plain(self) -> bool:

@@ -51,7 +51,10 @@ def run_here(
     Raises:
         InvalidBatchError: The episode of a root had ended, or a reward is not finite.
     """
-    if not isinstance(env, StepsHere) or (callback is not None and len(searches) > 1):
+    # An object that forwards attributes to an environment may do more in its batches.
+    if not isinstance(env, StepsHere) or getattr(env.row_use, "__self__", None) is not env:
+        return False
+    if callback is not None and len(searches) > 1:
         return False  # batches of several roots are called back together
     suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search, env)]
     if len(suited) < len(searches):

@@ -57,7 +57,7 @@ def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
 
 @jit(inline=True)
 def _count(progress: Progress, answer: Steps) -> bool:
-    """Count the rows of an answer. Returns whether all rewards are finite; else `check_answer` raises."""
+    """Count the rows of an answer. Returns whether all rewards are finite; else `check_numbers` raises."""
     for reward in answer.rewards:
         if not np.isfinite(reward):
             return False
