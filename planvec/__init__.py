@@ -45,7 +45,15 @@ if TYPE_CHECKING:
         Tree,
         run_episode,
     )
-    from planvec.rows import BatchStepper, Promise, Rollouts, SavedState, Start, Transitions
+    from planvec.rows import (
+        BatchStepper,
+        Promise,
+        Rollouts,
+        SavedState,
+        Start,
+        Transitions,
+        as_completed,
+    )
 
 __version__ = "0.1.0"
 
@@ -91,6 +99,7 @@ __all__ = [
     "WorkerStartError",
     "WorkerTimeoutError",
     "WrapperCodec",
+    "as_completed",
     "batch_kernel",
     "check_env",
     "codec_for",
@@ -166,6 +175,7 @@ _NAMES_OF = {
         "SavedState",
         "Start",
         "Transitions",
+        "as_completed",
     ),
 }
 """Folder -> the public names that it hands on. It is imported when the first of them is used, so that

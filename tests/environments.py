@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from gymnasium.utils import EzPickle
 
-from planvec.envs import find_spec
+from planvec.envs import find_source
 
 
 class Case(NamedTuple):
@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 def _of(env_id: str, wrap: Callable[[Any], Any] | None = None, **kwargs: Any) -> Callable[[], Any]:
     def make() -> Any:
-        env = gymnasium.make(find_spec(env_id), **kwargs)
+        env = gymnasium.make(find_source(env_id), **kwargs)
         return env if wrap is None else wrap(env)
 
     return make

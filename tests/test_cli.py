@@ -20,7 +20,7 @@ import pytest
 
 import planvec
 from planvec.backends.processes import external_process
-from planvec.cli import main, plan
+from planvec.cli import directory, main
 from planvec.cli.planner_options import add_planner
 from planvec.planners import (
     HELP,
@@ -34,6 +34,7 @@ from planvec.planners import (
     Swarm,
     option,
 )
+from planvec.runs import RunConfig
 
 QUICK = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--seed", "3"]
 
@@ -70,7 +71,8 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     printed = json.loads(said.out)
     assert "step" in said.err  # the progress bar
-    assert printed.pop("files") == [str(tmp_path / "summary.json"), str(tmp_path / "trajectory.npz")]
+    names = ("summary.json", "trajectory.npz", "steps.csv", "run.json")
+    assert printed.pop("files") == [str(tmp_path / name) for name in names]
     assert printed == json.loads((tmp_path / "summary.json").read_text())
 
 
@@ -160,9 +162,7 @@ def test_an_unknown_environment_is_one_line_and_status_2(
     ],
 )
 def test_a_wrong_argument_is_named(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_status:
-        main(["plan", "CartPole-v1", *wrong])
-    assert exit_status.value.code == 2
+    assert main(["plan", "CartPole-v1", *wrong]) == 2
     assert f"argument {wrong[0]}:" in capsys.readouterr().err
 
 
@@ -320,9 +320,10 @@ def test_the_planner_says_which_infos_it_reads() -> None:
 
 
 def test_options_of_another_planner_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["plan", "CartPole-v1", "--planner", "mcts", "--num-walkers", "8"])
-    assert "unrecognized arguments: --num-walkers" in capsys.readouterr().err
+    assert main(["plan", "CartPole-v1", "--planner", "mcts", "--num-walkers", "8"]) == 2
+    assert "--num-walkers belongs to --planner swarm and swarm-wave, and the planner is mcts" in (
+        capsys.readouterr().err
+    )
 
 
 def test_an_option_out_of_range_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -349,28 +350,41 @@ def test_runs_at_the_same_time_get_directories_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = argparse.Namespace(out=None, env_id="CartPole-v1", planner="swarm")
+    config = RunConfig(env_id="CartPole-v1", planner="swarm", seed=0)
     with ThreadPoolExecutor(8) as pool:
-        directories = list(pool.map(lambda _: plan._new_directory(arguments, 0), range(40)))
+        directories = list(pool.map(lambda _: directory._new_directory(config), range(40)))
     assert len(set(directories)) == 40
-    assert all(directory.is_dir() for directory in directories)
+    assert all(made.is_dir() for made in directories)
 
 
-def test_a_full_disk_leaves_the_files_of_an_earlier_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_is_replaced_only_if_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--no-progress") == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert run(tmp_path, "--no-progress", "--max-steps", "3") == 2
+    assert "or replace it with --overwrite" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(tmp_path, "--no-progress", "--max-steps", "3", "--overwrite") == 0
+    assert len(arrays(tmp_path / "trajectory.npz")["actions"]) == 3
 
+
+def test_a_full_disk_loses_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def full(path: Path, *_: Any) -> None:
         path.write_bytes(b"half a traj")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("planvec.planners.save_trajectory", full)
-    capsys.readouterr()
-    assert run(tmp_path, "--no-progress", "--max-steps", "3") == 2
+    with monkeypatch.context() as patched:
+        patched.setattr("planvec.runs.play.save_trajectory", full)
+        assert run(tmp_path / "out", "--no-progress") == 2
     assert "No space left on device" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert not [path for path in (tmp_path / "out").iterdir() if "traj" in path.name]
+    assert main(["plan", "--resume", str(tmp_path / "out"), "--num-workers", "0", "--no-progress"]) == 0
+    run(tmp_path / "whole", "--no-progress")
+    paths = [tmp_path / name / "trajectory.npz" for name in ("out", "whole")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_a_run_that_fails_leaves_no_directory(
@@ -393,4 +407,5 @@ def test_a_run_with_a_closed_error_stream_is_written(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0
     assert "return:" in done.stdout
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"summary.json", "trajectory.npz"}
+    names = {"summary.json", "trajectory.npz", "steps.csv", "run.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names

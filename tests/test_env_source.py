@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 import planvec
-from planvec.envs import find_spec, make_env
+from planvec.envs import find_source, make_env
 
 FRESH = """
 import planvec
@@ -36,48 +38,112 @@ def test_ids_of_installed_packages_need_no_import_in_workers_either() -> None:
 
 
 def test_an_id_may_name_its_module() -> None:
-    assert find_spec("minigrid:MiniGrid-Empty-5x5-v0").id == "MiniGrid-Empty-5x5-v0"
+    spec = find_source("minigrid:MiniGrid-Empty-5x5-v0")
+    assert isinstance(spec, EnvSpec)
+    assert spec.id == "MiniGrid-Empty-5x5-v0"
     with planvec.make("ale_py:ALE/Pong-v5", num_workers=1, env_kwargs={"obs_type": "ram"}) as env:
         assert env.observation_space.shape == (128,)
 
 
 @pytest.mark.parametrize(
-    ("env_id", "module", "extra"),
+    ("env_id", "module", "package"),
     [
-        ("ALE/Pong-v5", "ale_py", "atari"),
+        ("ALE/Pong-v5", "ale_py", "ale-py"),
         ("MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
-        ("highway-v0", "highway_env", "highway"),
+        ("highway-v0", "highway_env", "highway-env"),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra(
-    env_id: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    env_id: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == module else find(name, *rest)
     )
     monkeypatch.delitem(gymnasium.registry, env_id, raising=False)
-    with pytest.raises(planvec.UnsupportedEnvError, match=rf'pip install "planvec\[{extra}\]"'):
-        find_spec(env_id)
+    with pytest.raises(planvec.UnsupportedEnvError, match=rf'{module}, which .* pip install "{package}>='):
+        find_source(env_id)
 
 
 @pytest.mark.parametrize(
     ("env_id", "extra"),
     [("LunarLander-v3", "box2d"), ("Ant-v5", "mujoco"), ("CartPole-v1", "classic-control")],
 )
-def test_what_gymnasium_misses_is_named_with_the_extra(
+def test_what_gymnasium_misses_is_named_with_the_command_that_installs_it(
     env_id: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*args: Any, **kwargs: Any) -> Any:
         raise gymnasium.error.DependencyNotInstalled("something is not installed")
 
     monkeypatch.setattr(gymnasium, "make", missing)
-    with pytest.raises(planvec.UnsupportedEnvError, match=rf'pip install "planvec\[{extra}\]"'):
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match=rf'something .* pip install "gymnasium\[{extra}\]"'
+    ):
         make_env(env_id)
 
 
 def test_an_unknown_id_is_gymnasiums_own_error() -> None:
     with pytest.raises(gymnasium.error.NameNotFound, match="Did you mean"):
-        find_spec("CartPol-v1")
+        find_source("CartPol-v1")
     with pytest.raises(gymnasium.error.NamespaceNotFound):
-        find_spec("Nope/CartPole-v1")
+        find_source("Nope/CartPole-v1")
+
+
+def test_an_id_without_a_version_is_the_highest_one() -> None:
+    with planvec.make("CartPole", num_workers=0) as env, planvec.PlanEnv("Taxi") as taxi:
+        assert [one.spec and one.spec.id for one in (env, taxi)] == ["CartPole-v1", "Taxi-v4"]
+
+
+OWN = """
+import gymnasium
+kind = "a string"
+def make_env():
+    return gymnasium.make("CartPole-v1", max_episode_steps=3)
+"""
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("is_path", [False, True])
+def test_a_function_is_named_by_its_module_or_file(
+    is_path: bool, num_workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"own_{is_path:d}_{num_workers}"
+    (tmp_path / f"{module}.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", [*sys.path] if is_path else [str(tmp_path), *sys.path])
+    name = f"{tmp_path / module}.py:make_env" if is_path else f"{module}:make_env"
+    with planvec.make(name, num_workers=num_workers, compiled=False) as env:
+        out = env.step_batch([0], dt=9)
+        assert (out.infos["num_steps"][0], out.truncated[0]) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "error", "message"),
+    [
+        (
+            "import nowhere_at_all",
+            "{}:f",
+            planvec.UnsupportedEnvError,
+            "while importing {}: .*nowhere_at_all",
+        ),
+        ("1 / 0", "{}:f", planvec.UnsupportedEnvError, r"while importing {}: Zero.*{}\.py, line 1\)"),
+        ("def f(:", "{}:f", planvec.UnsupportedEnvError, r"while importing {}: SyntaxError"),
+        ("x = 1\ndef g(): ...", "{}:x", planvec.UnsupportedEnvError, "{} has no 'x'; it has g"),
+        ("", "{}:Env-v0", planvec.UnsupportedEnvError, "{} has no 'Env-v0'; it has no functions"),
+        ("", "no_{}:f", ModuleNotFoundError, "No module named 'no_{}': expected an installed module"),
+        ("", "./no_{}.py:f", ModuleNotFoundError, r"No file ./no_{}\.py: expected the path"),
+    ],
+)
+def test_a_name_that_leads_nowhere_says_why(
+    text: str, name: str, error: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"led_{abs(hash((text, name))):x}"
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(error, match=message.replace("{}", module)):
+        planvec.make(name.replace("{}", module))
+
+
+def test_a_file_named_like_a_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text(OWN)
+    with pytest.raises(planvec.UnsupportedEnvError, match="rename the file"):
+        planvec.make(f"{tmp_path / 'json.py'}:make_env")

@@ -11,7 +11,7 @@ import pytest
 from environments import Plane, Warehouse
 
 import planvec
-from planvec.planners import EpisodeRecorder, Plan, save_trajectory, trajectory_arrays
+from planvec.planners import EpisodeRecorder, EpisodeStep, Plan, save_trajectory, trajectory_arrays
 
 QUICK = planvec.Swarm(num_walkers=16, num_iterations=12, dt=(1, 3))
 
@@ -109,20 +109,64 @@ def test_an_episode_follows_one_wave_to_its_end() -> None:
 
 
 def test_the_callback_sees_every_step_and_ends_the_episode() -> None:
-    seen: list[tuple[int, float, int]] = []
+    seen: list[EpisodeStep] = []
 
-    def stop_at_four(*progress: Any) -> bool:
-        seen.append(progress)
+    def stop_at_four(step: EpisodeStep) -> bool:
+        seen.append(step)
         return len(seen) == 4
 
     played = play("CartPole-v1", seed=0, callback=stop_at_four)
-    assert seen[-1] == (4, 4.0, played.num_env_steps)
+    last = seen[-1]
+    assert (last.num_steps, last.total_return, last.num_env_steps) == (4, 4.0, played.num_env_steps)
+    assert last.plan.action == played.actions[3]
+    assert last.state.tobytes() == played.states[3:4].tobytes()
+    assert last.transition.new_states.tobytes() == played.states[4:].tobytes()
     assert played.num_steps == 4
 
 
+def test_the_plan_callback_sees_the_batches_of_every_decision() -> None:
+    seen: list[tuple[int, int]] = []
+    played = play("CartPole-v1", seed=0, max_steps=2, plan_callback=lambda *counts: seen.append(counts))
+    assert len(seen) == 2 * QUICK.num_iterations
+    assert seen[-1][0] == QUICK.num_walkers * QUICK.num_iterations
+    assert equal(played, play("CartPole-v1", seed=0, max_steps=2))
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "MiniGrid-Empty-5x5-v0"])
+def test_the_states_replay_an_episode_in_one_batch(env_id: str) -> None:
+    with planvec.make(env_id, num_workers=1) as env:
+        played = planvec.run_episode(env, QUICK, seed=3, max_steps=9)
+        out = env.step_batch(played.actions, played.states[:-1])
+    assert all(one == other for one, other in zip(out.new_states, played.states[1:], strict=True))
+    assert np.array_equal(out.rewards, played.rewards)
+
+
+@pytest.mark.parametrize(
+    ("env", "planner", "message"),
+    [
+        (
+            "CartPole-v1",
+            QUICK,
+            r"env: .* got the id 'CartPole-v1'; open it with planvec.make\('CartPole-v1'\)",
+        ),
+        (gymnasium.make("CartPole-v1"), QUICK, r"env: .* open it with planvec.PlanEnv\(env\)"),
+        (None, planvec.Swarm, r"planner: expected an instance, got the class Swarm; call it: Swarm\(\)"),
+        (None, "swarm", r"planner: expected an instance of a planvec.Planner, got 'swarm'"),
+    ],
+)
+def test_something_else_than_a_stepper_or_a_planner_is_named(env: Any, planner: Any, message: str) -> None:
+    with planvec.PlanEnv("CartPole-v1") as opened, pytest.raises(TypeError, match=message):
+        planvec.run_episode(opened if env is None else env, planner)
+    if env is not None:
+        with pytest.raises(TypeError, match=message):
+            planner.plan(env)
+        with pytest.raises(TypeError, match=message):
+            planner.plan_batch(env, np.zeros(1))
+
+
 def test_an_interrupted_episode_can_be_read_from_its_recorder() -> None:
-    def interrupt(num_steps: int, *_: Any) -> None:
-        if num_steps == 3:
+    def interrupt(step: EpisodeStep) -> None:
+        if step.num_steps == 3:
             raise KeyboardInterrupt
 
     with planvec.PlanEnv("CartPole-v1") as env:
@@ -138,7 +182,8 @@ def test_nested_spaces_are_saved_by_path_and_load_without_pickle(tmp_path: Any) 
         save_trajectory(tmp_path / "t.npz", played, env.action_space, env.observation_space)
     with np.load(tmp_path / "t.npz", allow_pickle=False) as saved:
         assert set(saved) == {
-            *("actions.0", "actions.1.jump", "rewards", "terminated", "truncated", "seed"),
+            *("actions.0", "actions.1.jump", "rewards", "terminated", "truncated", "seed", "values"),
+            *("states", "states.sizes", "states.generator_sizes", "states.origin"),
             *("observations.xy", "observations.inner.bits", "observations.inner.count"),
         }
         assert saved["observations.inner.count"].tolist() == [0, 1, 2, 3, 4, 5]

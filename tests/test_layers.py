@@ -19,6 +19,7 @@ ROOT = Path(planvec.__file__).parent
 
 LEVELS = {
     "errors": 0,
+    "extras": 0,
     "lazy": 0,
     "rows": 1,
     "codecs": 2,
@@ -29,6 +30,7 @@ LEVELS = {
     "planners": 7,
     "vector": 7,
     "checking": 8,
+    "runs": 8,
     "cli": 9,
     "__main__": 10,
 }

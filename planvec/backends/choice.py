@@ -8,6 +8,7 @@ from typing import Any
 
 from planvec.backends.base import Backend
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.extras import install_command
 
 __all__ = ["ray_connection", "ray_opener"]
 
@@ -55,7 +56,7 @@ def ray_opener(
     try:
         from planvec.backends.ray import over_ray
     except ImportError as error:
-        raise UnsupportedEnvError('backend="ray" needs Ray: pip install "planvec[ray]"') from error
+        raise UnsupportedEnvError(f'backend="ray" needs Ray: {install_command("ray")}') from error
     return over_ray
 
 

@@ -37,7 +37,7 @@ from planvec.checking.other_process import open_in_worker
 from planvec.checking.reference import Outcome, ReferenceEnv, ReferenceStep, random_steps
 from planvec.checking.report import STAGES, CheckReport
 from planvec.codecs import CodecChoice, time_codec
-from planvec.envs import BatchEnv, PlanEnv, find_spec, make_env
+from planvec.envs import BatchEnv, PlanEnv, find_source, make_env
 from planvec.errors import PlanvecError
 from planvec.rows import BatchStepper, finish_rows, take_row
 
@@ -79,6 +79,8 @@ def check_env(
 
     Raises:
         gymnasium.error.Error: The id is unknown.
+        UnsupportedEnvError: A package of the environment is not installed.
+        Exception: What the factory of the environment raised.
         ValueError: One of the numbers is below 1.
         WorkerStartError: No Ray cluster answers at `ray_address`.
     """
@@ -89,8 +91,9 @@ def check_env(
     ):
         if number < 1:
             raise ValueError(f"{name}: expected at least 1, got {number}")
-    source = find_spec(env) if isinstance(env, str) else env
+    source = find_source(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else getattr(source, "id", getattr(source, "__name__", repr(source)))
+    make_env(source, env_kwargs=env_kwargs).close()  # what cannot be made is not checked, and not inexact
     over_ray = ray_opener(backend, 1, None, ray_address, None)
     options: dict[str, Any] = {
         "codec": codec,

@@ -7,7 +7,8 @@ import dataclasses
 import json
 from typing import Any
 
-from planvec.cli.arguments import FAILED, add_backend, add_environment, backend_of, environment, integer
+from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
+from planvec.cli.parser import FAILED, add_json, integer
 
 __all__ = ["add_check"]
 
@@ -40,14 +41,14 @@ def add_check(commands: Any) -> None:
         "--info-keys", nargs="*", metavar="KEY", help="the info keys to compare (default: all)"
     )
     add_backend(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.checking import check_env
 
-    source, make_kwargs = environment(arguments)
+    source, make_kwargs = env_source(arguments.env_id, dict(arguments.make or ()), arguments.wrappers or ())
     report = check_env(
         source,
         num_steps=arguments.steps,

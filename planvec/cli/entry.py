@@ -6,18 +6,40 @@ Slow imports are in the second one, so that `planvec --help` is fast.
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
 
 import planvec
-from planvec.cli.arguments import INTERRUPTED, USAGE_ERROR
+from planvec.cli.bench import add_bench
 from planvec.cli.check import add_check
 from planvec.cli.envs import add_envs
-from planvec.cli.messages import warn
+from planvec.cli.messages import one_line, print_error, warn
+from planvec.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, UsageError, did_you_mean
 from planvec.cli.plan import add_plan
+from planvec.cli.planner_options import owners_of, planner_name
+from planvec.cli.replay import add_replay
 
 __all__ = ["main"]
+
+_COMMANDS = ("plan", "replay", "check", "bench", "envs")
+
+
+class _Ended(KeyboardInterrupt):
+    """Raised by a signal that asks the process to end.
+
+    Attributes:
+        status: The exit status.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,40 +49,87 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the name of the program; None takes those of the process.
 
     Returns:
-        The exit status: 0, 1 if a check failed, 2 after an error, 130 after an interrupt.
+        The exit status: 0; 1 if a check failed; 2 after an error; 130 after Ctrl-C, and 128 plus its number
+        after another signal.
     """
     argv = sys.argv[1:] if argv is None else argv
-    arguments = _parser(argv).parse_args(argv)
-    try:
-        from gymnasium.error import Error as GymnasiumError
-
-        from planvec.errors import PlanvecError
-
+    as_json = "--json" in argv
+    with _signals():
         try:
-            status: int = arguments.run(arguments)
-        except (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError, ValueError) as error:
-            warn(f"planvec: error: {_one_line(error)}")
+            arguments = _parse(argv)
+            try:
+                status: int = arguments.run(arguments)
+            except UsageError:
+                raise
+            except Exception as error:
+                if getattr(arguments, "traceback", False):
+                    traceback.print_exc()
+                print_error(one_line(error), as_json=as_json)
+                return USAGE_ERROR
+            return status
+        except UsageError as error:
+            print_error(str(error), as_json=as_json)
             return USAGE_ERROR
-        except (TypeError, RuntimeError) as error:  # wrong arguments of an environment or a wrapper
-            warn(f"planvec: error: {type(error).__name__}: {_one_line(error)}")
-            return USAGE_ERROR
-        return status
-    except KeyboardInterrupt:
-        warn("planvec: interrupted")
-        return INTERRUPTED
+        except _Ended as error:
+            warn(f"planvec: ended by {error}")
+            return error.status
+        except KeyboardInterrupt:
+            warn("planvec: interrupted")
+            return INTERRUPTED
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _parse(argv: Sequence[str]) -> Any:
+    """Return the arguments.
 
-
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    Raises:
+        UsageError: They are wrong.
+    """
+    if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
+        hint = did_you_mean(argv[0], _COMMANDS) or f"; to plan, type: planvec plan {argv[0]}"
+        raise UsageError(f"expected a command ({', '.join(_COMMANDS)}), got {argv[0]!r}{hint}")
+    parser = Parser(
         prog="planvec", description="Plan in Gymnasium environments by stepping their states in batches."
     )
     parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_plan(commands, argv)
-    add_check(commands)
-    add_envs(commands)
-    return parser
+    for add in (add_replay, add_check, add_bench, add_envs):
+        add(commands)
+    for command in commands.choices.values():
+        command.add_argument("--traceback", action="store_true", help="show the whole traceback of an error")
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise UsageError(_unknown(argv, unknown[0], commands.choices[argv[0]]))
+    return arguments
+
+
+def _unknown(argv: Sequence[str], argument: str, parser: Parser) -> str:
+    """Return the message for an argument that the command does not know."""
+    option = argument.partition("=")[0]
+    if not option.startswith("-"):
+        return f"expected no further argument, got {argument!r}; see {parser.prog} --help"
+    owners = owners_of(option) if argv[0] == "plan" else []
+    if owners:
+        return (
+            f"{option} belongs to --planner {' and '.join(owners)}, and the planner is {planner_name(argv)}"
+        )
+    return f"unknown option {option}{did_you_mean(option, parser._option_string_actions)}"
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt a command as Ctrl-C does, so that it leaves what there is."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Ended(number)
+
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

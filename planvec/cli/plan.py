@@ -1,30 +1,32 @@
-"""Defines `planvec plan ENV_ID`, which plays one episode with a planner."""
+"""Defines `planvec plan ENV_ID`, which plays episodes with a planner and writes them to a directory."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import planvec
-from planvec.cli.arguments import INTERRUPTED, add_backend, add_environment, backend_of, environment, integer
+from planvec.cli.directory import run_files
+from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
 from planvec.cli.messages import warn
+from planvec.cli.parser import INTERRUPTED, add_json, integer
 from planvec.cli.planner_options import (
+    DEFAULT_PLANNER,
     add_planner,
-    given_options,
     make_planner,
     planner_name,
 )
+from planvec.cli.settings import config_of, settings_of_file
+from planvec.cli.summary import RunSummary, print_summary
 
 if TYPE_CHECKING:
-    from planvec.envs import BatchEnv
-    from planvec.planners import Episode, EpisodeRecorder, Planner
+    from planvec.envs import BatchEnv, Makeable
+    from planvec.planners import Planner
+    from planvec.runs import RunConfig, RunFiles, RunObserver
 
 __all__ = ["add_plan"]
 
@@ -38,240 +40,195 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
     """
     parser = commands.add_parser(
         "plan",
-        help="play one episode with a planner",
-        description="Play one episode with a new plan at every step, and write the episode to files.",
+        help="play episodes with a planner",
+        description="Play episodes with a new plan at every step, and write them to a directory.",
     )
-    add_environment(parser)
-    parser.add_argument(
+    add_environment(parser, optional=True)
+    _add_settings(parser)
+    _add_workers(parser)
+    _add_output(parser)
+    if "plan" in argv:  # reading the options imports the planners
+        settings = settings_of_file(argv)
+        add_planner(parser, planner_name(argv, settings.get("planner", DEFAULT_PLANNER)))
+        parser.set_defaults(settings=settings)
+    parser.set_defaults(run=_run_plan)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("run")
+    group.add_argument(
+        "--seed",
+        type=integer(0, 2**64 - 1),
+        metavar="N",
+        help="seed of the first episode; the next ones have the following seeds (default: random, printed)",
+    )
+    group.add_argument("--episodes", type=integer(1), metavar="N", help="number of episodes (default: 1)")
+    group.add_argument(
+        "--max-steps",
+        type=integer(1),
+        metavar="N",
+        help="largest number of steps of an episode (default: no limit)",
+    )
+    group.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML or JSON with any of these settings, such as the run.json of another run; options of the "
+        "command line come first",
+    )
+    group.add_argument(
+        "--resume", type=Path, metavar="RUN", help="directory of a run that was interrupted, to go on with it"
+    )
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("workers, which do not change the results")
+    group.add_argument(
         "--num-workers",
         type=integer(0),
         metavar="N",
-        help="number of workers, which does not change the results (default: one per core, here or in the "
-        "cluster); 0 steps in this process, which is faster if a step takes microseconds",
+        help="number of workers (default: one per core, here or in the cluster); 0 steps in this process, "
+        "which is faster if a step takes microseconds",
     )
-    add_backend(parser)
-    parser.add_argument(
+    add_backend(group)
+    group.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
         help="kill and replace a worker that needs longer for its part of a batch (default: no limit)",
     )
-    parser.add_argument(
-        "--seed",
-        type=integer(0, 2**64 - 1),
-        metavar="N",
-        help="seed of the run (default: random, and printed)",
-    )
-    parser.add_argument(
-        "--max-steps", type=integer(1), metavar="N", help="largest number of steps (default: no limit)"
-    )
-    parser.add_argument(
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="directory for the files, which are overwritten (default: a new directory, "
-        "runs/<env>-<planner>-seed<seed>)",
+        help="directory of the run (default: a new directory, runs/<env>-<planner>-seed<seed>)",
     )
-    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
-    if "plan" in argv:  # reading the options imports the planners
-        add_planner(parser, planner_name(argv))
-    parser.set_defaults(run=_run_plan)
+    group.add_argument("--overwrite", action="store_true", help="replace the run in --out DIR")
+    group.add_argument("--tensorboard", action="store_true", help="also write scalars for TensorBoard")
+    add_json(group)
+    group.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    import secrets
-
+    from planvec.cli.hints import planner_hint
     from planvec.envs import make
-    from planvec.planners import EpisodeRecorder
 
-    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    planner = make_planner(arguments)
-    source, make_kwargs = environment(arguments)
-    with make(
-        source,
-        num_workers=arguments.num_workers,
-        **backend_of(arguments),
-        timeout=arguments.timeout,
-        info_keys=planner.info_keys,
-        codec=arguments.codec,
-        env_kwargs=make_kwargs,
-    ) as env:
-        recorder = EpisodeRecorder(env.action_space, env.observation_space)
-        interrupted = False
-        # Before the episode, because an error after it would lose the episode.
-        with _out_dir(arguments, seed) as directory:
-            try:
-                _play(env, planner, seed, arguments, recorder)
-            except KeyboardInterrupt:
-                if not recorder.num_steps:
-                    raise
-                interrupted = True
-            episode = recorder.episode()
-            summary = _summarise(arguments, planner, episode, env, interrupted)
-            files = _write(directory, summary, episode, env)
+    config = config_of(arguments)
+    planner = make_planner(config.planner, config.planner_options)
+    source, env_kwargs = env_source(config.env_id, config.make, config.wrappers)
+    limit = _look_at(source, env_kwargs, planner)
+    with (
+        run_files(arguments, config) as files,
+        make(
+            source,
+            num_workers=arguments.num_workers,
+            **backend_of(arguments),
+            timeout=arguments.timeout,
+            info_keys=planner.info_keys,
+            codec=config.codec,
+            env_kwargs=env_kwargs,
+        ) as env,
+    ):
+        total = min((one for one in (config.max_steps, limit) if one), default=None)
+        observers = _observers(arguments, planner, files, total, config.episodes)
+        if arguments.planner is None and config.planner == DEFAULT_PLANNER and not arguments.json:
+            warn(planner_hint(env))
+        summary = RunSummary(config, planner, env, files, arguments.resume is not None)
+        if summary.is_complete:
+            warn(f"planvec: the run in {files.directory} is complete already")
+            status = 0
+        else:
+            status = _play(arguments, env, planner, config, files, observers, summary)
+        described = summary.to_dict()
+    written = files.written()
     if arguments.json:
-        print(json.dumps({**summary, "files": files}))
+        print(json.dumps({**described, "files": [str(path) for path in written]}))
     else:
-        _print_summary(summary, files, given_options(arguments))
-    if interrupted:
-        warn("planvec: interrupted; the steps played so far are written")
-        return INTERRUPTED
-    return 0
+        print_summary(described, files.directory, [path.name for path in written], config.planner_options)
+    if status:
+        warn(f"planvec: interrupted; the steps so far are written; go on with --resume {files.directory}")
+    return status
+
+
+def _look_at(source: Makeable, env_kwargs: dict[str, Any], planner: Planner) -> int | None:
+    """Return the time limit of an environment, after a look at it before any worker starts.
+
+    Raises:
+        UnsupportedEnvError: The planner does not support its actions.
+        Exception: What the environment raised.
+    """
+    from planvec.envs import make_env
+
+    env = make_env(source, env_kwargs=env_kwargs)
+    try:
+        planner.check_space(env.action_space)
+        return None if env.spec is None else env.spec.max_episode_steps
+    finally:
+        env.close()
 
 
 def _play(
+    arguments: argparse.Namespace,
     env: BatchEnv,
     planner: Planner,
-    seed: int,
-    arguments: argparse.Namespace,
-    recorder: EpisodeRecorder,
-) -> None:
-    """Play the episode and show a progress bar on stderr."""
-    import logging
-    import time
+    config: RunConfig,
+    files: RunFiles,
+    observers: list[RunObserver],
+    summary: RunSummary,
+) -> int:
+    """Play the episodes, and return 0, or the exit status after an interrupt.
 
-    from tqdm import tqdm
-    from tqdm.contrib.logging import logging_redirect_tqdm
+    Raises:
+        KeyboardInterrupt: There was one before the first step.
+    """
+    from planvec.runs import play_run
 
-    from planvec.planners import run_episode
+    num_played = 0
+    try:
+        with _logging_above_the_bar():
+            for observer in observers:
+                observer.prepare()
+            planner.prepare()
+            resume = arguments.resume is not None
+            for index, episode in play_run(env, planner, config, files, observers, resume=resume):
+                is_over = episode.terminated or episode.truncated or episode.num_steps == config.max_steps
+                summary.add(index, episode, not is_over)
+                num_played += 1
+    except KeyboardInterrupt as error:
+        if not num_played:
+            raise
+        return int(getattr(error, "status", INTERRUPTED))
+    finally:
+        for observer in observers:
+            observer.close()
+    return 0
 
-    limits = [arguments.max_steps, env.spec and env.spec.max_episode_steps]
-    total = min((limit for limit in limits if limit), default=None)
-    started = time.perf_counter()
-    shows_progress = not arguments.no_progress and sys.stderr is not None  # None if it is closed
-    log = logging.getLogger("planvec")  # its messages are printed above the bar
-    with (
-        tqdm(total=total, unit="step", disable=not shows_progress, file=sys.stderr) as bar,
-        logging_redirect_tqdm([log]),
-    ):
-        bar.set_description("preparing; kernels are compiled on first use and cached on disk")
-        planner.prepare()
-        bar.set_description()
 
-        def advance(num_steps: int, total_return: float, num_env_steps: int) -> None:
-            per_second = num_env_steps / (time.perf_counter() - started)
-            bar.set_postfix_str(f"return {total_return:.2f}, {per_second:,.0f} env steps/s", refresh=False)
-            bar.update(num_steps - bar.n)
+def _observers(
+    arguments: argparse.Namespace, planner: Planner, files: RunFiles, total: int | None, num_episodes: int
+) -> list[RunObserver]:
+    """Return what follows the run."""
+    from planvec.cli.progress import ProgressBar
+    from planvec.runs import StepLog, TensorBoardLog
 
-        run_episode(
-            env,
-            planner,
-            seed=seed,
-            max_steps=arguments.max_steps,
-            callback=advance,
-            recorder=recorder,
-        )
+    observers: list[RunObserver] = [StepLog(files.steps)]
+    if arguments.tensorboard:
+        observers.append(TensorBoardLog(files.directory))
+    if not arguments.no_progress and sys.stderr is not None:  # None if it is closed
+        observers.append(ProgressBar(total, num_episodes, planner.num_planned))
+    return observers
 
 
 @contextlib.contextmanager
-def _out_dir(arguments: argparse.Namespace, seed: int) -> Iterator[Path]:
-    """Make the directory of a run. Remove it if nothing is written into it."""
-    directory = _new_directory(arguments, seed)
-    try:
-        yield directory
-    finally:
-        with contextlib.suppress(OSError):  # it has files
-            directory.rmdir()
+def _logging_above_the_bar() -> Iterator[None]:
+    """Print planvec's messages above the progress bar."""
+    import logging
 
+    from tqdm.contrib.logging import logging_redirect_tqdm
 
-def _new_directory(arguments: argparse.Namespace, seed: int) -> Path:
-    """Return the directory that the user chose, or a new one: two runs at a time never get the same."""
-    if arguments.out is not None:
-        directory = Path(arguments.out)
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory
-    name = arguments.env_id.replace("/", "_").replace(":", "_")
-    first = Path("runs") / f"{name}-{arguments.planner}-seed{seed}"
-    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
-    first.parent.mkdir(parents=True, exist_ok=True)
-    for directory in itertools.chain([first], again):
-        with contextlib.suppress(FileExistsError):
-            directory.mkdir()
-            return directory
-    raise AssertionError("there is always another name")
-
-
-def _summarise(
-    arguments: argparse.Namespace,
-    planner: Planner,
-    episode: Episode,
-    env: BatchEnv,
-    interrupted: bool,
-) -> dict[str, Any]:
-    import dataclasses
-
-    import gymnasium
-    import numpy as np
-
-    return {
-        "env_id": arguments.env_id,
-        "planner": arguments.planner,
-        "planner_options": {
-            field.name: getattr(planner, field.name)
-            for field in dataclasses.fields(planner)
-            if not callable(getattr(planner, field.name))
-        },
-        "seed": episode.seed,
-        "return": episode.total_return,
-        "num_steps": episode.num_steps,
-        "terminated": episode.terminated,
-        "truncated": episode.truncated,
-        "ended": _ended(episode, interrupted),
-        "num_env_steps": episode.num_env_steps,
-        "elapsed_seconds": episode.elapsed,
-        "env_steps_per_second": episode.num_env_steps / episode.elapsed,
-        "num_workers": env.num_workers,
-        "workers_replaced": env.stats.restarts,
-        "versions": {
-            "planvec": planvec.__version__,
-            "gymnasium": gymnasium.__version__,
-            "numpy": np.__version__,
-        },
-    }
-
-
-def _write(directory: Path, summary: dict[str, Any], episode: Episode, env: BatchEnv) -> list[str]:
-    """Write the files of a run and return their paths.
-
-    They are written under other names first: if the disk is full, files of an earlier run stay as they are.
-    """
-    from planvec.planners import save_trajectory
-
-    summary_path, trajectory_path = directory / "summary.json", directory / "trajectory.npz"
-    with tempfile.TemporaryDirectory(prefix=".planvec-", dir=directory) as temporary:
-        new_summary, new_trajectory = Path(temporary, "summary.json"), Path(temporary, "trajectory.npz")
-        save_trajectory(new_trajectory, episode, env.action_space, env.observation_space)
-        new_summary.write_text(json.dumps(summary, indent=2) + "\n")
-        new_trajectory.replace(trajectory_path)
-        new_summary.replace(summary_path)
-    return [str(summary_path), str(trajectory_path)]
-
-
-def _ended(episode: Episode, interrupted: bool) -> str:
-    """Return how the episode ended."""
-    if interrupted:
-        return "interrupted"
-    if episode.terminated:
-        return "terminated"
-    return "truncated (time limit)" if episode.truncated else "stopped at --max-steps"
-
-
-def _print_summary(summary: dict[str, Any], files: list[str], given: dict[str, Any]) -> None:
-    options = ", ".join(f"{name}={value}" for name, value in given.items())
-    workers = str(summary["num_workers"] or "none, stepped in this process")
-    if summary["workers_replaced"]:
-        workers += f"; {summary['workers_replaced']} replaced, which changes no result"
-    lines = {
-        "environment": summary["env_id"],
-        "planner": f"{summary['planner']} ({options or 'with its defaults'})",
-        "seed": summary["seed"],
-        "return": f"{summary['return']:.2f}",
-        "steps": f"{summary['num_steps']}, {summary['ended']}",
-        "simulated": f"{summary['num_env_steps']:,} environment steps in "
-        f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
-        "workers": workers,
-        "written": ", ".join(files),
-    }
-    for name, value in lines.items():
-        print(f"{name + ':':<13}{value}")
+    with logging_redirect_tqdm([logging.getLogger("planvec")]):
+        yield

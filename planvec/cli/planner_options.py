@@ -11,25 +11,27 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from planvec.cli.parser import one_of
+
 if TYPE_CHECKING:
     from planvec.planners import Planner
 
-__all__ = ["add_planner", "given_options", "make_planner", "planner_name"]
+__all__ = ["DEFAULT_PLANNER", "add_planner", "given_options", "make_planner", "owners_of", "planner_name"]
 
-_DEFAULT = "swarm"
+DEFAULT_PLANNER = "swarm"
 _METAVARS = {str: "WORD", int: "N", float: "X", tuple: "A,B"}
 _TYPE_NAMES = {str: "a word", int: "an integer", float: "a number", tuple: "two numbers A,B"}
 """Types that an option may have -> how the help and the error messages show them."""
 
 
-def planner_name(argv: Sequence[str]) -> str:
+def planner_name(argv: Sequence[str], default: str = DEFAULT_PLANNER) -> str:
     """Return the name of the planner that the arguments ask for, before its options are known."""
     from planvec.planners import PLANNERS
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--planner", nargs="?", default=_DEFAULT)
+    parser.add_argument("--planner", nargs="?", default=default)
     name = parser.parse_known_args(list(argv))[0].planner
-    return name if name in PLANNERS else _DEFAULT
+    return name if name in PLANNERS else DEFAULT_PLANNER
 
 
 def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
@@ -38,28 +40,49 @@ def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
 
     parser.add_argument(
         "--planner",
-        choices=list(PLANNERS),
-        default=_DEFAULT,
-        help=f"the planner, whose options are listed below (default: {_DEFAULT})",
+        type=one_of(PLANNERS),
+        metavar="NAME",
+        help=f"{', '.join(PLANNERS)} (default: {DEFAULT_PLANNER}); their options are listed below",
     )
     _add_options(parser, name)
     parser.epilog = "\n".join(_help_of(other) for other in PLANNERS if other != name)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
-def make_planner(arguments: argparse.Namespace) -> Planner:
-    """Return the planner that the arguments ask for.
+def make_planner(name: str, options: dict[str, Any]) -> Planner:
+    """Return a planner.
+
+    Args:
+        name: Its name on the command line.
+        options: Its fields that are given.
 
     Raises:
-        ValueError: An option is out of range. The message names it.
+        ValueError: There is no such planner, or an option is unknown or out of range. The message names it.
     """
-    return _class_of(arguments.planner)(**given_options(arguments))
+    from planvec.planners import PLANNERS
+
+    try:
+        one_of(PLANNERS)(name)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"planner: {error}") from None
+    known = [field.name for field in _option_fields(_class_of(name))]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{option}: expected an option of the planner {name}: {', '.join(known)}")
+    return _class_of(name)(**options)
 
 
-def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that were given for the planner."""
-    names = [field.name for field in _option_fields(_class_of(arguments.planner))]
+def given_options(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Return the options that were given for a planner."""
+    names = [field.name for field in _option_fields(_class_of(name))]
     return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+
+
+def owners_of(option: str) -> list[str]:
+    """Return the planners that have an option, such as "--num-walkers"."""
+    from planvec.planners import PLANNERS
+
+    field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
+    return [name for name in PLANNERS if field in [one.name for one in _option_fields(_class_of(name))]]
 
 
 def _class_of(name: str) -> type[Planner]:
@@ -85,6 +108,10 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         value_types = set(_value_types(hints[field.name]))
         text = f"{field.metadata[HELP]} (default: {_shown(field.default)})".replace("%", "%%")
         option = f"--{field.name.replace('_', '-')}"
+        if value_types >= {bool, str}:  # a flag, or names
+            names: Any = {"nargs": "?", "const": True, "type": _names, "metavar": "NAME,..."}
+            group.add_argument(option, dest=field.name, default=None, help=text, **names)
+            continue
         if bool in value_types:
             flags = argparse.BooleanOptionalAction
             group.add_argument(option, dest=field.name, action=flags, default=None, help=text)
@@ -113,6 +140,11 @@ def _value_types(hint: Any) -> list[Any]:
 def _metavar(value_types: set[Any]) -> str:
     """Return the placeholder of a value in the help, such as "N" or "N|A,B"."""
     return "|".join(name for value_type, name in _METAVARS.items() if value_type in value_types)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return names that are separated by commas."""
+    return tuple(part.strip() for part in text.split(","))
 
 
 def _parser_of(value_types: set[Any]) -> Callable[[str], Any]:

@@ -15,7 +15,7 @@ Letters: B rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -256,6 +256,11 @@ class StateCodec(ABC):
     def digests(self) -> dict[str, bytes]:
         """Return digests of what the environment holds now, by name. They are equal for equal states."""
         return {}
+
+    @property
+    def packages(self) -> Collection[str]:
+        """The packages whose classes states may name if they come from a file. See `unpickling.from_file`."""
+        return ()
 
     @abstractmethod
     def observe(self) -> Any:

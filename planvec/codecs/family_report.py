@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planvec.codecs.families import FAMILIES, Family
+from planvec.extras import install_command
 
 __all__ = ["markdown_table", "measured", "text_table"]
 
@@ -87,4 +88,4 @@ def _exceptions(result: dict[str, Any]) -> str:
 def _installed(family: Family) -> str:
     if importlib.util.find_spec(family.module) is not None:
         return "yes"
-    return f'pip install "planvec[{family.extra}]"'
+    return install_command(family.extra)

@@ -12,6 +12,7 @@ from planvec.codecs.compare import digest
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.selection import CodecChoice, Layer, Selection
+from planvec.codecs.unpickling import packages_of
 from planvec.codecs.wrappers import applies_function
 from planvec.errors import UnsupportedEnvError
 
@@ -64,6 +65,12 @@ class LayerCodecs:
     def constants(self) -> bytes:
         """A digest of what never changes, and may differ between environments."""
         return _digest_of_constants(self.base_codec, self._env.unwrapped)
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages that define the environment. See `unpickling.from_file`."""
+        layers = [self._env.unwrapped, *(layer.wrapper for layer in self._layers)]
+        return packages_of([*map(type, layers), *(() if self.graph is None else self.graph.classes)])
 
     def before_reset(self) -> None:
         """Clear what the layers keep from one episode to the next."""

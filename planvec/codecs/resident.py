@@ -26,7 +26,6 @@ from planvec.codecs.registry import CodecChoice, codec_for
 from planvec.codecs.repeats import OUTCOME, Comparison
 from planvec.codecs.selection import select, wrapper_layers
 from planvec.codecs.stack import StackCodec
-from planvec.codecs.unpickling import packages_of
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
 __all__ = ["ResidentCodec", "ResidentCodecs", "ResidentState"]
@@ -83,9 +82,7 @@ class ResidentCodec:
     @property
     def packages(self) -> set[str]:
         """The packages that define the environment. See `unpickling.from_file`."""
-        graph = self.layers.graph
-        layers = [type(layer) for layer in (self._base, *wrappers_of(self._env))]
-        return packages_of([*layers, *(() if graph is None else graph.classes)])
+        return self.layers.packages
 
     @property
     def settings(self) -> bytes:

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs import generator
-from planvec.codecs.base import Rows, StateCodec, WrapperCodec
+from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.compare import origin_of, same
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
 from planvec.codecs.unpickling import unpickle
-from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec
+from planvec.codecs.wrapper_stack import leave_out_outer_wrappers, named_wrappers, outermost
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import SavedState, StateFormat
 
@@ -64,9 +64,9 @@ class StackCodec(StateCodec):
         codec.after_first_reset(self._base)
         self.how, self.note = codec.how or type(codec).__name__, codec.note
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
-        self._outer_limit, self._wrappers = _leave_out_outer_wrappers(pairs)
+        self._outer_limit, self._wrappers = leave_out_outer_wrappers(pairs)
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
-        stepped = _outermost(env, len(self._wrappers))
+        stepped = outermost(env, len(self._wrappers))
         super().__init__(stepped.step, codec.step_without_info if stepped is self._base else None)
         all_codecs = (codec, *wrapper_codecs)
         self._draws = any(layer.draws for layer in all_codecs)
@@ -80,7 +80,7 @@ class StackCodec(StateCodec):
             self._parts.append(GeneratorPart())
             setters.append(partial(generator.set_generator, self._base))
             getters.append(partial(generator.get_generator, self._base))
-        for name, wrapper, wrapper_codec in _named(self._wrappers):
+        for name, wrapper, wrapper_codec in named_wrappers(self._wrappers):
             if wrapper_codec.dtype is None or wrapper_codec.dtype.names:
                 self._parts.append(WrapperPart(name, wrapper_codec))
                 setters.append(partial(wrapper_codec.set, wrapper))
@@ -100,6 +100,11 @@ class StackCodec(StateCodec):
         self.fingerprint = layers.constants
         self.fresh_results = self.takes_ints = self.is_built_in = layers.is_verified
         self.steps_base = stepped is self._base
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages that define the environment."""
+        return self.layers.packages
 
     def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
         """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""
@@ -256,45 +261,3 @@ class StackCodec(StateCodec):
         columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)
         for row, (saved, tail) in enumerate(zip(columns, tails, strict=True)):
             out[row] = SavedState(pickle.dumps(saved, protocol=5) + tail, self.format.origin, size)
-
-
-def _leave_out_outer_wrappers(
-    pairs: list[tuple[Any, WrapperCodec]],
-) -> tuple[Any, list[tuple[Any, WrapperCodec]]]:
-    """Leave out the outer wrappers that only check or count.
-
-    Args:
-        pairs: The wrappers and their codecs, innermost first.
-
-    Returns:
-        The one `TimeLimit` that was left out, or None; and the remaining pairs.
-    """
-    limit, num_kept = None, len(pairs)
-    for wrapper, codec in reversed(pairs):
-        if isinstance(codec, TimeLimitCodec) and limit is None:
-            limit = wrapper
-        elif not isinstance(codec, TransparentCodec):
-            break
-        num_kept -= 1
-    return limit, pairs[:num_kept]
-
-
-def _outermost(env: Env, num_wrappers: int) -> Env:
-    """Return an environment inside its innermost so many wrappers."""
-    for _ in range(len(wrappers_of(env)) - num_wrappers):
-        assert isinstance(env, gymnasium.Wrapper)
-        env = env.env
-    return env
-
-
-def _named(
-    pairs: list[tuple[Any, WrapperCodec]],
-) -> list[tuple[str, Any, WrapperCodec]]:
-    """Add a field name like `frame_stack_observation` to each wrapper, numbered if a class occurs again."""
-    named, counts = [], dict[str, int]()
-    for wrapper, codec in pairs:
-        class_name = type(wrapper).__name__
-        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in class_name).lstrip("_")
-        counts[name] = counts.get(name, 0) + 1
-        named.append((name if counts[name] == 1 else f"{name}_{counts[name]}", wrapper, codec))
-    return named

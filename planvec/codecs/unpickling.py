@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import io
 import pickle
+import threading
 import types
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -40,21 +41,33 @@ _PLAIN = {
 _OWN = "planvec.codecs.generic."
 """Beginning of the modules of planvec's helpers."""
 
-_allowed: list[frozenset[str]] = []
+
+class _Limits(threading.local):
+    """The packages whose classes may be named, in each thread.
+
+    Attributes:
+        packages: One set for each `from_file` that this thread is in.
+    """
+
+    def __init__(self) -> None:
+        self.packages: list[frozenset[str]] = []
+
+
+_limits = _Limits()
 
 
 @contextlib.contextmanager
 def from_file(packages: Collection[str]) -> Iterator[None]:
-    """Limit what is unpickled meanwhile.
+    """Limit what this thread unpickles meanwhile.
 
     Args:
         packages: The packages whose classes may be named.
     """
-    _allowed.append(frozenset(packages))
+    _limits.packages.append(frozenset(packages))
     try:
         yield
     finally:
-        _allowed.pop()
+        _limits.packages.pop()
 
 
 def packages_of(classes: Iterable[type]) -> set[str]:
@@ -68,10 +81,10 @@ def check_name(module: str, name: str) -> None:
     Raises:
         InvalidBatchError: It may not, since it comes from a file.
     """
-    if not _allowed or name in _PLAIN.get(module, ()):
+    if not _limits.packages or name in _PLAIN.get(module, ()):
         return
     is_own = module.startswith(_OWN)
-    if is_own or module.partition(".")[0] in _allowed[-1]:
+    if is_own or module.partition(".")[0] in _limits.packages[-1]:
         value = _defined_in(importlib.import_module(module), name)
         if isinstance(value, type) or (is_own and callable(value)):
             return
@@ -106,6 +119,6 @@ def unpickle(data: bytes, buffers: Iterable[Any] = ()) -> Any:
     Raises:
         InvalidBatchError: It comes from a file, and names something else than states do.
     """
-    if not _allowed:
+    if not _limits.packages:
         return pickle.loads(data, buffers=buffers)
     return _Checked(io.BytesIO(data), buffers=buffers).load()

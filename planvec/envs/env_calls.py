@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from planvec.envs.batch_calls import BatchCalls, Mode
 from planvec.errors import InvalidBatchError
 from planvec.rows import (
+    CheckBatch,
     KernelUse,
     ObserveBatch,
     Perform,
@@ -223,6 +224,22 @@ class EnvCalls(BatchCalls[Mode]):
                 f"close of this {type(self).__name__}, and set attributes in the factory of the environment"
             )
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name, (args, kwargs))))
+
+    def check_states(self, states: Any) -> None:
+        """Check that states, which come from a file, are states of this environment.
+
+        Call this before you use states that others may have written: a state of variable size holds pickles,
+        which could run code when they are restored. Each state is restored once, in a worker, and may name
+        only plain data and the classes of the packages that define the environment.
+
+        Args:
+            states: `[B]`.
+
+        Raises:
+            InvalidBatchError: They are not; the message says which name is not allowed.
+            EnvError: A state is damaged.
+        """
+        wait_for(self._backend.run(CheckBatch(self._checked(states))))
 
     def _checked(self, states: Any) -> NDArray[Any]:
         self._check_open()

@@ -12,8 +12,8 @@ from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores,
 from planvec.codecs import CodecChoice, check_codec, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.classes import Makeable, env_has_kernel, is_harmless_env
+from planvec.envs.names import find_source
 from planvec.envs.plan_env import PlanEnv
-from planvec.envs.sources import find_spec
 from planvec.kernels import registered_kernels
 from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
@@ -141,8 +141,9 @@ def make(
     """Open an environment for planning. Its base state is the state of `reset(seed=0)`, until you reset it.
 
     Args:
-        env: A Gymnasium id, an `EnvSpec`, or a factory without arguments that returns a `gymnasium.Env`. The
-            factory may be a lambda, a closure or a function from a notebook.
+        env: A Gymnasium id, with or without its version, an `EnvSpec`, or a factory without arguments that
+            returns a `gymnasium.Env`. The factory may be a lambda, a closure or a function from a notebook,
+            or be named: "module:function" or "path/file.py:function".
         num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
             machine or of the cluster, or 0 if there is a kernel (`compiled`). Small blocking batches of
             Gymnasium's classic control and toy text are stepped in this process if that is faster, and no
@@ -188,7 +189,7 @@ def make(
     check_compiled(compiled, None)
     if isinstance(env, str):
         # Here, because ids that the user's script registers are unknown in workers.
-        env = find_spec(env)
+        env = find_source(env)
     options: dict[str, Any] = {
         "codec": codec,
         "info_keys": info_keys,

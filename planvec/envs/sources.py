@@ -1,9 +1,7 @@
-"""Makes a `gymnasium.Env` from an id, a spec or a factory, and imports the package that registers an id."""
+"""Makes a `gymnasium.Env` from a name, a spec or a factory."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,44 +9,13 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from planvec.codecs import FAMILIES
+from planvec.envs.names import find_source, import_registrants
 from planvec.errors import UnsupportedEnvError
+from planvec.extras import install_command
 
-__all__ = ["EnvSource", "find_spec", "make_env"]
+__all__ = ["EnvSource", "make_env"]
 
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
-
-_REGISTERED_ON_IMPORT = tuple(family for family in FAMILIES if family.id_prefixes)
-"""The families whose ids are registered when their module is imported."""
-
-
-def find_spec(env_id: str) -> EnvSpec:
-    """Return the spec of an id. Import the package that registers it if necessary.
-
-    Args:
-        env_id: A Gymnasium id, such as `CartPole-v1` or `ALE/Pong-v5`, or `module:EnvId`.
-
-    Raises:
-        gymnasium.error.Error: There is no such id.
-        ModuleNotFoundError: There is no such module.
-        UnsupportedEnvError: The package is not installed. The message names the extra that installs it.
-    """
-    module, _, name = env_id.rpartition(":")
-    if module:  # importing it registers the environment
-        importlib.import_module(module)
-        return gymnasium.spec(name)
-    try:
-        return gymnasium.spec(env_id)
-    except gymnasium.error.UnregisteredEnv as error:
-        wanted = [family for family in _REGISTERED_ON_IMPORT if env_id.startswith(family.id_prefixes)]
-        for family in wanted or _REGISTERED_ON_IMPORT:
-            if importlib.util.find_spec(family.module) is not None:
-                importlib.import_module(family.module)
-            elif wanted:
-                raise UnsupportedEnvError(
-                    f"{env_id} needs the package {family.module}, which is not installed: "
-                    f'pip install "planvec[{family.extra}]"'
-                ) from error
-        return gymnasium.spec(env_id)
 
 
 def make_env(
@@ -57,7 +24,8 @@ def make_env(
     """Make an environment.
 
     Args:
-        source: An id, a spec, a factory without arguments, or an environment, which is returned unchanged.
+        source: A name as in `find_source`, a spec, a factory without arguments, or an environment, which is
+            returned unchanged.
         render_mode: The argument of `gymnasium.make`, if `source` is an id or a spec.
         env_kwargs: Other arguments of `gymnasium.make`, if `source` is an id or a spec.
 
@@ -69,12 +37,13 @@ def make_env(
     env_kwargs = dict(env_kwargs or {})
     if render_mode is not None:
         env_kwargs["render_mode"] = render_mode
-    if isinstance(source, (str, EnvSpec)):
-        spec = find_spec(source) if isinstance(source, str) else source
+    if isinstance(source, str):
+        source = find_source(source)
+    if isinstance(source, EnvSpec):
         try:
-            return gymnasium.make(spec, **env_kwargs)
+            return gymnasium.make(source, **env_kwargs)
         except gymnasium.error.DependencyNotInstalled as error:
-            raise UnsupportedEnvError(f"{spec.id}: {error}{_hint(spec)}") from error
+            raise UnsupportedEnvError(_missing(source, error)) from error
     if env_kwargs:
         raise TypeError(
             f"{', '.join(sorted(env_kwargs))}: expected no arguments of gymnasium.make for a factory or an "
@@ -94,14 +63,14 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
     try:
         return factory()
     except gymnasium.error.UnregisteredEnv:
-        for family in _REGISTERED_ON_IMPORT:
-            if importlib.util.find_spec(family.module) is not None:
-                importlib.import_module(family.module)
+        import_registrants()
         return factory()
 
 
-def _hint(spec: EnvSpec) -> str:
-    """Return the advice to install the extra of an environment; "" if there is no extra."""
+def _missing(spec: EnvSpec, error: Exception) -> str:
+    """Return the message for a package that is not installed, with the command to install it."""
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
     extra = next((f.extra for f in FAMILIES if entry_point.startswith(f.env_package)), None)
-    return "" if extra is None else f'. With planvec: pip install "planvec[{extra}]"'
+    if extra is None or "pip install" in str(error):
+        return f"{spec.id}: {error}"
+    return f"{spec.id}: {error}: {install_command(extra)}"

@@ -7,23 +7,36 @@
     search     `Search`, one decision in progress, and the requests that it may make
     driver     the loop that sends requests to the stepper
     plan       `Plan`, the result
-    episode    plans and acts until the episode ends; `trajectory` writes the episode to a file
+    acting     plans and acts until the episode ends; `episode` records that, `trajectory` writes it to a file
+    plan_files writes plans to files
     mcts, swarm, shooting    the planners
 """
 
 from __future__ import annotations
 
+from planvec.planners.acting import resume_episode, run_episode
 from planvec.planners.base import Planner
-from planvec.planners.driver import PlanCallback
-from planvec.planners.episode import Episode, EpisodeCallback, EpisodeRecorder, run_episode
+from planvec.planners.driver import PlanCallback, PlanProgress
+from planvec.planners.episode import (
+    Episode,
+    EpisodeCallback,
+    EpisodeRecorder,
+    EpisodeStep,
+)
 from planvec.planners.mcts import MCTS, Tree
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
+from planvec.planners.plan_files import SearchData, arrays_of_plan, load_plan, plan_of_arrays, save_plan
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
 from planvec.planners.shooting import CEM, ICEM, MPPI, RandomShooting
 from planvec.planners.swarm import NormalDt, Swarm, SwarmWave
 from planvec.planners.table import PLANNERS, PlannerEntry
-from planvec.planners.trajectory import save_trajectory, trajectory_arrays
+from planvec.planners.trajectory import (
+    actions_of_arrays,
+    arrays_of_actions,
+    save_trajectory,
+    trajectory_arrays,
+)
 
 __all__ = [
     "CEM",
@@ -35,21 +48,31 @@ __all__ = [
     "Episode",
     "EpisodeCallback",
     "EpisodeRecorder",
+    "EpisodeStep",
     "NormalDt",
     "Plan",
     "PlanCallback",
+    "PlanProgress",
     "Planner",
     "PlannerEntry",
     "RandomShooting",
     "RolloutRequest",
     "Search",
+    "SearchData",
     "Simulation",
     "StepRequest",
     "Swarm",
     "SwarmWave",
     "Tree",
+    "actions_of_arrays",
+    "arrays_of_actions",
+    "arrays_of_plan",
+    "load_plan",
     "option",
+    "plan_of_arrays",
+    "resume_episode",
     "run_episode",
+    "save_plan",
     "save_trajectory",
     "trajectory_arrays",
 ]

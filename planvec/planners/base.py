@@ -8,19 +8,21 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.planners.arguments import check_stepper, one_state
 from planvec.planners.driver import Budget, PlanCallback, drive
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper
 
-__all__ = ["Planner", "one_state"]
+__all__ = ["Planner"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,19 @@ class Planner(ABC):
         """Keys of the infos that the planner reads: `make(info_keys=...)` has to keep them."""
         return ()
 
+    @property
+    def num_planned(self) -> int | None:
+        """Simulations of a decision, for progress bars; None if another budget ends it."""
+        return None
+
+    def check_space(self, action_space: gymnasium.Space[Any]) -> None:
+        """Check that the planner supports an action space, before an environment is opened.
+
+        Raises:
+            UnsupportedEnvError: It does not. The message says which planners do.
+        """
+        return
+
     def prepare(self) -> None:
         """Compile what the planner has to compile. Without this call, the first `plan` does it."""
         return
@@ -123,8 +138,10 @@ class Planner(ABC):
 
         Raises:
             InvalidBatchError: `state` is not one state, or its episode has ended.
+            TypeError: `env` has no `step_batch`.
             UnsupportedEnvError: The planner does not support the action space.
         """
+        check_stepper(env)
         return self._plan_all(env, [one_state(env, state)], [seed], [previous], [info], callback)[0]
 
     def plan_batch(
@@ -153,8 +170,10 @@ class Planner(ABC):
 
         Raises:
             InvalidBatchError: The lengths of the arguments differ, or the episode of a state has ended.
+            TypeError: `env` has no `step_batch`.
             UnsupportedEnvError: The planner does not support the action space.
         """
+        check_stepper(env)
         states = np.atleast_1d(states)
         arguments: dict[str, list[Any]] = {}
         for name, given in (("seeds", seeds), ("previous", previous), ("infos", infos)):
@@ -221,37 +240,3 @@ class Planner(ABC):
     def _generator(seed: int | None) -> np.random.Generator:
         """Return the source of every random choice of a decision; None takes a fresh seed."""
         return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
-
-
-@runtime_checkable
-class _HasBaseState(Protocol):
-    """A stepper that keeps a base state; one made only to plan at given states may not."""
-
-    def get_state(self) -> Any: ...
-
-
-def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
-    """Return a state as an array `[1]`.
-
-    Args:
-        env: The stepper.
-        state: One state; None takes the base state of `env`.
-
-    Raises:
-        InvalidBatchError: `state` is not one state; or it is None, and `env` has no `get_state`.
-    """
-    if state is None:
-        if not isinstance(env, _HasBaseState):
-            raise InvalidBatchError(
-                f"state: expected one state, got None, and {type(env).__name__} has no get_state(); "
-                "pass the state to plan at, such as env.reset(seed=0).state"
-            )
-        state = env.get_state()
-    if not isinstance(state, (np.ndarray, np.void)):
-        states = np.empty(1, object)  # np.array(state) would look for a sequence in it
-        states[0] = state
-        return states
-    states = np.atleast_1d(state)
-    if states.shape != (1,):
-        raise InvalidBatchError(f"state: expected one state, got shape {states.shape}")
-    return states

@@ -24,13 +24,36 @@ from planvec.planners.requests import check_answer, rows_of, send_rollouts, send
 from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
 from planvec.rows import BatchStepper, Promise, is_fixed
 
-__all__ = ["Budget", "PlanCallback", "drive"]
+__all__ = ["Budget", "PlanCallback", "PlanProgress", "drive"]
 
 _FEW = 64
 """Numbers that Python adds up faster than NumPy."""
 
 PlanCallback = Callable[[int, int], bool | None]
 """`callback(num_simulations, num_env_steps)` after each batch; True stops the search."""
+
+
+class PlanProgress:
+    """A plan callback that shows progress now and then, and never stops a search.
+
+    Compiled searches need not pause after each batch for it, so that it costs next to nothing.
+
+    Args:
+        show: `show(num_simulations, num_env_steps)`.
+        seconds: Shortest time between two calls.
+    """
+
+    def __init__(self, show: Callable[[int, int], object], seconds: float = 0.1) -> None:
+        self._show = show
+        self._seconds = seconds
+        self._next = time.perf_counter() + seconds
+
+    def __call__(self, num_simulations: int, num_env_steps: int) -> None:
+        """Show the progress if it is time."""
+        now = time.perf_counter()
+        if now >= self._next:
+            self._next = now + self._seconds
+            self._show(num_simulations, num_env_steps)
 
 
 class Budget(NamedTuple):

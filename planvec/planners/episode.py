@@ -1,36 +1,70 @@
-"""Act for one episode, with a new plan at every step (receding horizon). Letters: T steps."""
+"""What is recorded of an episode. Letters: T steps."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.base import Planner, one_state
+from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
-from planvec.rows import BatchStepper, empty_rows, finish_rows, one_action, stack_rows, take_row
+from planvec.rows import (
+    Start,
+    Transitions,
+    empty_rows,
+    finish_rows,
+    stack_rows,
+    take_row,
+)
 
-__all__ = ["Episode", "EpisodeCallback", "EpisodeRecorder", "run_episode"]
+__all__ = ["Episode", "EpisodeCallback", "EpisodeRecorder", "EpisodeStep"]
 
-EpisodeCallback = Callable[[int, float, int], bool | None]
-"""`callback(num_steps, total_return, num_env_steps)` after each step; True ends the episode."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeStep:
+    """One step of an episode, as callbacks see it.
+
+    Attributes:
+        num_steps: Steps so far, this one included.
+        total_return: Sum of the rewards so far.
+        num_env_steps: Environment steps that the planner has simulated so far.
+        plan: The decision.
+        state: `[1]`, the state at which it was made.
+        transition: `Transitions` of one row, those of the action.
+    """
+
+    num_steps: int
+    total_return: float
+    num_env_steps: int
+    plan: Plan
+    state: NDArray[Any]
+    transition: Transitions
+
+
+EpisodeCallback = Callable[[EpisodeStep], bool | None]
+"""Called after each step; True ends the episode."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
-    """A played episode. Replay it in Gymnasium: `env.reset(seed=seed)`, then `env.step` each action.
+    """A played episode.
+
+    The states replay it exactly: a step from `states[t]` with `actions[t]` leads to `states[t + 1]`, in any
+    worker. (Gymnasium replays it from the seed and the actions where stepping draws from nothing but
+    `np_random`, which excludes the sticky actions of Atari.)
 
     Attributes:
         seed: The seed of the reset and of every decision.
+        states: `[T + 1]`.
         actions: `[T, ...]`, stacked by the action space.
         rewards: `[T]` float64.
         observations: `[T + 1, ...]`, stacked by the observation space (nested for Dict and Tuple).
+        values: `[T]` float64, the value of each decision: the return that the planner expected.
         terminated: Whether the environment ended the episode.
         truncated: Whether the time limit ended it. With neither, `max_steps` or the callback ended it.
         num_env_steps: Environment steps simulated by the planner.
@@ -38,9 +72,11 @@ class Episode:
     """
 
     seed: int
+    states: NDArray[Any]
     actions: Any
     rewards: NDArray[np.float64]
     observations: Any
+    values: NDArray[np.float64]
     terminated: bool
     truncated: bool
     num_env_steps: int
@@ -56,6 +92,20 @@ class Episode:
         """Return the undiscounted sum of the rewards."""
         return float(self.rewards.sum())
 
+    def __repr__(self) -> str:
+        ended = "terminated" if self.terminated else "truncated" if self.truncated else "not ended"
+        return f"<Episode: {self.num_steps} steps, return {self.total_return:.4g}, {ended}, seed {self.seed}>"
+
+
+class _Step(NamedTuple):
+    """What is recorded of a step; `EpisodeStep` and `Episode` describe the parts."""
+
+    action: Any
+    state: Any
+    observation: Any
+    reward: float
+    value: float
+
 
 class EpisodeRecorder:
     """Collects an episode step by step. It is consistent after an interrupt too.
@@ -63,15 +113,24 @@ class EpisodeRecorder:
     Args:
         action_space: The space of one action.
         observation_space: The space of one observation.
+
+    Attributes:
+        seed: The seed of the episode.
+        terminated: Whether the environment has ended it.
+        truncated: Whether the time limit has ended it.
+        num_env_steps: Environment steps that the planner has simulated.
+        total_return: Sum of the rewards.
+        earlier_seconds: Seconds that were spent before the episode was resumed.
     """
 
     def __init__(self, action_space: Space[Any], observation_space: Space[Any]) -> None:
         self._action_space = action_space
         self._observation_space = observation_space
-        self._steps: list[tuple[Any, Any, float]] = []
+        self._steps: list[_Step] = []
         self._started = time.perf_counter()
-        self._first: Any = None
-        self._seed = 0
+        self.earlier_seconds = 0.0
+        self._first: Start | None = None
+        self.seed = 0
         self.terminated = False
         self.truncated = False
         self.num_env_steps = 0
@@ -82,101 +141,74 @@ class EpisodeRecorder:
         """Return the number of steps so far."""
         return len(self._steps)
 
-    def begin(self, seed: int, observation: Any) -> None:
+    @property
+    def has_ended(self) -> bool:
+        """Whether the environment or the time limit has ended the episode."""
+        return self.terminated or self.truncated
+
+    @property
+    def last_state(self) -> Any:
+        """The state that the episode has reached.
+
+        Raises:
+            InvalidBatchError: No episode was begun.
+        """
+        if self._first is None:
+            raise InvalidBatchError("recorder: expected an episode that was begun, got a new recorder")
+        return self._steps[-1].state if self._steps else self._first.state
+
+    def begin(self, seed: int, start: Start) -> None:
         """Record the start, and clear what was recorded before.
 
         Args:
             seed: The seed of the reset.
-            observation: The first observation.
+            start: What the reset returned.
         """
-        self._seed, self._first, self._steps = seed, observation, []
+        self.seed, self._first, self._steps = seed, start, []
         self.terminated = self.truncated = False
         self.num_env_steps, self.total_return = 0, 0.0
         self._started = time.perf_counter()
 
-    def add(self, plan: Plan, out: Any) -> None:
+    def add(self, action: Any, value: float, num_env_steps: int, out: Transitions) -> None:
         """Record one step.
 
         Args:
-            plan: The decision.
-            out: The `Transitions` of one row, those of its action.
+            action: The action.
+            value: The value of the decision.
+            num_env_steps: Environment steps that the planner has simulated for it.
+            out: The `Transitions` of one row, those of the action.
         """
         observation = take_row(self._observation_space, out.observations, 0)
-        self.num_env_steps += plan.num_env_steps
-        self.total_return += float(out.rewards[0])
+        reward = float(out.rewards[0])
+        self.num_env_steps += num_env_steps
+        self.total_return += reward
         self.terminated, self.truncated = bool(out.terminated[0]), bool(out.truncated[0])
-        self._steps.append((plan.action, observation, float(out.rewards[0])))
+        self._steps.append(_Step(action, out.new_states[0], observation, reward, value))
+
+    def actions(self) -> Any:
+        """Return the actions `[T, ...]` so far, stacked by the action space."""
+        return _stacked(self._action_space, [step.action for step in self._steps])
 
     def episode(self) -> Episode:
         """Return the episode so far."""
-        steps = list(self._steps)
+        steps, first = list(self._steps), self._first
+        assert first is not None
+        states = np.empty(len(steps) + 1, first.state.dtype if isinstance(first.state, np.void) else object)
+        for row, state in enumerate([first.state, *(step.state for step in steps)]):
+            states[row] = state
+        observations = [first.observation, *(step.observation for step in steps)]
         return Episode(
-            seed=self._seed,
-            actions=_stacked(self._action_space, [action for action, _, _ in steps]),
-            rewards=np.array([reward for _, _, reward in steps], np.float64),
-            observations=_stacked(
-                self._observation_space,
-                [self._first, *(observation for _, observation, _ in steps)],
-            ),
+            seed=self.seed,
+            states=states,
+            actions=_stacked(self._action_space, [step.action for step in steps]),
+            rewards=np.array([step.reward for step in steps], np.float64),
+            observations=_stacked(self._observation_space, observations),
+            values=np.array([step.value for step in steps], np.float64),
             terminated=self.terminated,
             truncated=self.truncated,
             num_env_steps=self.num_env_steps,
-            elapsed=time.perf_counter() - self._started,
+            elapsed=self.earlier_seconds + time.perf_counter() - self._started,
         )
-
-
-def run_episode(
-    env: BatchStepper,
-    planner: Planner,
-    *,
-    seed: int | None = None,
-    max_steps: int | None = None,
-    callback: EpisodeCallback | None = None,
-    recorder: EpisodeRecorder | None = None,
-) -> Episode:
-    """Play one episode: plan, take one step, and plan again at the new state.
-
-    Real steps draw from the generator in the state, as the environment itself would; only the steps of the
-    planner are reseeded.
-
-    Args:
-        env: The stepper, which is reset.
-        planner: Chooses each action.
-        seed: Fixes the start (`env.reset(seed=seed)`), what is random, and every decision; None draws one.
-        max_steps: Largest number of steps; None goes on until the episode ends, which may never happen
-            without a time limit.
-        callback: `callback(num_steps, total_return, num_env_steps)` after each step; True stops.
-        recorder: Records the steps, to read them after an interrupt; None uses a new one.
-
-    Raises:
-        ValueError: `max_steps` is below 1, or the seed is out of range.
-        InvalidBatchError, UnsupportedEnvError, EnvError: Errors of the planner or the environment.
-    """
-    if max_steps is not None and max_steps < 1:
-        raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
-    if seed is not None and not 0 <= seed < 2**64:
-        raise ValueError(f"seed: expected at least 0 and below 2**64, got {seed}")
-    seed = secrets.randbits(32) if seed is None else seed
-    recorder = recorder or EpisodeRecorder(env.action_space, env.observation_space)
-    decisions = np.random.SeedSequence(seed)
-    start = env.reset(seed=seed)
-    recorder.begin(seed, start.observation)
-    states = one_state(env, start.state)
-    info = start.info
-    plan: Plan | None = None
-    while max_steps is None or recorder.num_steps < max_steps:
-        plan_seed = int(decisions.spawn(1)[0].generate_state(1, np.uint64)[0])
-        plan = planner.plan(env, states[0], seed=plan_seed, previous=plan, info=info)
-        out = env.step_batch(one_action(env.action_space, plan.action), states, blocking=True)
-        states = out.new_states
-        info = out.row(env.observation_space, 0)[-1]
-        recorder.add(plan, out)
-        stop = callback is not None and callback(
-            recorder.num_steps, recorder.total_return, recorder.num_env_steps
-        )
-        if stop or recorder.terminated or recorder.truncated:
-            break
-    return recorder.episode()
 
 
 def _stacked(space: Space[Any], elements: list[Any]) -> Any:

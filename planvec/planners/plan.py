@@ -63,4 +63,10 @@ class Plan:
     num_env_steps: int = 0
     elapsed: float = float("nan")
     stop_reason: str | None = None
-    search_data: Any = field(default=None, repr=False)
+    search_data: Any = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan: action {self.action}, value {self.value:.4g}, {self.num_simulations} simulations, "
+            f"{self.num_env_steps} env steps, {self.stop_reason}>"
+        )

@@ -82,6 +82,12 @@ class Search(ABC):
     averages: bool = False
     stop_reason: str | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__}: {self.num_simulations} simulations, {self.num_env_steps} env steps, "
+            f"{self.stop_reason or 'in progress'}>"
+        )
+
     @abstractmethod
     def simulate(self) -> Simulation:
         """Run a batch of simulations: yield a request, receive its answer, and so on.

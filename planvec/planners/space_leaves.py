@@ -1,13 +1,14 @@
-"""Walk through a batch of elements of a nested space."""
+"""Walks through a batch of elements of a nested space, and puts it together again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gymnasium import Space, spaces
+from numpy.typing import NDArray
 
-__all__ = ["space_leaves"]
+__all__ = ["space_leaves", "tree_of_leaves"]
 
 
 def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:
@@ -29,3 +30,23 @@ def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple
             yield from space_leaves(child, part, f"{path}.{index}" if path else str(index))
     else:
         yield path, space, tree
+
+
+def tree_of_leaves(space: Space[Any], name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Return a stacked batch from the arrays of its parts, which are named by `name` and their paths.
+
+    Args:
+        space: The space of one element.
+        name: The key of the batch; "name.path" is the key of a part.
+        arrays: The arrays.
+
+    Raises:
+        KeyError: A part is missing.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: tree_of_leaves(child, f"{name}.{key}", arrays) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            tree_of_leaves(child, f"{name}.{index}", arrays) for index, child in enumerate(space.spaces)
+        )
+    return arrays[name]

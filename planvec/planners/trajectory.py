@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,15 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.episode import Episode
-from planvec.planners.space_leaves import space_leaves
+from planvec.planners.space_leaves import space_leaves, tree_of_leaves
+from planvec.rows import arrays_of_states
 
-__all__ = ["save_trajectory", "trajectory_arrays"]
+__all__ = [
+    "actions_of_arrays",
+    "arrays_of_actions",
+    "save_trajectory",
+    "trajectory_arrays",
+]
 
 
 def trajectory_arrays(
@@ -29,16 +36,33 @@ def trajectory_arrays(
         observation_space: The space of one observation.
 
     Returns:
-        `actions`, `rewards`, `observations`, `terminated`, `truncated`, `seed`.
+        `states` (see `planvec.rows.arrays_of_states`), `actions`, `rewards`, `observations`, `values`,
+        `terminated`, `truncated`, `seed`.
     """
     return {
-        **_leaf_arrays("actions", action_space, episode.actions),
+        **arrays_of_states("states", episode.states),
+        **arrays_of_actions(episode.actions, action_space),
         "rewards": episode.rewards,
         **_leaf_arrays("observations", observation_space, episode.observations),
+        "values": episode.values,
         "terminated": np.array(episode.terminated),
         "truncated": np.array(episode.truncated),
         "seed": np.array(episode.seed, np.uint64),
     }
+
+
+def arrays_of_actions(actions: Any, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
+    """Return stacked actions `[T, ...]` as arrays: "actions", or "actions.<path>" for each part."""
+    return _leaf_arrays("actions", action_space, actions)
+
+
+def actions_of_arrays(arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Any:
+    """Return the stacked actions `[T, ...]` that `arrays_of_actions` turned into arrays.
+
+    Raises:
+        KeyError: A part is missing.
+    """
+    return tree_of_leaves(action_space, "actions", arrays)
 
 
 def _leaf_arrays(name: str, space: Space[Any], tree: Any) -> dict[str, NDArray[Any]]:

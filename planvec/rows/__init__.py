@@ -26,9 +26,10 @@ from planvec.rows.infos import (
 from planvec.rows.installed import is_installed
 from planvec.rows.keys import state_keys
 from planvec.rows.outputs import Answer, Errors, Outputs
-from planvec.rows.promises import AllDone, Completed, Failed, Promise, wait_for
+from planvec.rows.promises import AllDone, Completed, Failed, Promise, as_completed, wait_for
 from planvec.rows.random_actions import ActionStreams, actions_of, is_uniform, uniform_actions
 from planvec.rows.requests import (
+    CheckBatch,
     FlagBatch,
     ObserveBatch,
     ReadBatch,
@@ -59,6 +60,7 @@ from planvec.rows.space_arrays import (
     take_row,
     take_rows,
 )
+from planvec.rows.state_files import arrays_of_states, states_of_arrays
 from planvec.rows.states import StateFormat, as_states, check_state, check_states
 from planvec.rows.stepper import BatchStepper, KernelUse, Perform, StepsHere
 
@@ -69,6 +71,7 @@ __all__ = [
     "AllDone",
     "Answer",
     "BatchStepper",
+    "CheckBatch",
     "Column",
     "Columns",
     "Completed",
@@ -97,6 +100,8 @@ __all__ = [
     "StepsHere",
     "Transitions",
     "actions_of",
+    "arrays_of_states",
+    "as_completed",
     "as_states",
     "blank",
     "check_actions",
@@ -130,6 +135,7 @@ __all__ = [
     "stack_columns",
     "stack_rows",
     "state_keys",
+    "states_of_arrays",
     "take_row",
     "take_rows",
     "uniform_actions",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NoReturn, TypeVar
 
-from planvec.errors import PlanvecError
+from planvec.errors import PlanvecError, WorkerTimeoutError
 
-__all__ = ["AllDone", "Completed", "Failed", "Promise", "wait_for"]
+__all__ = ["AllDone", "Completed", "Failed", "Promise", "as_completed", "wait_for"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+_POLL_SECONDS = 0.002
+"""Time for which one of several promises is waited for, before the others are asked again."""
 
 
 class Promise(ABC, Generic[T_co]):
@@ -48,6 +51,9 @@ class Promise(ABC, Generic[T_co]):
     def __call__(self) -> T_co:
         """Return `result()`."""
         return self.result()
+
+    def __repr__(self) -> str:
+        return f"<Promise, {'done' if self.done() else 'pending'}>"
 
 
 class Completed(Promise[T_co]):
@@ -93,6 +99,35 @@ class AllDone(Promise[None]):
     def abandon(self) -> None:
         for call in self._calls:
             call.abandon()
+
+
+def as_completed(promises: Iterable[Promise[T]], timeout: float | None = None) -> Iterator[Promise[T]]:
+    """Yield promises as they are done, the earliest first; of several that are done, in their order.
+
+    The promises may belong to several environments. Those that have failed are yielded too: `result()` raises
+    their error.
+
+    Args:
+        promises: The promises.
+        timeout: Seconds to wait for all of them; None waits without a limit.
+
+    Raises:
+        WorkerTimeoutError: Some are not done in time. They stay valid.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pending = list(promises)
+    while pending:
+        done = [promise for promise in pending if promise.done()]
+        yield from done
+        pending = [promise for promise in pending if not any(promise is one for one in done)]
+        if done or not pending:
+            continue
+        if deadline is not None and time.monotonic() >= deadline:
+            raise WorkerTimeoutError(f"as_completed: {len(pending)} promises are not done after {timeout} s")
+        try:
+            pending[0].result(_POLL_SECONDS)
+        except PlanvecError:
+            continue  # not done yet, or it has failed, and is yielded
 
 
 def wait_for(promise: Promise[T]) -> T:

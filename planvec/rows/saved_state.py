@@ -47,6 +47,11 @@ class SavedState:
         return self._data[: len(self._data) - self._generator_size]
 
     @property
+    def generator_size(self) -> int:
+        """The number of bytes of the random generator; 0 if it is not saved separately."""
+        return self._generator_size
+
+    @property
     def nbytes(self) -> int:
         """The size of the state in bytes."""
         return len(self._data)

@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import Rows, StateCodec
+from planvec.codecs import Rows, StateCodec, from_file
 from planvec.errors import EnvError
 from planvec.rows import (
     Answer,
+    CheckBatch,
     EnvDescription,
     FlagBatch,
     ObserveBatch,
@@ -91,6 +92,7 @@ class EnvStepper:
             ObserveBatch: self._observe,
             RenderBatch: self._render,
             ReadBatch: self._read,
+            CheckBatch: self._check,
             ResetRequest: self._reset,
             SetBaseStateRequest: self._set_base_state,
         }
@@ -210,6 +212,10 @@ class EnvStepper:
             return own_copy(value)  # the next row changes the objects of the environment
 
         answer.outputs.values = self._at_each(request.states, read, f"{request.name}: ")
+
+    def _check(self, request: CheckBatch, answer: Answer) -> None:
+        with from_file(self.codec.packages):
+            answer.outputs.values = self._at_each(request.states, lambda: None)
 
     def _reset(self, request: ResetRequest, answer: Answer) -> None:
         answer.value = self.reset(request.seed, request.options)

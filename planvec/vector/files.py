@@ -4,7 +4,7 @@ The bytes of a state of variable size are a pickle that the codec of the environ
 read with `planvec.codecs.from_file`, which lets them refer to nothing but what such states consist of.
 
     header              JSON: the version, the number of environments, and per part what is no array
-    states_0, ...       records `[B]`, or the bytes of all states of a part, one after another
+    states_0, ...       the states of each part; see `planvec.rows.arrays_of_states`
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs import ResidentState
 from planvec.errors import InvalidBatchError
-from planvec.rows import DAMAGED, SavedState
+from planvec.rows import DAMAGED, arrays_of_states, states_of_arrays
 from planvec.vector.resident_states import SavedRows
 
 __all__ = ["read_rows", "write_rows"]
@@ -47,14 +47,8 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
             "fingerprints": [fingerprint.hex() for fingerprint in part.fingerprints],
             "beside": [[state._asdict(), needs_reset] for state, needs_reset in part.beside],
         }
-        states = part.states
-        if states.dtype.hasobject:
-            blobs = [bytes(state) for state in states]
-            described["sizes"] = [len(blob) for blob in blobs]
-            described["generator_sizes"] = [state.nbytes - len(state.without_generator) for state in states]
-            states = np.frombuffer(b"".join(blobs), np.uint8)
         header["parts"].append(described)
-        arrays[f"states_{index}"] = states
+        arrays |= arrays_of_states(f"states_{index}", part.states)
     text = np.array(json.dumps(header, default=_as_number))
     target = Path(path)
     name = target.with_name(f"{target.name}.{secrets.token_hex(4)}")  # replaces the file once it is whole
@@ -92,7 +86,7 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
             if header["version"] != _VERSION:
                 raise ValueError(f"version {header['version']} instead of {_VERSION}")
             parts = [
-                _read_part(described, archive[f"states_{index}"])
+                _read_part(described, states_of_arrays(f"states_{index}", archive))
                 for index, described in enumerate(header["parts"])
             ]
     except (*DAMAGED, AttributeError) as error:
@@ -107,13 +101,6 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
 
 def _read_part(described: dict[str, Any], states: NDArray[Any]) -> SavedRows:
     rows, origin = described["rows"], described["origin"]
-    if "sizes" in described:
-        data, objects, start = states.tobytes(), np.empty(len(rows), object), 0
-        sizes = zip(described["sizes"], described["generator_sizes"], strict=True)
-        for index, (size, generator_size) in enumerate(sizes):
-            objects[index] = SavedState(data[start : start + size], origin, generator_size)
-            start += size
-        states = objects
     if states.shape != (len(rows),):
         raise ValueError(f"expected {len(rows)} states, got shape {states.shape}")
     beside = [

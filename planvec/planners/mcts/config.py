@@ -16,6 +16,8 @@ __all__ = ["MCTSConfig"]
 
 ObservationFunction = Callable[[Any], NDArray[Any]]
 """A function of the observations of a batch."""
+EvaluationFunction = Callable[[Any], tuple[NDArray[Any], NDArray[Any]]]
+"""A function of the observations of a batch that returns values and priors."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,13 @@ class MCTSConfig(Planner):
     max_depth: int = option(200, "largest number of actions from the root")
     dt: int = option(1, "environment steps for which an action is repeated")
     rollout_horizon: int | None = option(
-        None, "random steps from a new node, inside the workers; 0: none; None: 50 (0 with a value_fn)"
+        None,
+        "random steps from a new node, inside the workers; 0: none; None: 50 (0 with a value_fn)",
     )
     rollout_policy: ObservationFunction | None = None
     value_fn: ObservationFunction | None = None
     prior_fn: ObservationFunction | None = None
+    evaluate_fn: EvaluationFunction | None = None
     root_noise: tuple[float, float] | None = option(
         None, "(alpha, fraction): mix that fraction of Dirichlet(alpha) noise into the priors at the root"
     )
@@ -62,7 +66,9 @@ class MCTSConfig(Planner):
     outcome_widening: tuple[float, float] = option(
         (2.0, 0.75), "(factor, exponent): an action with n visits has factor * n**exponent outcomes sampled"
     )
-    transpositions: bool | Callable[[NDArray[Any]], NDArray[Any]] = option(False, "equal states share a node")
+    transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] = option(
+        False, "equal states share a node; with names of fields (cell,...): states that are equal in these"
+    )
     backup: Literal["mean", "max"] = option(
         "mean", "value of a node: 'mean' of its simulations, or 'max' over its actions"
     )
@@ -113,13 +119,17 @@ class MCTSConfig(Planner):
 
     def _check_combinations(self) -> None:
         """Check the fields that need or exclude each other."""
-        if self.value_fn is not None and self.rollout_horizon:
+        if self.evaluate_fn is not None and (self.value_fn is not None or self.prior_fn is not None):
+            raise ValueError("evaluate_fn: expected it alone, since it replaces value_fn and prior_fn")
+        if self.has_values and self.rollout_horizon:
             raise ValueError(
-                "rollout_horizon: expected 0 or None together with a value_fn, which replaces rollouts, got "
-                f"{self.rollout_horizon}"
+                "rollout_horizon: expected 0 or None together with value_fn or evaluate_fn, which replace "
+                f"rollouts, got {self.rollout_horizon}"
             )
-        if self.selection == "uct" and (self.prior_fn is not None or self.root_noise is not None):
-            raise ValueError("selection: expected 'puct' together with prior_fn or root_noise, got 'uct'")
+        if self.selection == "uct" and (self.has_priors or self.root_noise is not None):
+            raise ValueError(
+                "selection: expected 'puct' together with prior_fn, evaluate_fn or root_noise, got 'uct'"
+            )
         if self.chance == "open_loop" and self.legal_actions is not None:
             raise ValueError(
                 "chance: expected 'sample' together with legal_actions, since a node of an open loop stands "
@@ -132,6 +142,21 @@ class MCTSConfig(Planner):
             )
 
     @property
+    def has_own_keys(self) -> bool:
+        """Whether other keys than the whole states say which states share a node."""
+        return not isinstance(self.transpositions, bool)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether a function of the user gives the values of new nodes."""
+        return self.value_fn is not None or self.evaluate_fn is not None
+
+    @property
+    def has_priors(self) -> bool:
+        """Whether a function of the user gives the priors of actions."""
+        return self.prior_fn is not None or self.evaluate_fn is not None
+
+    @property
     def simulation_limit(self) -> int | None:
         """Return `num_simulations`, or the number that None stands for; None: no limit."""
         has_limit = self.num_simulations or self.max_env_steps or self.max_seconds
@@ -142,7 +167,7 @@ class MCTSConfig(Planner):
         """Return `rollout_horizon`, or the number that None stands for."""
         if self.rollout_horizon is not None:
             return self.rollout_horizon
-        return 50 if self.value_fn is None else 0
+        return 0 if self.has_values else 50
 
     @property
     def info_keys(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Evaluation:
     """Calls the user's functions for whole batches of new nodes, and draws their actions.
 
     Args:
-        config: The settings, of which it uses `value_fn`, `prior_fn`, `legal_actions` and `root_noise`.
+        config: The settings, of which it uses the functions of observations and `root_noise`.
         env: The stepper.
         tree: The tree, which is written.
         rules: The settings of the kernels.
@@ -58,9 +58,9 @@ class Evaluation:
         config, root = self._config, np.zeros(1, np.int64)
         self.draw_actions(root)
         key = config.legal_actions
-        needs_observation = config.value_fn or config.prior_fn or callable(key)
+        needs_observation = config.has_values or config.has_priors or callable(key)
         observation = self._env.observe(state) if needs_observation else None
-        if config.value_fn is not None:
+        if config.has_values:
             self._tree.arrays.counters[ROOT_WEIGHT] = 1
         mask = np.ones((1, self._tree.num_actions), bool)
         if isinstance(key, str) and info is not None and key in info:
@@ -79,7 +79,7 @@ class Evaluation:
             InvalidBatchError: A function returned a wrong shape or wrong values.
         """
         config = self._config
-        if not len(nodes) or not (config.value_fn or self._rules.use_legal or self._rules.use_priors):
+        if not len(nodes) or not (config.has_values or self._rules.use_legal or self._rules.use_priors):
             return
         space = self._env.observation_space
         key, mask = config.legal_actions, None
@@ -105,30 +105,60 @@ class Evaluation:
             mask: `[B, A]`, the legal actions, where an info holds them.
         """
         config, arrays = self._config, self._tree.arrays
-        if config.value_fn is not None:
-            arrays.raw_values[nodes] = self.values_of(observations, len(nodes))
-            arrays.values[nodes] = arrays.raw_values[nodes]
+        values, priors = self._evaluated(observations)
+        if values is not None:
+            self._check_values(values, len(nodes))
+            arrays.raw_values[nodes] = arrays.values[nodes] = values
         if self._rules.use_legal:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
             assert mask is not None
             self._set_legal(nodes, mask)
         if self._rules.use_priors:
-            self._set_priors(nodes, observations)
+            self._set_priors(nodes, priors)
+
+    def _evaluated(self, observations: Any) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        """Return the values `[B]` and the priors `[B, A]` that the functions give; None without a function.
+
+        Raises:
+            InvalidBatchError: `evaluate_fn` does not return two arrays.
+        """
+        config = self._config
+        values: Any = None
+        priors: Any = None
+        if config.evaluate_fn is not None:
+            pair = config.evaluate_fn(observations)
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                got = f"{len(pair)} parts" if isinstance(pair, (tuple, list)) else type(pair).__name__
+                raise InvalidBatchError(f"evaluate_fn: expected a tuple (values, priors), got {got}")
+            values, priors = pair
+        if config.value_fn is not None:
+            values = config.value_fn(observations)
+        if config.prior_fn is not None:
+            priors = config.prior_fn(observations)
+        return (
+            None if values is None else np.asarray(values, np.float64),
+            None if priors is None else np.array(priors, np.float64),
+        )
 
     def values_of(self, observations: Any, num_rows: int) -> NDArray[np.float64]:
-        """Return the values `[B]` that `value_fn` gives to observations.
+        """Return the values `[B]` that the functions give to observations.
 
         Raises:
             InvalidBatchError: They are not finite numbers, one for each row.
         """
-        assert self._config.value_fn is not None
-        values = np.asarray(self._config.value_fn(observations), np.float64)
-        if values.shape != (num_rows,) or not np.isfinite(values).all():
-            raise InvalidBatchError(
-                f"value_fn: expected finite values of shape ({num_rows},), got {_described(values)}"
-            )
+        values, _ = self._evaluated(observations)
+        assert values is not None
+        self._check_values(values, num_rows)
         return values
+
+    def _check_values(self, values: NDArray[np.float64], num_rows: int) -> None:
+        """Check that values are finite numbers, one for each row."""
+        if values.shape != (num_rows,) or not np.isfinite(values).all():
+            name = "value_fn" if self._config.evaluate_fn is None else "evaluate_fn, values"
+            raise InvalidBatchError(
+                f"{name}: expected finite numbers of shape ({num_rows},), got {_described(values)}"
+            )
 
     def _set_legal(self, nodes: NDArray[np.int64], mask: NDArray[Any]) -> None:
         shape = (len(nodes), self._tree.num_actions)
@@ -139,21 +169,21 @@ class Evaluation:
             )
         self._tree.arrays.legal[nodes] = mask.astype(bool)
 
-    def _set_priors(self, nodes: NDArray[np.int64], observations: Any) -> None:
+    def _set_priors(self, nodes: NDArray[np.int64], priors: NDArray[np.float64] | None) -> None:
         shape = (len(nodes), self._tree.num_actions)
-        priors = np.ones(shape)
-        if self._config.prior_fn is not None:
-            priors = np.array(self._config.prior_fn(observations), np.float64)
+        name = "prior_fn" if self._config.evaluate_fn is None else "evaluate_fn, priors"
+        if priors is None:
+            priors = np.ones(shape)
         if priors.shape != shape or not np.isfinite(priors).all() or (priors < 0).any():
             raise InvalidBatchError(
-                f"prior_fn: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
+                f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
             )
         if self._rules.use_legal:
             priors = priors * self._tree.arrays.legal[nodes]
         sums = priors.sum(axis=1, keepdims=True)
         if not (sums > 0).all():
             raise InvalidBatchError(
-                "prior_fn: expected a legal action above 0 in every row, got a row of zeros"
+                f"{name}: expected a legal action above 0 in every row, got a row of zeros"
             )
         self._tree.arrays.priors[nodes] = priors / sums
 
@@ -177,4 +207,10 @@ class Evaluation:
 
 
 def _described(array: NDArray[Any]) -> str:
-    return f"shape {array.shape}, {array.dtype}"
+    """Return the shape and the dtype of an array, and how many of its numbers are not finite."""
+    text = f"shape {array.shape}, {array.dtype}"
+    if array.dtype.kind == "f":
+        for name, wrong in (("NaN", np.isnan(array)), ("inf", np.isinf(array))):
+            if wrong.any():
+                text += f", {name} at {int(wrong.sum())} of {array.size}"
+    return text

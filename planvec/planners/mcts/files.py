@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays, empty_arrays
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, TreeKind
-from planvec.rows import DAMAGED
+from planvec.rows import DAMAGED, states_of_arrays
 
-__all__ = ["read_tree"]
+__all__ = ["read_tree", "tree_parts"]
 
 
 def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
@@ -38,15 +38,27 @@ def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArra
     """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            kind = _read_kind(str(archive["kind"]))
-            arrays = _read_arrays(archive, kind)
-            states, actions = archive.get("states"), archive["actions"]
-        _check_contents(arrays, states, actions, kind)
+            return tree_parts(archive)
     except DAMAGED as error:
         raise InvalidBatchError(
             f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
             f"({type(error).__name__}: {error})"
         ) from error
+
+
+def tree_parts(
+    archive: Mapping[str, NDArray[Any]],
+) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
+    """Return the fields of a `Tree` from the arrays of `Tree.to_arrays`.
+
+    Raises:
+        KeyError, TypeError, ValueError, IndexError: The arrays are damaged.
+    """
+    kind = _read_kind(str(archive["kind"]))
+    arrays = _read_arrays(archive, kind)
+    states = states_of_arrays("states", archive) if "states" in archive else None
+    actions = archive["actions"]
+    _check_contents(arrays, states, actions, kind)
     return arrays, states, actions, kind
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
@@ -15,6 +16,7 @@ from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.setup import tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
+from planvec.planners.root_actions import check_action_space
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper
 
@@ -53,7 +55,7 @@ class MCTS(MCTSConfig):
         max_depth: Largest number of actions from the root. A simulation that reaches it makes a rollout.
         dt: Environment steps for which an action of the tree, or of a random rollout, is repeated.
         rollout_horizon: H, random steps from a new node, inside the workers; 0: none. None: 0 with a
-            `value_fn`, else 50.
+            `value_fn` or `evaluate_fn`, else 50.
         rollout_policy: `rollout_policy(observations) -> [B, *action shape]` instead of random actions; it
             is called in this process, before each of the H steps.
         value_fn: `value_fn(observations) -> [B]`, the return from there on, instead of rollouts. It is called
@@ -61,6 +63,8 @@ class MCTS(MCTSConfig):
         prior_fn: `prior_fn(observations) -> [B, A]`, at least 0, for "puct"; scaled to a sum of 1 over the
             legal actions. A counts the actions of a Discrete space, or all of a MultiDiscrete or MultiBinary
             one of up to 256 in the order of `Plan.root_actions`. None: uniform.
+        evaluate_fn: `evaluate_fn(observations) -> (values [B], priors [B, A])`, both in one call, instead of
+            `value_fn` and `prior_fn`: for a network with two heads.
         root_noise: `(alpha, fraction)`: mix that fraction of Dirichlet(alpha) noise into the priors at the
             root.
         legal_actions: `legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it,
@@ -76,8 +80,10 @@ class MCTS(MCTSConfig):
             sampled; further visits choose among these, with the frequencies of the samples. (1, 1) samples in
             every visit, which costs a step for each action of a simulation; an exponent of 0.5 suits
             environments in which all outcomes differ.
-        transpositions: Whether equal states share a node, or `transpositions(states) -> [B]`, keys that are
-            equal for states that share a node. Values are then backed up along the graph.
+        transpositions: Whether equal states share a node. The name of a field of the states, or several:
+            states that are equal in these share one, such as "cell" of Taxi, without the step counter. Or
+            `transpositions(states) -> [B]`, keys that are equal for states that share a node. Values are then
+            backed up along the graph.
         backup: "mean" of the simulations, or "max" over the actions of a node.
         reuse_tree: Whether a decision goes on with the tree of the previous one.
         max_memory: Bytes that the tree may take.
@@ -86,6 +92,19 @@ class MCTS(MCTSConfig):
     Raises:
         ValueError: An argument is out of range, or two exclude each other.
     """
+
+    @property
+    def num_planned(self) -> int | None:
+        """Simulations of a decision; None if another budget ends it."""
+        return self.simulation_limit
+
+    def check_space(self, action_space: Space[Any]) -> None:
+        """Check that actions can be listed, or drawn uniformly.
+
+        Raises:
+            UnsupportedEnvError: They cannot.
+        """
+        check_action_space(action_space)
 
     def prepare(self) -> None:
         """Compile the kernels, or load them from numba's cache."""

@@ -102,8 +102,7 @@ class TreeSearch(Search):
     @property
     def is_plain(self) -> bool:
         """Whether nothing in Python takes part in the expansion of the tree."""
-        config = self.config
-        has_functions = config.value_fn is not None or config.prior_fn is not None
+        has_functions = self.config.has_values or self.config.has_priors
         return (
             self.simulations.finds_outcomes
             and self.simulations.has_bytes

@@ -129,10 +129,11 @@ def create_tree(
     """
     space = env.action_space
     num_actions = config.max_actions if listed is None else len(listed)
-    if listed is None and config.prior_fn is not None:
+    if listed is None and config.has_priors:
+        name = "prior_fn" if config.evaluate_fn is None else "evaluate_fn"
         raise InvalidBatchError(
-            f"prior_fn: expected a space whose actions can be listed, got {space}, where it cannot know "
-            "which actions were drawn; leave it out"
+            f"{name}: expected a space whose actions can be listed, got {space}, where it cannot know "
+            "which actions were drawn; leave it out, or give a value_fn"
         )
     kind = _kind_of(config, rules, listed is not None)
     if known is not None:

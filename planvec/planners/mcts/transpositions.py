@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
 from planvec.planners.mcts.tree import Tree
@@ -27,8 +28,7 @@ class TranspositionTable:
     Args:
         tree: The tree, whose outcomes and nodes are entered.
         rules: The settings of the kernels.
-        shared: False, True, or a function of states that returns equal keys for states that share a node:
-            `shared(states) -> [B]`.
+        shared: Which states share a node; see `MCTS.transpositions`.
         with_generator: Whether states with different generators differ, as where chance is foreseen.
     """
 
@@ -36,7 +36,7 @@ class TranspositionTable:
         self,
         tree: Tree,
         rules: Rules,
-        shared: bool | Callable[[NDArray[Any]], NDArray[Any]],
+        shared: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]],
         with_generator: bool,
     ) -> None:
         self._tree = tree
@@ -91,6 +91,8 @@ class TranspositionTable:
         """Return a key per state: equal keys for equal states."""
         if callable(self._shared):
             return list(np.asarray(self._shared(states)).tolist())
+        if not isinstance(self._shared, bool):
+            return _field_keys(states, self._shared)
         return state_keys(states, self._with_generator)
 
     def _enter_tree(self) -> None:
@@ -110,3 +112,21 @@ class TranspositionTable:
     @property
     def _node_of_outcome(self) -> Any:
         return self._tree.arrays.outcome_nodes
+
+
+def _field_keys(states: NDArray[Any], names: str | tuple[str, ...]) -> list[Hashable]:
+    """Return a key per state: equal keys for states that are equal in some fields.
+
+    Raises:
+        InvalidBatchError: States have no such field.
+    """
+    names = (names,) if isinstance(names, str) else names
+    fields = states.dtype.names or ()
+    unknown = [name for name in names if name not in fields]
+    if unknown or not names:
+        raise InvalidBatchError(
+            f"transpositions: expected fields of the states ({', '.join(fields) or 'which have none'}), got "
+            f"{', '.join(map(repr, unknown)) or 'none'}"
+        )
+    parts = [np.ascontiguousarray(states[name]).view(np.uint8).reshape(len(states), -1) for name in names]
+    return [row.tobytes() for row in np.concatenate(parts, axis=1)]

@@ -6,19 +6,21 @@ Letters: N nodes, A actions per node, M outcomes, D depths, L actions of a path.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, TreeArrays, empty_arrays
-from planvec.planners.mcts.files import read_tree
+from planvec.planners.mcts.files import read_tree, tree_parts
 from planvec.planners.mcts.rules import TreeKind
 from planvec.planners.mcts.subtree import extract_subtree
-from planvec.rows import state_keys
+from planvec.rows import arrays_of_states, state_keys
 
 __all__ = ["Branch", "Tree"]
 
@@ -55,6 +57,9 @@ class Tree:
     states: NDArray[Any] | None
     actions: NDArray[Any]
     kind: TreeKind
+
+    def __repr__(self) -> str:
+        return f"<Tree: {self.num_nodes} nodes, {self.num_actions} actions>"
 
     @property
     def num_nodes(self) -> int:
@@ -207,37 +212,64 @@ class Tree:
 
         Args:
             path: The file, which is overwritten.
-
-        Raises:
-            InvalidBatchError: The states are `SavedState`s, which are pickles; loading them would run code.
         """
-        if self.states is not None and self.states.dtype.hasobject:
-            raise InvalidBatchError(
-                "tree: expected states of fixed size, got SavedStates, which are not written to files; save "
-                "the actions that led to the root instead, and search again"
-            )
+        archive = self.to_arrays()
+        with open(path, "wb") as file:  # given the name, NumPy would append ".npz"
+            np.savez(file, **archive)  # type: ignore[arg-type]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the tree as arrays of numbers and text, without spare capacity."""
         num_nodes, row_counts = self.num_nodes, self.arrays.rows()
-        archive: dict[str, Any] = {"kind": np.array(json.dumps(self.kind))}
+        archive: dict[str, NDArray[Any]] = {"kind": np.array(json.dumps(self.kind))}
         used = {name: getattr(self.arrays, name)[:count] for name, count in row_counts.items()}
         archive |= self.arrays._replace(**used).named()
         archive["actions"] = self.actions[:num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
-            archive["states"] = self.states[:num_nodes]
-        with open(path, "wb") as file:  # given the name, NumPy would append ".npz"
-            np.savez(file, **archive)
+            archive |= arrays_of_states("states", self.states[:num_nodes])
+        return archive
 
     @classmethod
-    def load(cls, path: str | Path) -> Tree:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Tree:
+        """Return the tree that `to_arrays` turned into arrays.
+
+        Args:
+            arrays: The arrays, which may be damaged or made by others.
+            action_space: The space of one action.
+
+        Raises:
+            KeyError, TypeError, ValueError: They are damaged.
+        """
+        return cls(*tree_parts(arrays))
+
+    @property
+    def saved_states(self) -> NDArray[Any]:
+        """The states of the nodes; none for an open loop."""
+        return np.empty(0, object) if self.states is None else self.states[: self.num_nodes]
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None) -> Tree:
         """Read a tree that `save` wrote. Continue its search with `planner.resume(env, tree)`.
 
         Args:
             path: The file.
+            env: A `BatchEnv` or `PlanEnv` of the same environment, which checks the states of the tree. It
+                may be left out if states are records.
 
         Raises:
-            InvalidBatchError: The file is damaged, or holds something else than a tree.
+            InvalidBatchError: The file is damaged, or holds something else than a tree of this environment;
+                or its states are `SavedState`s, and `env` is None.
             OSError: The file cannot be read.
         """
-        return cls(*read_tree(path))
+        tree = cls(*read_tree(path))
+        states = tree.saved_states
+        if env is None and tree.states is not None and states.dtype.hasobject:
+            raise InvalidBatchError(
+                f"env: expected the environment of the tree, which checks the states in {path}, got None: "
+                "Tree.load(path, env)"
+            )
+        if env is not None and tree.states is not None:
+            env.check_states(states)
+        return tree
 
 
 def _as_array(state: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

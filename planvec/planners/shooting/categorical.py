@@ -20,7 +20,7 @@ _UNIFORM_SHARE = 0.5
 """Share of the uniform distribution in the probabilities of a new decision: those of 0 would stay 0."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Categorical(Distribution):
     """Independent categorical distributions, one for every number of every action.
 

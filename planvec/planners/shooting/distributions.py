@@ -11,7 +11,8 @@ Letters: L actions of a sequence, H environment steps, K elites.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from planvec.rows import uniform_actions
 __all__ = ["Distribution", "Uniform", "no_elites"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Distribution(ABC):
     """A distribution of action sequences, with the best sequences of the last iteration.
 
@@ -38,6 +39,9 @@ class Distribution(ABC):
     dt: int
     num_repeated: int = 0
     elites: NDArray[Any]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.num_actions} actions, {len(self.elites)} elites>"
 
     @property
     def num_actions(self) -> int:
@@ -59,6 +63,42 @@ class Distribution(ABC):
         is_next = num_repeated == previous.dt
         index = np.minimum(np.arange(self.num_actions) + is_next, previous.num_actions - 1)
         return 0 if is_next else num_repeated, index
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the fields, except the space, as arrays."""
+        names = [field.name for field in fields(self) if field.name != "space"]
+        return {name: np.asarray(getattr(self, name)) for name in names}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Self:
+        """Return the distribution that `to_arrays` turned into arrays.
+
+        Args:
+            arrays: The arrays, which may be damaged or made by others.
+            action_space: The space of one action.
+
+        Raises:
+            KeyError, TypeError, ValueError: They are damaged.
+        """
+        numbers = {"int": int, "float": float}  # annotations are text
+        values: dict[str, Any] = {
+            field.name: numbers.get(str(field.type), np.asarray)(arrays[field.name])
+            for field in fields(cls)
+            if field.name != "space"
+        }
+        made = cls(space=action_space, **values)
+        shape = (made.num_actions, *(action_space.shape or ()))
+        parts = [getattr(made, name) for name in ("mean", "std", "probabilities") if hasattr(made, name)]
+        is_right = made.elites.shape[1:] == shape and made.elites.dtype == action_space.dtype
+        is_right = is_right and all(part.shape[: len(shape)] == shape for part in parts)
+        if not is_right or made.dt < 1 or not 0 <= made.num_repeated < made.dt:
+            raise ValueError(f"expected the parameters of a distribution of sequences of {action_space}")
+        return made
+
+    @property
+    def saved_states(self) -> NDArray[Any]:
+        """No states."""
+        return np.empty(0, object)
 
     @abstractmethod
     def shifted(self, previous: Self) -> Self:
@@ -91,7 +131,7 @@ def no_elites(space: Space[Any], num_actions: int) -> NDArray[Any]:
     return np.empty((0, num_actions, *(space.shape or ())), space.dtype)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Uniform(Distribution):
     """The uniform distribution over a space, which does not change."""
 

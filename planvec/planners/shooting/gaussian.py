@@ -16,7 +16,7 @@ from planvec.planners.shooting.noise import colored_noise
 __all__ = ["Gaussian"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gaussian(Distribution):
     """Normal distributions, clipped to the bounds of a Box.
 

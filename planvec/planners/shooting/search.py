@@ -69,6 +69,19 @@ class Shooting(Planner):
         """Return L."""
         return -(-self.horizon // self.dt)
 
+    @property
+    def num_planned(self) -> int:
+        """Sequences of a decision, at most."""
+        return self.num_trajectories * self.num_iterations
+
+    def check_space(self, action_space: Space[Any]) -> None:
+        """Check that there is a distribution over actions of the space.
+
+        Raises:
+            UnsupportedEnvError: There is none.
+        """
+        self.initial_distribution(action_space)
+
     @abstractmethod
     def initial_distribution(self, space: Space[Any]) -> Distribution:
         """Return the distribution that an episode begins with.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
 from planvec.planners.base import Planner
 from planvec.planners.options import option
+from planvec.planners.root_actions import check_action_space
 from planvec.planners.swarm.samplers import Dt, check_dt
 
 __all__ = ["SwarmConfig"]
@@ -43,6 +46,19 @@ class SwarmConfig(Planner):
         self._check_integers(0, "num_elites", optional=False)
         self._check_numbers(0.0, np.inf, "reward_scale", "distance_scale")
         check_dt(self.dt)
+
+    @property
+    def num_planned(self) -> int:
+        """Moves of all walkers in a decision, at most."""
+        return self.num_walkers * self.num_iterations
+
+    def check_space(self, action_space: Space[Any]) -> None:
+        """Check that actions can be drawn uniformly.
+
+        Raises:
+            UnsupportedEnvError: They cannot.
+        """
+        check_action_space(action_space)
 
     def prepare(self) -> None:
         """Compile the iteration of a swarm, or load it from numba's cache."""

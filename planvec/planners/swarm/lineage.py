@@ -46,6 +46,38 @@ class Lineage:
         self.num_nodes = 1
         self._last_shared = 0  # nodes up to this one are one chain that all walkers descend from
 
+    @classmethod
+    def from_moves(
+        cls, space: Space[np.ndarray], moves: NDArray[Any], actions: NDArray[Any], walkers: NDArray[Any]
+    ) -> Lineage:
+        """Return a lineage of moves that come from a file.
+
+        Args:
+            space: The space of one action.
+            moves: `[N]` of `MOVE_DTYPE`.
+            actions: `[N, bytes of an action]` uint8.
+            walkers: `[B]` of `WALKER_DTYPE`, whose moves have to be among them.
+
+        Raises:
+            ValueError: They are no tree, or another type. Compiled code would follow any index.
+        """
+        lineage = cls(space, len(walkers))
+        num_nodes, num_bytes = len(moves), lineage.moves.actions.shape[1]
+        is_tree = moves.dtype == MOVE_DTYPE and num_nodes > 0 and moves["parent"][0] == -1
+        is_tree = is_tree and bool((moves["parent"][1:] < np.arange(1, num_nodes)).all())
+        is_tree = is_tree and bool((moves["parent"][1:] >= 0).all())
+        if not is_tree or actions.shape != (num_nodes, num_bytes) or actions.dtype != np.uint8:
+            raise ValueError("moves: expected a tree of moves, parents before their children")
+        for name, limit in (("node", num_nodes), ("source", len(walkers))):
+            if ((walkers[name] < 0) | (walkers[name] >= limit)).any():
+                raise ValueError(f"{name}: expected indices from 0 to {limit - 1}")
+        capacity = max(len(lineage.moves.nodes), num_nodes)
+        rows = (np.zeros(capacity, MOVE_DTYPE), np.zeros((capacity, num_bytes), np.uint8))
+        for row, array in zip(rows, (moves, actions), strict=True):
+            row[:num_nodes] = array
+        lineage.moves, lineage.num_nodes = Moves(*rows), num_nodes
+        return lineage
+
     @property
     def parents(self) -> NDArray[np.int64]:
         """Parent of each node, `[N]` int64; -1 for node 0."""

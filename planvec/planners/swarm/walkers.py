@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from planvec.planners.swarm.iteration import iterate
 from planvec.planners.swarm.lineage import Lineage
 from planvec.planners.swarm.samplers import Draw
 from planvec.planners.swarm.values import extrapolated_returns
-from planvec.rows import Transitions
+from planvec.rows import Transitions, arrays_of_states, states_of_arrays
 
 __all__ = ["Walkers"]
 
@@ -39,6 +40,9 @@ class Walkers:
     table: NDArray[Any]
     lineage: Lineage
     num_ended: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Walkers: {len(self.table)}, of which {self.num_ended} have ended>"
 
     @classmethod
     def initial(cls, start: NDArray[Any], num_walkers: int, action_space: Space[Any]) -> Walkers:
@@ -109,6 +113,41 @@ class Walkers:
         )
         self.states = states[self.table["source"]] if are_objects else copies.view(states.dtype)
         return bool(first_was_dead)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the swarm as arrays of numbers and text."""
+        lineage = self.lineage
+        return {
+            **arrays_of_states("start", self.start),
+            **arrays_of_states("states", self.states),
+            "table": self.table,
+            "moves": lineage.moves.nodes[: lineage.num_nodes],
+            "actions": lineage.moves.actions[: lineage.num_nodes],
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Walkers:
+        """Return the swarm that `to_arrays` turned into arrays.
+
+        Args:
+            arrays: The arrays, which may be damaged or made by others.
+            action_space: The space of one action.
+
+        Raises:
+            KeyError, TypeError, ValueError: They are damaged.
+        """
+        start, states = states_of_arrays("start", arrays), states_of_arrays("states", arrays)
+        table = arrays["table"]
+        if start.shape != (1,) or states.shape != table.shape or table.dtype != WALKER_DTYPE:
+            raise ValueError(f"table: expected one row for each of {len(states)} walkers")
+        lineage = Lineage.from_moves(action_space, arrays["moves"], arrays["actions"], table)
+        num_ended = int((table["terminated"] | table["truncated"]).sum())
+        return cls(start, states, table, lineage, num_ended)
+
+    @property
+    def saved_states(self) -> NDArray[Any]:
+        """The states of the walkers, and the one at which the planner plans."""
+        return np.concatenate([self.states, self.start])
 
     def values(self) -> NDArray[np.float64]:
         """Return the returns `[B]`, extrapolated to the age of the oldest walker."""

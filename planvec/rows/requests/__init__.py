@@ -11,9 +11,10 @@ from planvec.rows.requests.base import FlagBatch, Request, RowRequest
 from planvec.rows.requests.rollouts import RolloutBatch
 from planvec.rows.requests.start import ResetRequest, SetBaseStateRequest
 from planvec.rows.requests.steps import StepBatch
-from planvec.rows.requests.views import ObserveBatch, ReadBatch, RenderBatch
+from planvec.rows.requests.views import CheckBatch, ObserveBatch, ReadBatch, RenderBatch
 
 __all__ = [
+    "CheckBatch",
     "FlagBatch",
     "ObserveBatch",
     "ReadBatch",

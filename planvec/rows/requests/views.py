@@ -13,7 +13,7 @@ from planvec.rows.outputs import Answer, Outputs
 from planvec.rows.requests.base import RowRequest
 from planvec.rows.space_arrays import empty_rows, finish_rows
 
-__all__ = ["ObserveBatch", "ReadBatch", "RenderBatch"]
+__all__ = ["CheckBatch", "ObserveBatch", "ReadBatch", "RenderBatch"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,22 @@ class _ListedRequest(RowRequest[T]):
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs(values=[None] * len(self.states))
+
+
+@dataclass(slots=True)
+class CheckBatch(_ListedRequest[None]):
+    """Asks whether B states, which come from a file, can be restored and name nothing but what states do.
+
+    Attributes:
+        states: `[B]`.
+    """
+
+    verb = "check"
+
+    states: NDArray[Any]
+
+    def result(self, about: EnvDescription, answer: Answer) -> None:
+        return
 
 
 @dataclass(slots=True)

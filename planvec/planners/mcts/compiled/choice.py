@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from planvec.kernels import CompiledKernel, run_together
-from planvec.planners.driver import Budget, PlanCallback
+from planvec.planners.driver import Budget, PlanCallback, PlanProgress
 from planvec.planners.mcts.compiled.kernel_run import KernelRun
 from planvec.planners.mcts.compiled.row_run import RowRun
 from planvec.planners.mcts.compiled.run import SearchRun
@@ -54,6 +54,9 @@ def run_here(
     # An object that forwards attributes to an environment may do more in its batches.
     if not isinstance(env, StepsHere) or getattr(env.row_use, "__self__", None) is not env:
         return False
+    progress = callback if isinstance(callback, PlanProgress) else None
+    if progress is not None:
+        callback = None  # shown below, whenever a search pauses
     if callback is not None and len(searches) > 1:
         return False  # batches of several roots are called back together
     suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search, env)]
@@ -82,6 +85,8 @@ def run_here(
             except BaseException:
                 stop.set()  # the others end, too
                 raise
+            if progress is not None:
+                progress(*map(sum, zip(*(one.counts() for one in runs), strict=True)))
             if is_over:
                 run.finish()
             else:

@@ -90,13 +90,13 @@ class SearchRun(ABC):
             was_stopped: Whether there had been a reason to stop before.
         """
         totals = self._progress.totals
-        if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self._counts()):
+        if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts()):
             if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
                 totals[STOP] = CALLBACK
         elif totals[STOP] == GOES_ON and self._is_late():
             totals[STOP] = MAX_SECONDS
 
-    def _counts(self) -> tuple[int, int]:
+    def counts(self) -> tuple[int, int]:
         """Return the numbers of simulations and of environment steps."""
         totals = self._progress.totals
         return int(totals[NUM_SIMULATIONS]), int(totals[NUM_ENV_STEPS])
@@ -108,7 +108,7 @@ class SearchRun(ABC):
     def finish(self) -> None:
         """Write the counts and the random generator of the search."""
         search = self._search
-        search.num_simulations, search.num_env_steps = self._counts()
+        search.num_simulations, search.num_env_steps = self.counts()
         search.stop_reason = STOP_REASONS[self._progress.totals[STOP]]
         _put_words(search.generator, self._draws.random)
 

@@ -90,7 +90,7 @@ class Simulations:
         is_open_loop = rules.chance == OPEN_LOOP
         self._action_like = tree.actions[:0] if action_bytes else None
         self._state_dtype = dtype
-        is_simple = _is_packed(dtype) and not callable(config.transpositions)
+        is_simple = _is_packed(dtype) and not config.has_own_keys
         always_new = rules.chance == SINGLE and not config.transpositions
         self.finds_outcomes = is_simple or always_new or is_open_loop
         states = bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
@@ -104,7 +104,7 @@ class Simulations:
             Limits(
                 -1 if config.simulation_limit is None else config.simulation_limit,
                 -1 if config.max_env_steps is None else config.max_env_steps,
-                config.rollout_steps > 0 or (config.value_fn is not None and is_open_loop),
+                config.rollout_steps > 0 or (config.has_values and is_open_loop),
                 config.rollout_steps,
                 float(config.discount),
                 state_bytes,

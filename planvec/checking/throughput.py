@@ -1,0 +1,152 @@
+"""Measures how fast an environment is stepped in this process, with workers, and by a kernel.
+
+Letters: C contenders, R numbers of rows, B rows of a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.backends import num_cores
+from planvec.codecs import CodecChoice
+from planvec.envs import Makeable, find_source, make
+from planvec.errors import UnsupportedEnvError
+from planvec.rows import uniform_actions
+
+__all__ = ["Throughput", "measure_throughput"]
+
+_ROUNDS = 5
+"""Turns of each contender, whose median counts: other programs disturb some of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Throughput:
+    """Environment steps per second.
+
+    Attributes:
+        contenders: C names: "in this process", "kernel", "1 worker", "2 workers", ...
+        rows: R numbers of rows per call.
+        steps_per_second: `[C, R]` float64, the median of several turns.
+        spread: `[C, R, 2]` float64, the lowest and the highest of the turns.
+    """
+
+    contenders: list[str]
+    rows: list[int]
+    steps_per_second: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    def fastest(self) -> list[str]:
+        """Return the fastest contender for each number of rows, R names."""
+        return [self.contenders[index] for index in self.steps_per_second.argmax(axis=0)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the measurements for JSON."""
+        return {
+            "rows": self.rows,
+            "steps_per_second": {
+                name: row.tolist() for name, row in zip(self.contenders, self.steps_per_second, strict=True)
+            },
+            "fastest": self.fastest(),
+        }
+
+    def __str__(self) -> str:
+        width = max(map(len, self.contenders))
+        lines = [f"{'env steps/s':<{width}}" + "".join(f"{f'{rows:,} rows':>14}" for rows in self.rows)]
+        for name, row in zip(self.contenders, self.steps_per_second, strict=True):
+            best = row == self.steps_per_second.max(axis=0)
+            pairs = zip(row, best, strict=True)
+            cells = [f"{number:>13,.0f}{'*' if is_best else ' '}" for number, is_best in pairs]
+            lines.append(f"{name:<{width}}" + "".join(cells))
+        lines.append("* fastest")
+        lines += self._advice()
+        return "\n".join(lines)
+
+    def _advice(self) -> list[str]:
+        """Return what to pass to `make`."""
+        arguments = {"in this process": "num_workers=0, compiled=False", "kernel": "num_workers=0"}
+        lines, fastest = [], self.fastest()
+        for name in dict.fromkeys(fastest):
+            rows = [f"{count:,}" for count, best in zip(self.rows, fastest, strict=True) if best == name]
+            how = arguments.get(name, f"num_workers={name.split()[0]}")
+            lines.append(f"for batches of {', '.join(rows)} rows: planvec.make(..., {how})")
+        return lines
+
+
+def measure_throughput(
+    env: Makeable,
+    *,
+    rows: Sequence[int] = (1, 16, 256, 4096),
+    num_workers: Sequence[int] | None = None,
+    seconds: float = 20.0,
+    codec: CodecChoice = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> Throughput:
+    """Measure environment steps per second of `step_batch` with random actions.
+
+    Args:
+        env: An id, an `EnvSpec` or a factory.
+        rows: Numbers of rows per call.
+        num_workers: Numbers of workers; None takes powers of two up to the number of cores.
+        seconds: Time of all measurements.
+        codec: How states are saved; see `planvec.make`.
+        env_kwargs: Arguments of `gymnasium.make`.
+
+    Raises:
+        ValueError: `seconds` is not above 0.
+        UnsupportedEnvError: The environment cannot be saved.
+    """
+    if not seconds > 0:
+        raise ValueError(f"seconds: expected more than 0, got {seconds}")
+    source = find_source(env) if isinstance(env, str) else env
+    counts = _powers_of_two(num_cores()) if num_workers is None else list(num_workers)
+    options: dict[str, Any] = {"codec": codec, "env_kwargs": env_kwargs, "info_keys": ()}
+    with contextlib.ExitStack() as stack:
+        here = make(source, num_workers=0, compiled=False, **options)
+        opened = {"in this process": stack.enter_context(here)}
+        with contextlib.suppress(UnsupportedEnvError):
+            opened["kernel"] = stack.enter_context(make(source, num_workers=0, compiled=True, **options))
+        for count in counts:
+            name = f"{count} worker{'s' * (count > 1)}"
+            opened[name] = stack.enter_context(make(source, num_workers=count, audit=0.0, **options))
+        share = seconds / (_ROUNDS * len(opened) * len(rows))
+        medians, spreads = np.empty((len(opened), len(rows))), np.empty((len(opened), len(rows), 2))
+        for column, num_rows in enumerate(rows):
+            rates: list[list[float]] = [[] for _ in opened]
+            for _ in range(_ROUNDS):
+                for index, contender in enumerate(opened.values()):
+                    rates[index].append(_rate(contender, num_rows, share))
+            for index, measured in enumerate(rates):
+                medians[index, column] = statistics.median(measured)
+                spreads[index, column] = min(measured), max(measured)
+    return Throughput(list(opened), list(rows), medians, spreads)
+
+
+def _rate(env: Any, num_rows: int, seconds: float) -> float:
+    """Return the environment steps per second of calls that together take about `seconds`."""
+    generator = np.random.default_rng(0)
+    state = env.reset(seed=0).state
+    states = np.empty(num_rows, env.state_dtype)
+    for row in range(num_rows):
+        states[row] = state
+    actions = uniform_actions(env.action_space, generator, num_rows)
+    num_steps, started = 0, time.perf_counter()
+    while True:
+        env.step_batch(actions, states)
+        num_steps += num_rows
+        elapsed = time.perf_counter() - started
+        if elapsed >= seconds:
+            return num_steps / elapsed
+
+
+def _powers_of_two(limit: int) -> list[int]:
+    """Return 1, 2, 4, ... up to a number, and the number itself."""
+    counts = [2**power for power in range(limit.bit_length()) if 2**power <= limit]
+    return counts if counts[-1] == limit else [*counts, limit]

@@ -1,0 +1,172 @@
+"""The arguments that name an environment, and the environment that they name."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from planvec.cli.parser import did_you_mean, one_of
+
+if TYPE_CHECKING:
+    from planvec.envs import Makeable
+
+__all__ = ["add_backend", "add_environment", "backend_of", "env_source"]
+
+
+def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the arguments that name an environment and its options.
+
+    Args:
+        parser: The parser.
+        optional: Whether a file of settings may name the environment instead.
+    """
+    parser.add_argument(
+        "env_id",
+        metavar="ENV_ID",
+        nargs="?" if optional else None,
+        help="a Gymnasium id, such as CartPole-v1 or ALE/Pong-v5; module:EnvId; or module:function or "
+        "file.py:function, a function or class of your own that makes an environment",
+    )
+    group = parser.add_argument_group("environment")
+    group.add_argument(
+        "--make",
+        nargs="+",
+        type=_assignment,
+        metavar="KEY=VALUE",
+        help="arguments of gymnasium.make, such as obs_type=ram frameskip=1",
+    )
+    group.add_argument(
+        "--wrappers",
+        nargs="+",
+        metavar="NAME[=ARG,...]",
+        help="wrappers of gymnasium.wrappers, innermost first, such as TimeLimit=50 FrameStackObservation=4",
+    )
+    group.add_argument(
+        "--codec",
+        type=one_of(["copied", "replay"]),
+        metavar="copied|replay",
+        help="how to save states (default: the fastest exact way)",
+    )
+
+
+def add_backend(parser: argparse._ActionsContainer) -> None:
+    """Add the arguments that say where workers run."""
+    parser.add_argument(
+        "--backend",
+        type=one_of(["processes", "ray"]),
+        metavar="processes|ray",
+        default="processes",
+        help="where workers run: in processes of this machine (default), or in actors of a Ray cluster",
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="address of the Ray cluster (default: the one of RAY_ADDRESS, else Ray is started here)",
+    )
+
+
+def backend_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `planvec.make` that say where workers run."""
+    return {"backend": arguments.backend, "ray_address": arguments.ray_address}
+
+
+def env_source(
+    env_id: str, make: Mapping[str, Any], wrappers: Sequence[str]
+) -> tuple[Makeable, dict[str, Any]]:
+    """Return the environment that arguments name.
+
+    Args:
+        env_id: The name; see `planvec.envs.find_source`.
+        make: Arguments of `gymnasium.make`.
+        wrappers: As `--wrappers`.
+
+    Returns:
+        An id or a factory, and the arguments of `gymnasium.make`.
+
+    Raises:
+        gymnasium.error.Error: The id is unknown.
+        ModuleNotFoundError: There is no such module.
+        UnsupportedEnvError: The module has no such function.
+        ValueError: `make` is given for a function, or a wrapper is unknown.
+    """
+    from planvec.envs import find_source
+
+    # So that the installed command finds modules in the working directory, as `python -m planvec` does.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    parsed = [_wrapper(text) for text in wrappers]
+    source: Any = find_source(env_id)
+    if make and callable(source):
+        raise ValueError(f"--make: expected an id, got {env_id}, which is called without arguments")
+    if parsed:
+        return _Wrapped(source, dict(make), parsed), {}
+    return source, dict(make)
+
+
+class _Wrapped:
+    """Makes an environment with wrappers around it.
+
+    Args:
+        source: A spec or a factory.
+        make_kwargs: The arguments of `gymnasium.make`.
+        wrappers: Names and positional arguments of Gymnasium's wrappers, innermost first.
+    """
+
+    def __init__(
+        self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[str, tuple[Any, ...]]]
+    ) -> None:
+        self._source = source
+        self._make_kwargs = make_kwargs
+        self._wrappers = wrappers
+
+    def __call__(self) -> Any:
+        return self.with_render_mode(None)
+
+    def with_render_mode(self, render_mode: str | None) -> Any:
+        """Make the environment for rendering."""
+        import gymnasium
+
+        from planvec.envs import make_env
+
+        env = make_env(self._source, render_mode, self._make_kwargs)
+        for name, arguments in self._wrappers:
+            env = getattr(gymnasium.wrappers, name)(env, *arguments)
+        return env
+
+
+def _value(text: str) -> Any:
+    """Return the value of a Python literal; other text is returned unchanged."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not (equals and key.isidentifier()):
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    return key, _value(value)
+
+
+def _wrapper(text: str) -> tuple[str, tuple[Any, ...]]:
+    """Return the name and the arguments of a wrapper.
+
+    Raises:
+        ValueError: Gymnasium has no such wrapper.
+    """
+    import gymnasium
+
+    name, equals, value = text.partition("=")
+    wrapper = getattr(gymnasium.wrappers, name, None)
+    if not (isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper)):
+        hint = did_you_mean(name, gymnasium.wrappers.__all__)
+        raise ValueError(f"--wrappers: gymnasium.wrappers has no wrapper {name!r}{hint}")
+    arguments = _value(f"({value},)") if equals else ()
+    if not isinstance(arguments, tuple):
+        raise ValueError(f"--wrappers: expected {name}=ARG,... with Python literals, got {text!r}")
+    return name, arguments

@@ -1,0 +1,43 @@
+"""Hints for users whose choice cannot work well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from planvec.envs import BatchEnv
+
+__all__ = ["planner_hint"]
+
+_NUM_ACTIONS = 8
+_NUM_SEEDS = 8
+
+
+def planner_hint(env: BatchEnv) -> str:
+    """Return the advice to take tree search if steps are random, since swarms take luck for skill.
+
+    Args:
+        env: The environment, after its reset.
+
+    Returns:
+        "" if no step from the start is random.
+    """
+    from planvec.rows import arrays_of_states, uniform_actions
+
+    if not env.is_stochastic or getattr(env.action_space, "n", None) is None:
+        return ""
+    generator = np.random.default_rng(0)
+    actions = np.repeat(uniform_actions(env.action_space, generator, _NUM_ACTIONS), _NUM_SEEDS)
+    states = np.repeat(arrays_of_states("state", np.atleast_1d(env.get_state()))["state"], len(actions))
+    if states.dtype != env.state_dtype:
+        return ""
+    out = env.step_batch(actions, states, seeds=np.arange(len(actions)), blocking=True)
+    outcomes = np.asarray(out.observations).reshape(_NUM_ACTIONS, _NUM_SEEDS, -1)
+    if (outcomes == outcomes[:, :1]).all():
+        return ""
+    return (
+        "planvec: hint: steps are random here, and a swarm takes luck for skill: try --planner mcts, which "
+        "averages over chance"
+    )

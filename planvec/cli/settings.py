@@ -1,0 +1,80 @@
+"""The settings of a run: from the command line, and from a file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planvec.cli.parser import UsageError
+from planvec.cli.planner_options import DEFAULT_PLANNER, given_options, planner_name
+
+if TYPE_CHECKING:
+    from planvec.runs import RunConfig
+
+__all__ = ["config_of", "settings_of_file"]
+
+_SETTINGS = ("env_id", "make", "wrappers", "codec", "planner", "seed", "episodes", "max_steps")
+"""Arguments that determine the trajectory, and are the fields of `RunConfig`."""
+
+
+def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the file that `--config` or `--resume` names; {} without one."""
+    from planvec.errors import PlanvecError
+    from planvec.runs import RunFiles, read_settings
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--resume", type=Path)
+    try:
+        known = parser.parse_known_args(list(argv))[0]
+        if known.resume is not None:
+            return read_settings(RunFiles(known.resume).config)
+        return {} if known.config is None else read_settings(known.config)
+    except argparse.ArgumentError:
+        return {}  # reported when all arguments are parsed
+    except OSError as error:
+        option = "--resume" if known.resume is not None else "--config"
+        raise UsageError(f"{option}: expected {error.filename}: {error.strerror}") from error
+    except PlanvecError as error:
+        raise UsageError(str(error)) from error
+
+
+def config_of(arguments: argparse.Namespace) -> RunConfig:
+    """Return the settings of the run.
+
+    Raises:
+        UsageError: No environment is named; or settings are given with `--resume`.
+    """
+    import secrets
+
+    from planvec.runs import RunConfig, RunFiles
+
+    given = {name: getattr(arguments, name) for name in _SETTINGS if getattr(arguments, name) is not None}
+    planner = given.get("planner", arguments.settings.get("planner", DEFAULT_PLANNER))
+    options = given_options(arguments, planner_name(["--planner", planner]))
+    if "make" in given:
+        given["make"] = dict(given["make"])
+    if arguments.resume is not None:
+        names = [*given, *options]
+        if names and given != {"env_id": arguments.settings["env_id"]}:
+            option = f"--{names[0].replace('_', '-')}" if names[0] != "env_id" else "ENV_ID"
+            raise UsageError(f"{option}: --resume takes the settings of the run; leave {option} out")
+        return RunConfig.read(RunFiles(arguments.resume).config)
+    own = arguments.settings.get("planner_options", {}) if "planner" not in given else {}
+    settings = {
+        "planner": planner,
+        "seed": secrets.randbits(32),
+        **arguments.settings,
+        **given,
+        "planner_options": {**{name: _tuple(value) for name, value in own.items()}, **options},
+    }
+    if "env_id" not in settings:
+        raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")
+    return RunConfig(**settings)
+
+
+def _tuple(value: Any) -> Any:
+    """Return a list as a tuple, which JSON and TOML do not have."""
+    return tuple(value) if isinstance(value, list) else value

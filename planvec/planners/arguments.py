@@ -1,0 +1,79 @@
+"""Checks the arguments that planners share: steppers, planners, and states."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.rows import BatchStepper
+
+__all__ = ["check_planner", "check_stepper", "one_state"]
+
+
+@runtime_checkable
+class _HasBaseState(Protocol):
+    """A stepper that keeps a base state; one made only to plan at given states may not."""
+
+    def get_state(self) -> Any: ...
+
+
+def check_stepper(env: Any) -> None:
+    """Check that an argument can step batches.
+
+    Raises:
+        TypeError: It cannot. The message says how to open it.
+    """
+    if hasattr(env, "step_batch") and not isinstance(env, type):
+        return
+    if isinstance(env, str):
+        got, fix = f"the id {env!r}", f"planvec.make({env!r})"
+    elif isinstance(env, gymnasium.Env):
+        got, fix = f"the environment {env}", "planvec.PlanEnv(env)"
+    else:
+        got, fix = repr(env), "planvec.make(...)"
+    raise TypeError(f"env: expected an environment that steps batches, got {got}; open it with {fix}")
+
+
+def check_planner(planner: Any) -> None:
+    """Check that an argument is a planner.
+
+    Raises:
+        TypeError: It has no `plan`, or is a class.
+    """
+    if isinstance(planner, type):
+        raise TypeError(
+            f"planner: expected an instance, got the class {planner.__name__}; call it: {planner.__name__}()"
+        )
+    if not hasattr(planner, "plan"):
+        raise TypeError(f"planner: expected an instance of a planvec.Planner, got {planner!r}")
+
+
+def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
+    """Return a state as an array `[1]`.
+
+    Args:
+        env: The stepper.
+        state: One state; None takes the base state of `env`.
+
+    Raises:
+        InvalidBatchError: `state` is not one state; or it is None, and `env` has no `get_state`.
+    """
+    if state is None:
+        if not isinstance(env, _HasBaseState):
+            raise InvalidBatchError(
+                f"state: expected one state, got None, and {type(env).__name__} has no get_state(); "
+                "pass the state to plan at, such as env.reset(seed=0).state"
+            )
+        state = env.get_state()
+    if not isinstance(state, (np.ndarray, np.void)):
+        states = np.empty(1, object)  # np.array(state) would look for a sequence in it
+        states[0] = state
+        return states
+    states = np.atleast_1d(state)
+    if states.shape != (1,):
+        raise InvalidBatchError(f"state: expected one state, got shape {states.shape}")
+    return states

@@ -1,0 +1,272 @@
+"""Runs: resumed after an interrupt at any step, and played again from their files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import planvec
+from planvec.cli import main
+from planvec.planners import Planner, load_plan, save_plan
+from planvec.runs import play
+
+PLANNERS = {
+    "mcts": ["--planner", "mcts", "--num-simulations", "40", "--rollout-horizon", "5"],
+    "swarm": ["--num-walkers", "8", "--num-iterations", "6"],
+    "swarm-wave": ["--planner", "swarm-wave", "--num-walkers", "16", "--num-iterations", "60"],
+    "cem": ["--planner", "cem", "--num-trajectories", "16", "--num-iterations", "2", "--dt", "2"],
+    "random-shooting": ["--planner", "random-shooting", "--num-trajectories", "16"],
+}
+CASES = [
+    *(("CartPole-v1", name) for name in PLANNERS),
+    *(("FrozenLake8x8-v1", "mcts"), ("MiniGrid-Empty-5x5-v0", "mcts"), ("MiniGrid-Empty-5x5-v0", "swarm")),
+]
+
+
+def plan(*arguments: str, num_workers: int = 0) -> int:
+    return main(["plan", *arguments, "--num-workers", str(num_workers), "--no-progress"])
+
+
+def whole_run(directory: Path, env_id: str, planner: str, *arguments: str) -> None:
+    common = ["--seed", "5", "--max-steps", "8", "--out", str(directory)]
+    assert plan(env_id, *PLANNERS[planner], *common, *arguments) == 0
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Let Ctrl-C arrive while decision `call` is being made."""
+    calls, original = [], Planner.plan
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(Planner, "plan", interrupted)
+
+
+@pytest.mark.parametrize(("env_id", "planner"), CASES)
+def test_an_interrupted_run_ends_with_the_bytes_of_a_whole_one(
+    env_id: str, planner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_run(tmp_path / "whole", env_id, planner)
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, 5)
+        common = ["--seed", "5", "--max-steps", "8", "--out", str(tmp_path / "run")]
+        assert plan(env_id, *PLANNERS[planner], *common) == 130
+    assert len(np.load(tmp_path / "run" / "trajectory.npz")["rewards"]) == 4
+    assert plan("--resume", str(tmp_path / "run"), num_workers=1) == 0
+    one, other = (tmp_path / name / "trajectory.npz" for name in ("whole", "run"))
+    assert one.read_bytes() == other.read_bytes()
+    assert not (tmp_path / "run" / "checkpoint.npz").exists()
+    tables = []
+    for name in ("whole", "run"):
+        lines = (tmp_path / name / "steps.csv").read_text().splitlines()
+        tables.append([row[:8] for row in csv.reader(lines)])
+    assert tables[0] == tables[1]
+
+
+def test_a_checkpoint_that_is_some_steps_old_gives_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_run(tmp_path / "whole", "CartPole-v1", "mcts")
+    write, written = play._Player._write, []
+
+    def write_once(player: Any) -> None:
+        if not written:
+            written.append(1)
+            write(player)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(play._Player, "_write", write_once)
+        interrupt_at(patched, 6)
+        common = ["--seed", "5", "--max-steps", "8", "--out", str(tmp_path / "run")]
+        assert plan("CartPole-v1", *PLANNERS["mcts"], *common) == 130
+    assert plan("--resume", str(tmp_path / "run")) == 0
+    paths = [tmp_path / name / "trajectory.npz" for name in ("whole", "run")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert len((tmp_path / "run" / "steps.csv").read_text().splitlines()) == 9
+
+
+def test_several_episodes_are_resumed_where_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole_run(tmp_path / "whole", "CartPole-v1", "swarm", "--episodes", "3")
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, 13)
+        common = ["--seed", "5", "--max-steps", "8", "--out", str(tmp_path / "run"), "--episodes", "3"]
+        assert plan("CartPole-v1", *PLANNERS["swarm"], *common) == 130
+    assert plan("--resume", str(tmp_path / "run")) == 0
+    for name in ("trajectory.npz", "trajectory-2.npz", "trajectory-3.npz"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [(one["seed"], one["num_steps"]) for one in summary["episodes"]] == [(5, 8), (6, 8), (7, 8)]
+    assert summary["ended"] == "stopped at --max-steps"
+    capsys.readouterr()
+    assert plan("--resume", str(tmp_path / "run")) == 0
+    assert "is complete already" in capsys.readouterr().err
+
+
+KILLED = ["--planner", "mcts", "--num-simulations", "60", "--max-steps", "40", "--seed", "2"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert plan("CartPole-v1", *KILLED, "--out", str(whole)) == 0
+    command = [sys.executable, "-m", "planvec", "plan", "--num-workers", "0", "--no-progress"]
+    arguments, rng, kills = ["CartPole-v1", *KILLED, "--out", str(killed)], np.random.default_rng(0), 0
+    for _ in range(60):
+        process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        started = time.monotonic()
+        while not (killed / "run.json").exists() and process.poll() is None:
+            time.sleep(0.01)
+        if kills < 6 and process.poll() is None:
+            time.sleep(rng.uniform(0, 1) + time.monotonic() - started)
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        _, errors = process.communicate()
+        arguments = ["--resume", str(killed)]
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors
+    assert kills >= 3
+    assert (whole / "trajectory.npz").read_bytes() == (killed / "trajectory.npz").read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
+    arguments = ["CartPole-v1", "--num-walkers", "8", "--num-workers", "0", "--no-progress", "--seed", "1"]
+    command = [sys.executable, "-m", "planvec", "plan", *arguments, "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    while not (tmp_path / "out" / "checkpoint.npz").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (128 + number, 0)  # 0: it had ended just before
+    if process.returncode:
+        assert "--resume" in errors
+        assert (tmp_path / "out" / "trajectory.npz").exists()
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Pendulum-v1", "MiniGrid-Empty-5x5-v0"])
+def test_a_run_is_replayed_with_every_bit(
+    env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole_run(tmp_path, env_id, "swarm", "--episodes", "2")
+    assert main(["replay", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("every bit is the same") == 2
+
+
+def test_a_sticky_game_is_replayed_with_every_bit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole_run(tmp_path, "ALE/Pong-v5", "swarm", "--make", "obs_type=ram")
+    assert main(["replay", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["exact"] is True
+
+
+def test_a_replay_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole_run(tmp_path, "CartPole-v1", "swarm")
+    path = tmp_path / "trajectory.npz"
+    arrays = dict(np.load(path))
+    arrays["observations"][3, 2] = np.nextafter(arrays["observations"][3, 2], 9, dtype=np.float32)
+    arrays["terminated"] = np.array(True)
+    np.savez(path, **arrays)
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "DIFFERS" in said
+    assert "observations at step 3: expected" in said
+    assert "terminated: expected True, got False" in said
+
+
+def test_a_changed_environment_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, 5)
+        common = ["--seed", "5", "--out", str(tmp_path), "--make", "sutton_barto_reward=False"]
+        assert plan("CartPole-v1", *PLANNERS["swarm"], *common) == 130
+    settings = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**settings, "env_id": "Acrobot-v1", "make": {}}))
+    assert plan("--resume", str(tmp_path)) == 2
+    settings["seed"] = 6
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    assert plan("--resume", str(tmp_path)) == 2
+    assert "leads to another state than before" in capsys.readouterr().err
+
+
+def test_settings_of_a_file_are_those_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(
+        'env_id = "CartPole-v1"\nplanner = "mcts"\nseed = 5\nmax_steps = 3\nwrappers = ["TimeLimit=50"]\n'
+        "[planner_options]\nnum_simulations = 20\nwidening = [1.0, 0.5]\n[make]\nsutton_barto_reward = true\n"
+    )
+    assert plan("--config", str(tmp_path / "run.toml"), "--out", str(tmp_path / "a")) == 0
+    given = ["--planner", "mcts", "--num-simulations", "20", "--widening", "1.0,0.5"]
+    given += ["--make", "sutton_barto_reward=True", "--wrappers", "TimeLimit=50", "--max-steps", "3"]
+    assert plan("CartPole-v1", *given, "--seed", "5", "--out", str(tmp_path / "b")) == 0
+    assert plan("--config", str(tmp_path / "a" / "run.json"), "--out", str(tmp_path / "c")) == 0
+    files = [(tmp_path / name / "trajectory.npz").read_bytes() for name in "abc"]
+    assert files[0] == files[1] == files[2]
+    assert plan("--config", str(tmp_path / "run.toml"), "--out", str(tmp_path / "d"), "--max-steps", "2") == 0
+    assert len(np.load(tmp_path / "d" / "trajectory.npz")["rewards"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("env_id", "planner"),
+    [
+        ("CartPole-v1", planvec.MCTS(num_simulations=30, rollout_horizon=0)),
+        ("MiniGrid-Empty-5x5-v0", planvec.MCTS(num_simulations=30, rollout_horizon=4)),
+        ("Pendulum-v1", planvec.MCTS(num_simulations=30, rollout_horizon=4, max_actions=8)),
+        ("Pendulum-v1", planvec.ICEM(num_trajectories=16, num_elites=4, horizon=8, dt=3)),
+        ("CartPole-v1", planvec.CEM(num_trajectories=16, horizon=8)),
+        ("CartPole-v1", planvec.Swarm(num_walkers=8, num_iterations=6)),
+        ("MiniGrid-Empty-5x5-v0", planvec.SwarmWave(num_walkers=8, num_iterations=6)),
+        ("CartPole-v1", planvec.RandomShooting(num_trajectories=16)),
+    ],
+)
+def test_a_plan_from_a_file_is_continued_as_the_plan_itself(
+    env_id: str, planner: planvec.Planner, tmp_path: Path
+) -> None:
+    with planvec.PlanEnv(env_id) as env:
+        state = env.reset(seed=0).state
+        first = planner.plan(env, state, seed=1)
+        save_plan(tmp_path / "plan.npz", first, env)
+        loaded = load_plan(tmp_path / "plan.npz", env)
+        assert loaded.value == first.value
+        assert type(loaded.search_data) is type(first.search_data)
+        after = env.step_batch(np.array([first.action]), np.array([state])).new_states[0]
+        plans = [planner.plan(env, after, seed=2, previous=previous) for previous in (first, loaded)]
+    for name in ("action", "root_actions", "visit_counts", "action_values", "best_actions"):
+        np.testing.assert_array_equal(getattr(plans[0], name), getattr(plans[1], name))
+    assert plans[0].num_env_steps == plans[1].num_env_steps
+
+
+def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        swarm = planvec.Swarm(num_walkers=8, num_iterations=6).plan(env, env.reset(seed=0).state, seed=0)
+        save_plan(tmp_path / "plan.npz", swarm, env)
+        arrays = dict(np.load(tmp_path / "plan.npz"))
+        broken = []
+        for name, change in (
+            ("search_data.moves", lambda moves: moves["parent"].__setitem__(2, 10**6)),
+            ("search_data.table", lambda table: table["node"].__setitem__(0, -3)),
+        ):
+            broken.append({**arrays, name: arrays[name].copy()})
+            change(broken[-1][name])
+        broken.append({**arrays, "search_data": np.array("Popen")})
+        broken.append({name: array for name, array in arrays.items() if name != "value"})
+        for wrong in broken:
+            np.savez(tmp_path / "plan.npz", **wrong)
+            with pytest.raises(planvec.InvalidBatchError, match="which is damaged"):
+                load_plan(tmp_path / "plan.npz", env)
