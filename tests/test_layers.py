@@ -31,12 +31,15 @@ LEVELS = {
     "vector": 7,
     "checking": 8,
     "runs": 8,
-    "cli": 9,
-    "__main__": 10,
+    "plots": 9,
+    "report": 10,
+    "video": 8,
+    "cli": 11,
+    "__main__": 12,
 }
 """Folder or module at the top -> its level. `planvec/__init__.py` hands on names and has none."""
 
-PLANNERS_SEE = {"errors", "rows", "kernels", "planners"}
+PLANNERS_SEE = {"errors", "lazy", "rows", "kernels", "planners"}
 """A planner knows a `BatchStepper`, and never a backend."""
 
 MAX_FLOORS = 10

@@ -27,7 +27,7 @@ _ROUNDS = 5
 """Turns of each contender, whose median counts: other programs disturb some of them."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Throughput:
     """Environment steps per second.
 

@@ -106,20 +106,26 @@ def _import(where: str) -> Any:
         raise _import_error(module, error) from error
     except Exception as error:
         raise _import_error(module, error) from error
-    if is_path and getattr(imported, "__file__", None) != str(Path(where).resolve()):
-        raise UnsupportedEnvError(
-            f"{where}: expected a file whose name is not that of another module, and {module!r} is already "
-            f"{getattr(imported, '__file__', None)}; rename the file"
-        )
     return imported
 
 
 def _module_of_file(where: str) -> str:
-    """Return the name under which a file can be imported, here and in workers."""
+    """Return the name under which a file can be imported, here and in workers.
+
+    Raises:
+        ModuleNotFoundError: There is no such file.
+        UnsupportedEnvError: Another module has that name.
+    """
     path = Path(where).resolve()
     if not path.is_file():
         raise ModuleNotFoundError(f"No file {where}: expected the path of a Python file")
-    if str(path.parent) not in sys.path:
+    known = importlib.util.find_spec(path.stem)
+    if known is not None and known.origin != str(path):
+        raise UnsupportedEnvError(
+            f"{where}: expected a file whose name is not that of another module, and {path.stem!r} is "
+            f"already {known.origin}; rename the file"
+        )
+    if known is None:
         sys.path.insert(0, str(path.parent))
     return path.stem
 

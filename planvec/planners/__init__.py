@@ -14,6 +14,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from planvec.lazy import lazy_names
 from planvec.planners.acting import resume_episode, run_episode
 from planvec.planners.base import Planner
 from planvec.planners.driver import PlanCallback, PlanProgress
@@ -28,7 +31,7 @@ from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
 from planvec.planners.plan_files import SearchData, arrays_of_plan, load_plan, plan_of_arrays, save_plan
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
-from planvec.planners.shooting import CEM, ICEM, MPPI, RandomShooting
+from planvec.planners.shooting import CEM, ICEM, MPPI, Distribution, RandomShooting
 from planvec.planners.swarm import NormalDt, Swarm, SwarmWave
 from planvec.planners.table import PLANNERS, PlannerEntry
 from planvec.planners.trajectory import (
@@ -38,6 +41,9 @@ from planvec.planners.trajectory import (
     trajectory_arrays,
 )
 
+if TYPE_CHECKING:
+    from planvec.planners.swarm.walkers import Walkers
+
 __all__ = [
     "CEM",
     "HELP",
@@ -45,6 +51,7 @@ __all__ = [
     "MCTS",
     "MPPI",
     "PLANNERS",
+    "Distribution",
     "Episode",
     "EpisodeCallback",
     "EpisodeRecorder",
@@ -64,6 +71,7 @@ __all__ = [
     "Swarm",
     "SwarmWave",
     "Tree",
+    "Walkers",
     "actions_of_arrays",
     "arrays_of_actions",
     "arrays_of_plan",
@@ -76,3 +84,6 @@ __all__ = [
     "save_trajectory",
     "trajectory_arrays",
 ]
+
+if not TYPE_CHECKING:  # it imports numba
+    __getattr__, __dir__ = lazy_names(__name__, {"Walkers": "planvec.planners.swarm.walkers"})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
 from planvec.planners.space_leaves import space_leaves, tree_of_leaves
-from planvec.rows import DAMAGED, one_action, take_row
+from planvec.rows import DAMAGED, one_action, read_arrays, take_row
 
 __all__ = ["SearchData", "arrays_of_plan", "load_plan", "plan_of_arrays", "save_plan"]
 
@@ -145,8 +145,7 @@ def load_plan(path: str | Path, env: Any) -> Plan:
         OSError: The file cannot be read.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            plan = plan_of_arrays(archive, env.action_space)
+        plan = plan_of_arrays(read_arrays(path), env.action_space)
     except DAMAGED as error:
         raise InvalidBatchError(
             f"plan: expected a file that save_plan wrote, got {path}, which is damaged "

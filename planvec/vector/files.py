@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs import ResidentState
 from planvec.errors import InvalidBatchError
-from planvec.rows import DAMAGED, arrays_of_states, states_of_arrays
+from planvec.rows import DAMAGED, arrays_of_states, read_arrays, states_of_arrays
 from planvec.vector.resident_states import SavedRows
 
 __all__ = ["read_rows", "write_rows"]
@@ -81,14 +81,14 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
         OSError: The file cannot be read.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            header = json.loads(str(archive["header"]))
-            if header["version"] != _VERSION:
-                raise ValueError(f"version {header['version']} instead of {_VERSION}")
-            parts = [
-                _read_part(described, states_of_arrays(f"states_{index}", archive))
-                for index, described in enumerate(header["parts"])
-            ]
+        arrays = read_arrays(path)
+        header = json.loads(str(arrays["header"]))
+        if header["version"] != _VERSION:
+            raise ValueError(f"version {header['version']} instead of {_VERSION}")
+        parts = [
+            _read_part(described, states_of_arrays(f"states_{index}", arrays))
+            for index, described in enumerate(header["parts"])
+        ]
     except (*DAMAGED, AttributeError) as error:
         raise InvalidBatchError(
             f"path: expected a file that save() wrote, got {path}, which is damaged or of another kind "

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays, empty_arrays
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, TreeKind
-from planvec.rows import DAMAGED, states_of_arrays
+from planvec.rows import DAMAGED, read_arrays, states_of_arrays
 
 __all__ = ["read_tree", "tree_parts"]
 
@@ -37,8 +37,7 @@ def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArra
         OSError: The file cannot be read.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            return tree_parts(archive)
+        return tree_parts(read_arrays(path))
     except DAMAGED as error:
         raise InvalidBatchError(
             f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "

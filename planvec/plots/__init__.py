@@ -1,0 +1,44 @@
+"""Pictures of what planvec returns, with matplotlib (and igraph for trees).
+
+Every function draws into `ax` and returns the axes; without `ax` it makes a new figure. Colour-blind people
+can tell the colours apart. Lines and text follow the style in use, for instance `dark_background`.
+
+    tree, visits     a search tree, and the statistics of its root
+    swarm            the walkers of a swarm and their moves
+    fan              the frames of many states
+    returns          returns of rollouts, episodes or planners
+    episode          one episode: return, values, actions
+    throughput       what `planvec.checking.measure_throughput` measured
+"""
+
+from __future__ import annotations
+
+from planvec.extras import install_command
+
+try:
+    import matplotlib as _matplotlib  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"planvec.plots needs matplotlib: {install_command('plot')}") from error
+
+from planvec.plots.episode import plot_episode
+from planvec.plots.fan import plot_fan
+from planvec.plots.returns import plot_returns
+from planvec.plots.swarm import SwarmPicture, plot_swarm, swarm_picture
+from planvec.plots.throughput import plot_throughput
+from planvec.plots.tree import TreePicture, plot_tree, tree_picture
+from planvec.plots.visits import plot_map, plot_visits
+
+__all__ = [
+    "SwarmPicture",
+    "TreePicture",
+    "plot_episode",
+    "plot_fan",
+    "plot_map",
+    "plot_returns",
+    "plot_swarm",
+    "plot_throughput",
+    "plot_tree",
+    "plot_visits",
+    "swarm_picture",
+    "tree_picture",
+]

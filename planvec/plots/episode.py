@@ -1,0 +1,74 @@
+"""Draws one episode. Letters: T steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from planvec.planners import Episode
+from planvec.plots.style import COLORS, faint
+
+__all__ = ["plot_episode"]
+
+_MAX_LINES = 6
+"""Numbers of an action, or of an observation, that are drawn as lines."""
+
+
+def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
+    """Draw the return, the values and the actions of an episode over its steps.
+
+    Args:
+        episode: The episode.
+        action_names: Names of the actions of a Discrete space, from its first one on.
+
+    Returns:
+        The three axes: the return so far and the rewards; the value of each decision beside the return that
+        followed; the actions.
+    """
+    _, axes = plt.subplots(3, 1, figsize=(7.5, 6.5), sharex=True, layout="constrained")
+    steps = np.arange(1, episode.num_steps + 1)
+    for ax in axes:
+        faint(ax)
+    ended = "terminated" if episode.terminated else "time limit" if episode.truncated else "stopped"
+    axes[0].set_title(
+        f"return {episode.total_return:.4g} after {episode.num_steps} steps, {ended}, seed {episode.seed}",
+        fontsize=10,
+    )
+    axes[0].bar(steps, episode.rewards, width=1.0, color=COLORS[1], alpha=0.6, label="reward")
+    axes[0].step(steps, np.cumsum(episode.rewards), where="mid", color=COLORS[0], label="return so far")
+    axes[0].set_ylabel("reward")
+    to_go = np.cumsum(episode.rewards[::-1])[::-1]
+    axes[1].plot(steps, episode.values, color=COLORS[0], label="value of the decision")
+    axes[1].plot(steps, to_go, color=COLORS[1], linestyle="--", label="return that followed")
+    axes[1].set_ylabel("return from here")
+    _draw_actions(axes[2], steps, episode.actions, action_names)
+    axes[2].set_xlabel("step")
+    for ax in axes:
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(frameon=False, fontsize=8, loc="best")
+    drawn: NDArray[Any] = axes
+    return drawn
+
+
+def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) -> None:
+    """Draw actions that are one array; others are counted."""
+    if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
+        ax.text(0.5, 0.5, "actions are no arrays of numbers", ha="center", transform=ax.transAxes)
+        return
+    columns = actions.reshape(len(steps), -1)
+    ax.set_ylabel("action")
+    if actions.dtype.kind == "f":
+        for index in range(min(columns.shape[1], _MAX_LINES)):
+            ax.plot(steps, columns[:, index], color=COLORS[index], linewidth=1.0, label=f"[{index}]")
+        return
+    for index in range(min(columns.shape[1], _MAX_LINES)):
+        ax.scatter(steps, columns[:, index], s=10, color=COLORS[index])
+    if columns.shape[1] == 1 and len(columns):
+        ticks = np.unique(columns)
+        if len(ticks) <= 20:
+            labels = [str(tick) if names is None else str(names[int(tick)]) for tick in ticks]
+            ax.set_yticks(ticks, labels)

@@ -1,0 +1,174 @@
+"""Draws a search tree. Letters: N nodes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.extras import install_command
+from planvec.planners import Plan, Tree
+from planvec.plots.style import COLORS, MAP, new_axes, outline, text_color
+
+__all__ = ["TreePicture", "plot_tree", "tree_picture"]
+
+
+class TreePicture(NamedTuple):
+    """The part of a tree that is drawn, and where: N nodes, the root first, parents before their children.
+
+    Attributes:
+        nodes: `[N]` int64, indices in the tree.
+        parents: `[N]` int64, rows of this picture; -1 for the root.
+        actions: `[N]` int64, the index of the action that leads to each; -1 for the root.
+        x: `[N]` float64, horizontal positions, from 0 to 1.
+        depths: `[N]` int64, numbers of actions from the root.
+        visits: `[N]` int64.
+        values: `[N]` float64.
+        is_best: `[N]` bool, whether it is on the path of best actions.
+    """
+
+    nodes: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    actions: NDArray[np.int64]
+    x: NDArray[np.float64]
+    depths: NDArray[np.int64]
+    visits: NDArray[np.int64]
+    values: NDArray[np.float64]
+    is_best: NDArray[np.bool_]
+
+
+def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
+    """Choose the most visited nodes of a tree, and lay them out.
+
+    Where equal states share a node, it is drawn below the action that found it first.
+
+    Args:
+        tree: The tree.
+        max_nodes: Largest number of nodes. The layout of many takes long, and shows little.
+
+    Raises:
+        ImportError: igraph is not installed.
+    """
+    try:
+        import igraph
+    except ImportError as error:
+        raise ImportError(f"plot_tree needs igraph: {install_command('plot')}") from error
+    arrays, num_nodes = tree.arrays, tree.num_nodes
+    visits = arrays.visits[:num_nodes].astype(np.int64)
+    order = np.argsort(-visits, kind="stable")[:max_nodes]
+    parents = arrays.parents[:num_nodes].astype(np.int64)
+    kept = {0}
+    for node in order.tolist():  # a node comes with all of its ancestors, which were visited as often
+        path = []
+        while node >= 0 and node not in kept:
+            path.append(node)
+            node = int(parents[node])
+        if len(kept) + len(path) <= max_nodes:
+            kept.update(path)
+    nodes = _in_order(kept, parents, arrays.parent_actions)
+    row_of = {node: row for row, node in enumerate(nodes.tolist())}
+    rows = np.array([row_of.get(int(parents[node]), -1) for node in nodes], np.int64)
+    graph = igraph.Graph(n=len(nodes), edges=[(int(p), row) for row, p in enumerate(rows) if p >= 0])
+    points = np.array(graph.layout_reingold_tilford(root=[0]).coords).reshape(len(nodes), 2)
+    x = points[:, 0] - points[:, 0].min()
+    best = set(tree.principal_variation(by_value=False).nodes.tolist())
+    return TreePicture(
+        nodes,
+        rows,
+        np.where(rows >= 0, arrays.parent_actions[nodes], -1).astype(np.int64),
+        x / max(x.max(), 1e-9),
+        np.array([_depth(parents, int(node)) for node in nodes], np.int64),
+        visits[nodes],
+        arrays.values[nodes].copy(),
+        np.array([int(node) in best for node in nodes]),
+    )
+
+
+def _in_order(
+    kept: set[int], parents: NDArray[np.int64], actions: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
+    """Return nodes level by level, and the children of each in the order of their actions."""
+    children: dict[int, list[int]] = {}
+    for node in sorted(kept - {0}, key=lambda node: (int(actions[node]), node)):
+        children.setdefault(int(parents[node]), []).append(node)
+    level, nodes = [0], []
+    while level:
+        nodes += level
+        level = [child for node in level for child in children.get(node, ())]
+    return np.array(nodes, np.int64)
+
+
+def _depth(parents: NDArray[np.int64], node: int) -> int:
+    depth = 0
+    while parents[node] >= 0:
+        node, depth = int(parents[node]), depth + 1
+    return depth
+
+
+def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None) -> Axes:
+    """Draw a search tree: nodes by their visits and values, and the path of best actions.
+
+    Args:
+        plan: A plan of `MCTS`, or its tree.
+        max_nodes: Largest number of nodes: the most visited ones.
+        ax: Where to draw; None makes a figure.
+
+    Returns:
+        The axes. Nodes are larger with more visits, and coloured by their value; depth grows downwards.
+
+    Raises:
+        InvalidBatchError: The plan has no tree.
+        ImportError: igraph is not installed.
+    """
+    tree: Any = plan.search_data if isinstance(plan, Plan) else plan
+    if not isinstance(tree, Tree):
+        raise InvalidBatchError(
+            f"plan: expected a plan of planvec.MCTS, or its tree, got one with {type(tree).__name__}; "
+            "plot_swarm draws swarms, and plot_visits any plan"
+        )
+    picture = tree_picture(tree, max_nodes)
+    ax = new_axes(ax, (8.0, 5.0))
+    points = np.column_stack([picture.x, picture.depths])
+    is_child = picture.parents >= 0
+    segments = np.stack([points[picture.parents[is_child]], points[is_child]], axis=1)
+    share = picture.visits / max(1, picture.visits.max())
+    widths = 0.4 + 3.0 * np.sqrt(share[is_child])
+    best = picture.is_best[is_child] & picture.is_best[picture.parents[is_child]]
+    for chosen, color, alpha in ((~best, text_color(), 0.35), (best, COLORS[4], 0.95)):
+        lines = LineCollection(
+            list(segments[chosen]), linewidths=widths[chosen], colors=color, alpha=alpha, zorder=1
+        )
+        ax.add_collection(lines)
+    sizes = 8 + 220 * share
+    x, y = points.T
+    dots = ax.scatter(x, y, s=sizes, c=picture.values, cmap=MAP, zorder=2, **outline())
+    plt.colorbar(dots, ax=ax, label="value (return from here)", fraction=0.04, pad=0.02)
+    _label_actions(ax, tree, picture)
+    ax.set_ylim(picture.depths.max() + 0.6, -0.6)
+    ax.set_xlim(-0.04, 1.04)
+    ax.set_xticks([])
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylabel("actions from the root")
+    shown = "" if len(picture.nodes) == tree.num_nodes else f", {len(picture.nodes)} most visited drawn"
+    ax.set_title(f"{tree.num_nodes:,} nodes{shown}; the line marks the best actions", fontsize=10)
+    for side in ("top", "right", "bottom"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def _label_actions(ax: Axes, tree: Tree, picture: TreePicture) -> None:
+    """Write the root's actions above the nodes that they lead to, if there are few."""
+    is_below = picture.depths == 1
+    actions = np.unique(picture.actions[is_below])
+    if len(actions) > 12:
+        return
+    for action in actions.tolist():
+        x = float(picture.x[is_below & (picture.actions == action)].mean())
+        text = np.array2string(np.asarray(tree.node_actions(0)[action]), precision=2, separator=", ")
+        ax.annotate(f"action {text}" if len(actions) < 6 else text, (x, 0.8), fontsize=8, ha="center")

@@ -1,0 +1,192 @@
+"""What a report shows of one decision. Letters: A actions, N points, E lines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from planvec.planners import Distribution, Plan, Tree, Walkers
+from planvec.plots import swarm_picture, tree_picture
+
+__all__ = ["Decision", "decision_of"]
+
+_MAX_NODES = 80
+"""Nodes of a tree that are drawn: hundreds of decisions have to fit into one file."""
+_MAX_MOVES = 240
+_MAX_SEQUENCES = 8
+_MAX_ACTIONS = 24
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision, as numbers and text that go into a page.
+
+    Attributes:
+        action: The action that was taken, as text.
+        value: Its value.
+        num_simulations: Simulations of the decision.
+        num_env_steps: Environment steps of the decision.
+        seconds: Their time.
+        actions: A names of the actions that were compared.
+        visits: A visit counts.
+        returns: A mean returns; None where there is none.
+        kind: What is drawn: "tree", "swarm", "sequences" or "".
+        x, y: N positions of points.
+        sizes: N sizes of points, pixels.
+        values: N numbers that colour the points.
+        labels: N texts that are shown when the mouse is over a point.
+        lines: E lines, each `[[x, ...], [y, ...]]`.
+        is_best: E flags: whether a line belongs to the best actions.
+    """
+
+    action: str
+    value: float | None
+    num_simulations: int
+    num_env_steps: int
+    seconds: float
+    actions: list[str]
+    visits: list[int]
+    returns: list[float | None]
+    kind: str
+    x: list[float]
+    y: list[float]
+    sizes: list[float]
+    values: list[float | None]
+    labels: list[str]
+    lines: list[list[list[float]]]
+    is_best: list[bool]
+
+    def to_json(self) -> str:
+        """Return the decision as one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Decision:
+        """Return the decision of `to_json`."""
+        return cls(**json.loads(text))
+
+
+def decision_of(plan: Plan) -> Decision:
+    """Return what a report shows of a plan.
+
+    Args:
+        plan: The plan of any planner.
+
+    Raises:
+        ImportError: igraph or matplotlib is not installed.
+    """
+    data = plan.search_data
+    drawing: dict[str, Any] = {"kind": ""}
+    if isinstance(data, Tree):
+        drawing = _tree(data)
+    elif isinstance(data, Walkers):
+        drawing = _swarm(data)
+    elif isinstance(data, Distribution):
+        drawing = _sequences(data)
+    empty: dict[str, Any] = {name: [] for name in ("x", "y", "sizes", "values", "labels", "lines", "is_best")}
+    order = np.argsort(-plan.visit_counts, kind="stable")[:_MAX_ACTIONS]
+    order = np.sort(order)  # the most visited ones, in their order
+    return Decision(
+        action=_text(plan.action),
+        value=_number(plan.value),
+        num_simulations=plan.num_simulations,
+        num_env_steps=plan.num_env_steps,
+        seconds=round(plan.elapsed, 6) if np.isfinite(plan.elapsed) else 0.0,
+        actions=[_text(plan.root_actions[row]) for row in order],
+        visits=[int(plan.visit_counts[row]) for row in order],
+        returns=[_number(plan.action_values[row]) for row in order],
+        **{**empty, **drawing},
+    )
+
+
+def _tree(tree: Tree) -> dict[str, Any]:
+    picture = tree_picture(tree, _MAX_NODES)
+    share = np.sqrt(picture.visits / max(1, picture.visits.max()))
+    lines, is_best = [], []
+    for row, parent in enumerate(picture.parents.tolist()):
+        if parent >= 0:
+            x, depths = picture.x, picture.depths
+            lines.append([_floats([x[parent], x[row]]), _floats([-depths[parent], -depths[row]])])
+            is_best.append(bool(picture.is_best[row] and picture.is_best[parent]))
+    labels = [
+        f"action {_text(tree.node_actions(int(picture.nodes[max(parent, 0)]))[action])}, {visits:,} visits"
+        if parent >= 0
+        else f"now, {visits:,} visits"
+        for parent, action, visits in zip(
+            picture.parents.tolist(), picture.actions.tolist(), picture.visits.tolist(), strict=True
+        )
+    ]
+    return {
+        "kind": "tree",
+        "x": _floats(picture.x),
+        "y": _floats(-picture.depths),
+        "sizes": _floats(4 + 16 * share),
+        "values": _floats(picture.values),
+        "labels": labels,
+        "lines": lines,
+        "is_best": is_best,
+    }
+
+
+def _swarm(walkers: Walkers) -> dict[str, Any]:
+    picture = swarm_picture(walkers)
+    x, y, parents = picture.steps, picture.returns, picture.parents
+    drawn = np.unique(np.concatenate([picture.ends, np.flatnonzero(picture.is_best)]))
+    kept = set(drawn.tolist())
+    for node in picture.ends.tolist():  # whole ways to walkers, until there are enough moves
+        if len(kept) >= _MAX_MOVES:
+            break
+        while node >= 0:
+            kept.add(node)
+            node = int(parents[node])
+    lines, is_best = [], []
+    for node in sorted(kept):
+        parent = int(parents[node])
+        if parent in kept:
+            lines.append([_floats([x[parent], x[node]]), _floats([y[parent], y[node]])])
+            is_best.append(bool(picture.is_best[node] and picture.is_best[parent]))
+    ends = picture.ends
+    return {
+        "kind": "swarm",
+        "x": _floats(x[ends]),
+        "y": _floats(y[ends]),
+        "sizes": [7.0] * len(ends),
+        "values": _floats(walkers.returns),
+        "labels": [f"walker {row}{', ended' * bool(over)}" for row, over in enumerate(walkers.terminated)],
+        "lines": lines,
+        "is_best": is_best,
+    }
+
+
+def _sequences(distribution: Distribution) -> dict[str, Any]:
+    """Draw the first number of the actions of the best sequences, and of the most likely one."""
+    best = np.asarray(distribution.elites, np.float64)[:_MAX_SEQUENCES]
+    rows = best.reshape(*best.shape[:2], -1)[:, :, 0]
+    steps = _floats(np.arange(rows.shape[1]) * distribution.dt)
+    lines = [[steps, _floats(row)] for row in rows]
+    is_best = [False] * len(lines)
+    if len(lines):
+        mode = np.asarray(distribution.mode(), np.float64).reshape(rows.shape[1], -1)[:, 0]
+        lines.append([steps, _floats(mode)])
+        is_best.append(True)
+    return {"kind": "sequences", "lines": lines, "is_best": is_best}
+
+
+def _text(action: Any) -> str:
+    """Return an action as short text."""
+    array = np.asarray(action)
+    if array.ndim == 0:
+        return f"{array.item():.3g}" if array.dtype.kind == "f" else str(array.item())
+    return np.array2string(array, precision=2, separator=", ", threshold=6)
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.6g}") if np.isfinite(value) else None
+
+
+def _floats(array: Any) -> list[float]:
+    """Return numbers with few digits, which take less room in a file."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else 0.0 for value in np.asarray(array, np.float64)]
