@@ -7,6 +7,7 @@ import ast
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planvec.cli.parser import did_you_mean, one_of
@@ -14,7 +15,7 @@ from planvec.cli.parser import did_you_mean, one_of
 if TYPE_CHECKING:
     from planvec.envs import Makeable
 
-__all__ = ["add_backend", "add_environment", "backend_of", "env_source"]
+__all__ = ["add_backend", "add_environment", "backend_of", "env_source", "render_source"]
 
 
 def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -107,6 +108,22 @@ def env_source(
     return source, dict(make)
 
 
+def render_source(source: Makeable, env_kwargs: dict[str, Any]) -> Makeable:
+    """Return a factory of the same environment that renders arrays; a function of the user's own is kept.
+
+    Args:
+        source: What `env_source` returned.
+        env_kwargs: The arguments of `gymnasium.make`.
+    """
+    from planvec.envs import make_env
+
+    if isinstance(source, _Wrapped):
+        return partial(source.with_render_mode, "rgb_array")
+    if isinstance(source, str) or not callable(source):
+        return partial(make_env, source, "rgb_array", env_kwargs)
+    return source
+
+
 class _Wrapped:
     """Makes an environment with wrappers around it.
 
@@ -132,7 +149,8 @@ class _Wrapped:
 
         from planvec.envs import make_env
 
-        env = make_env(self._source, render_mode, self._make_kwargs)
+        mode = None if callable(self._source) else render_mode  # a function chooses its own
+        env = make_env(self._source, mode, self._make_kwargs)
         for name, arguments in self._wrappers:
             env = getattr(gymnasium.wrappers, name)(env, *arguments)
         return env

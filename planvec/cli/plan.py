@@ -14,6 +14,7 @@ from planvec.cli.directory import run_files
 from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
 from planvec.cli.messages import warn
 from planvec.cli.parser import INTERRUPTED, add_json, integer
+from planvec.cli.pictures import Pictures, add_pictures
 from planvec.cli.planner_options import (
     DEFAULT_PLANNER,
     add_planner,
@@ -108,6 +109,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="directory of the run (default: a new directory, runs/<env>-<planner>-seed<seed>)",
     )
     group.add_argument("--overwrite", action="store_true", help="replace the run in --out DIR")
+    add_pictures(group)
     group.add_argument("--tensorboard", action="store_true", help="also write scalars for TensorBoard")
     add_json(group)
     group.add_argument("--no-progress", action="store_true", help="show no progress bar")
@@ -121,7 +123,9 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     planner = make_planner(config.planner, config.planner_options)
     source, env_kwargs = env_source(config.env_id, config.make, config.wrappers)
     limit = _look_at(source, env_kwargs, planner)
+    pictures = Pictures(arguments, config, source, env_kwargs)
     with (
+        contextlib.closing(pictures),
         run_files(arguments, config) as files,
         make(
             source,
@@ -134,7 +138,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         ) as env,
     ):
         total = min((one for one in (config.max_steps, limit) if one), default=None)
-        observers = _observers(arguments, planner, files, total, config.episodes)
+        observers = _observers(arguments, planner, files, pictures, total, config.episodes)
         if arguments.planner is None and config.planner == DEFAULT_PLANNER and not arguments.json:
             warn(planner_hint(env))
         summary = RunSummary(config, planner, env, files, arguments.resume is not None)
@@ -142,13 +146,13 @@ def _run_plan(arguments: argparse.Namespace) -> int:
             warn(f"planvec: the run in {files.directory} is complete already")
             status = 0
         else:
-            status = _play(arguments, env, planner, config, files, observers, summary)
+            status = _play(arguments, env, planner, config, files, pictures, observers, summary)
         described = summary.to_dict()
-    written = files.written()
+    written = [*files.written(), *pictures.made]
     if arguments.json:
         print(json.dumps({**described, "files": [str(path) for path in written]}))
     else:
-        print_summary(described, files.directory, [path.name for path in written], config.planner_options)
+        print_summary(described, files.directory, written, config.planner_options)
     if status:
         warn(f"planvec: interrupted; the steps so far are written; go on with --resume {files.directory}")
     return status
@@ -177,6 +181,7 @@ def _play(
     planner: Planner,
     config: RunConfig,
     files: RunFiles,
+    pictures: Pictures,
     observers: list[RunObserver],
     summary: RunSummary,
 ) -> int:
@@ -197,6 +202,7 @@ def _play(
             for index, episode in play_run(env, planner, config, files, observers, resume=resume):
                 is_over = episode.terminated or episode.truncated or episode.num_steps == config.max_steps
                 summary.add(index, episode, not is_over)
+                pictures.make(index, episode, files)
                 num_played += 1
     except KeyboardInterrupt as error:
         if not num_played:
@@ -209,13 +215,20 @@ def _play(
 
 
 def _observers(
-    arguments: argparse.Namespace, planner: Planner, files: RunFiles, total: int | None, num_episodes: int
+    arguments: argparse.Namespace,
+    planner: Planner,
+    files: RunFiles,
+    pictures: Pictures,
+    total: int | None,
+    num_episodes: int,
 ) -> list[RunObserver]:
     """Return what follows the run."""
     from planvec.cli.progress import ProgressBar
     from planvec.runs import StepLog, TensorBoardLog
 
     observers: list[RunObserver] = [StepLog(files.steps)]
+    if pictures.recorder is not None:
+        observers.append(pictures.recorder)
     if arguments.tensorboard:
         observers.append(TensorBoardLog(files.directory))
     if not arguments.no_progress and sys.stderr is not None:  # None if it is closed

@@ -112,16 +112,18 @@ def _ended(episode: Episode, interrupted: bool) -> str:
 
 
 def print_summary(
-    summary: dict[str, Any], directory: Path, files: Sequence[str], options: dict[str, Any]
+    summary: dict[str, Any], directory: Path, files: Sequence[Path], options: dict[str, Any]
 ) -> None:
     """Print a summary for people.
 
     Args:
         summary: As `RunSummary.to_dict` returns it.
         directory: The directory of the run.
-        files: The names of its files.
+        files: What was written, there and elsewhere.
         options: The options of the planner that are not the defaults.
     """
+    inside = [path.name for path in files if path.parent == directory]
+    outside = [str(path) for path in files if path.parent != directory]
     given = ", ".join(f"{name}={value}" for name, value in options.items())
     workers = str(summary["num_workers"] or "none, stepped in this process")
     if summary["workers_replaced"]:
@@ -134,7 +136,8 @@ def print_summary(
         "simulated": f"{summary['num_env_steps']:,} environment steps in "
         f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
         "workers": workers,
-        "written": f"{directory}: {', '.join(files)}",
+        "written": f"{directory}: {', '.join(inside)}",
+        **({"pictures": ", ".join(outside)} if outside else {}),
     }
     for name, value in lines.items():
         print(f"{name + ':':<13}{value}")

@@ -81,7 +81,7 @@ def write_report(
         "frames": [_as_png(frame) for frame in frames or ()],
     }
     script, divs = components(_models(episode, decisions))
-    resources = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
+    resources = Resources(mode="inline", log_level="warn", components=["bokeh", "bokeh-widgets"])
     folder = files("planvec.report")
     template = (folder / "page.html").read_text()
     parts = {
@@ -145,7 +145,7 @@ def _timeline(episode: Episode) -> Any:
     from bokeh import models
 
     steps = np.arange(1, episode.num_steps + 1)
-    plot = _figure(height=190, x_axis_label="step", title="return so far, and the value of each decision")
+    plot = _figure(height=250, x_axis_label="step", title="return so far, and the value of each decision")
     returned = plot.line(steps, np.cumsum(episode.rewards), color=_BLUE, line_width=2)
     valued = plot.line(steps, episode.values, color=_ORANGE, line_width=1.5)
     plot.add_layout(models.Span(location=0, dimension="height", line_color=_RED, line_width=2, name="now"))
@@ -182,16 +182,19 @@ def _search(decisions: Sequence[Decision]) -> Any:
     kinds = {decision.kind for decision in decisions}
     kind = next(iter(kinds)) if len(kinds) == 1 else ""
     titles = {
-        "tree": ("the most visited nodes, the best actions in red", "", "actions from now (negative)"),
+        "tree": ("the most visited nodes, the best actions in red", "", "actions from now"),
         "swarm": ("the walkers, and the way to the best one", "environment steps", "return"),
         "sequences": ("the best sequences, the most likely one in red", "environment steps", "first action"),
         "": ("this planner keeps nothing to draw", "", ""),
     }
     title, x_label, y_label = titles[kind]
-    lines = models.ColumnDataSource({"xs": [], "ys": [], "color": [], "width": []}, name="lines")
-    points = models.ColumnDataSource({"x": [], "y": [], "size": [], "value": [], "label": []}, name="points")
+    # Bokeh computes ranges from what is there first; the script of the page replaces all of it.
+    first_lines = {"xs": [[0, 1]], "ys": [[0, 1]], "color": [_GREY], "width": [1]}
+    first_points = {"x": [0], "y": [0], "size": [1], "value": [0], "label": [""]}
+    lines = models.ColumnDataSource(first_lines, name="lines")
+    points = models.ColumnDataSource(first_points, name="points")
     mapper = models.LinearColorMapper(palette="Viridis256", name="values")
-    plot = _figure(height=360, title=title, x_axis_label=x_label, y_axis_label=y_label)
+    plot = _figure(height=460, title=title, x_axis_label=x_label, y_axis_label=y_label)
     plot.multi_line("xs", "ys", color="color", line_width="width", source=lines)
     dots = plot.scatter(
         "x",
@@ -208,8 +211,9 @@ def _search(decisions: Sequence[Decision]) -> Any:
         bar.major_label_text_color = bar.title_text_color = _GREY
         bar.background_fill_alpha = 0
         plot.add_layout(bar, "right")
-    if kind == "tree":
+    if kind == "tree":  # depth grows downwards
         plot.xaxis.visible = False
+        plot.yaxis.formatter = models.CustomJSTickFormatter(code="return Math.abs(tick)")
     return plot
 
 

@@ -1,0 +1,170 @@
+"""Films, pictures and reports of a run, which `planvec plan` makes when an episode is over."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planvec.cli.environments import render_source
+from planvec.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from planvec.envs import Makeable, PlanEnv
+    from planvec.planners import Episode
+    from planvec.report import ReportRecorder
+    from planvec.runs import RunConfig, RunFiles
+
+__all__ = ["Pictures", "add_pictures"]
+
+
+def add_pictures(parser: argparse._ActionsContainer) -> None:
+    """Add the arguments that ask for films, pictures and reports."""
+    parser.add_argument("--video", type=Path, metavar="FILE", help="also film the episode, as .gif or .mp4")
+    parser.add_argument("--plot", action="store_true", help="also draw the episode: episode.png in the run")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="also write an interactive page: the frame, the search and the actions at each step",
+    )
+
+
+class Pictures:
+    """Makes the pictures that were asked for. Everything is tried before the first step.
+
+    Args:
+        arguments: The arguments.
+        config: The settings of the run.
+        source: The environment.
+        env_kwargs: Arguments of `gymnasium.make`.
+
+    Attributes:
+        recorder: Keeps what a report needs; None without one.
+        made: The files that were made.
+
+    Raises:
+        UsageError: A path cannot be written, a package is missing, or the environment does not render.
+    """
+
+    def __init__(
+        self, arguments: argparse.Namespace, config: RunConfig, source: Makeable, env_kwargs: dict[str, Any]
+    ) -> None:
+        self._video, self._plot, self._report = arguments.video, arguments.plot, arguments.report
+        self._config = config
+        self.recorder: ReportRecorder | None = None
+        self.made: list[Path] = []
+        self._env: PlanEnv | None = None
+        try:
+            if self._plot:
+                import matplotlib
+
+                import planvec.plots  # noqa: F401
+
+                matplotlib.use("agg")  # this process shows no windows
+            if self._video is not None:
+                from planvec.video import check_video_path
+
+                _check_writable("--video", check_video_path(self._video))
+            if self._report is not None:
+                from planvec.report import ReportRecorder, check_report_path
+
+                _check_writable("--report", check_report_path(self._report))
+                self.recorder = ReportRecorder()
+        except (ImportError, ValueError) as error:
+            raise UsageError(str(error)) from error
+        if self._video is not None or self._report is not None:
+            self._env = self._open(source, env_kwargs)
+
+    def _open(self, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
+        """Return the environment for rendering; None if it renders no frames, and only a report needs them.
+
+        Raises:
+            UsageError: A film needs frames.
+        """
+        from planvec.envs import PlanEnv
+
+        env: PlanEnv | None = None
+        try:
+            env = PlanEnv(
+                render_source(source, env_kwargs), codec=self._config.codec, compiled=False, info_keys=()
+            )
+            env.reset(seed=0)
+            frame = env.render([env.get_state()])[0]
+            if getattr(frame, "ndim", 0) == 3:
+                return env
+            problem = f"it rendered {type(frame).__name__}, not an array of pixels"
+        except Exception as error:  # a simulator without a screen may raise anything
+            problem = " ".join(str(error).split()) or type(error).__name__
+        if env is not None:
+            env.close()
+        if self._video is not None:
+            raise UsageError(f"--video: {self._config.env_id} renders no frames here: {problem}")
+        return None
+
+    def make(self, index: int, episode: Episode, files: RunFiles) -> None:
+        """Make the pictures of an episode.
+
+        Args:
+            index: Index of the episode, from 0.
+            episode: The episode.
+            files: The files of the run.
+        """
+        frames = None
+        if self._env is not None:
+            from planvec.video import episode_frames
+
+            frames = episode_frames(self._env, episode)
+        if self._plot:
+            self.made.append(_draw(_numbered(files.directory / "episode.png", index), episode))
+        if self._video is not None and frames is not None and self._env is not None:
+            from planvec.video import write_video
+
+            path = _numbered(self._video, index)
+            write_video(path, frames, fps=float(self._env.metadata.get("render_fps") or 30))
+            self.made.append(path)
+        if self.recorder is not None:
+            from planvec.report import write_report
+
+            path = _numbered(self._report, index)
+            title = f"{self._config.env_id}, {self._config.planner}"
+            write_report(path, episode, self.recorder.decisions, frames, title)
+            self.made.append(path)
+
+    def close(self) -> None:
+        """Close the environment for rendering."""
+        if self._env is not None:
+            self._env.close()
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Check that a file can be written.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    exists = path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if not exists:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"{option}: expected a path to write to, got {path}: {error.strerror}") from error
+
+
+def _numbered(path: Path, index: int) -> Path:
+    """Return the path for an episode: the second one is FILE-2."""
+    return path.with_name(f"{path.stem}-{index + 1}{path.suffix}") if index else path
+
+
+def _draw(path: Path, episode: Episode) -> Path:
+    """Draw an episode into a file."""
+    import matplotlib.pyplot as plt
+
+    from planvec.plots import plot_episode
+
+    figure = plot_episode(episode)[0].figure
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

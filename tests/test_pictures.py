@@ -1,0 +1,261 @@
+"""Pictures and films of real results, and the page of a report in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as imageio
+import matplotlib as mpl
+import numpy as np
+import pytest
+from PIL import Image
+
+mpl.use("agg")
+
+import matplotlib.pyplot as plt
+
+import planvec
+from planvec import plots, video
+from planvec.checking import measure_throughput
+from planvec.cli import main
+from planvec.report import ReportRecorder, write_report
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*XDG_RUNTIME_DIR")
+
+TREE = planvec.MCTS(num_simulations=120, rollout_horizon=10)
+SWARM = planvec.Swarm(num_walkers=16, num_iterations=10)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Any:
+    yield
+    plt.close("all")
+
+
+def saved(drawn: Any, path: Path) -> Any:
+    """Save a picture, and return its pixels: text that does not fit, or is missing, raises or warns."""
+    figure = np.atleast_1d(np.asarray(drawn, object)).flat[0].figure
+    figure.savefig(path, dpi=60)
+    return imageio.imread(path)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_a_tree_is_drawn_with_its_most_visited_nodes(style: str, tmp_path: Path) -> None:
+    with planvec.PlanEnv("FrozenLake-v1") as env, plt.style.context(style):
+        plan = TREE.plan(env, env.reset(seed=0).state, seed=0)
+        for max_nodes in (1, 30, 10_000):
+            ax = plots.plot_tree(plan, max_nodes=max_nodes)
+            picture = plots.tree_picture(plan.search_data, max_nodes)
+            assert len(picture.nodes) <= max_nodes
+            assert len(ax.collections[-1].get_offsets()) == len(picture.nodes)
+            assert saved(ax, tmp_path / "tree.png").std() > 1
+        assert len(picture.nodes) == plan.search_data.num_nodes
+        assert (picture.parents[1:] < np.arange(1, len(picture.nodes))).all()
+        assert picture.visits[0] == picture.visits.max()
+        assert picture.is_best.sum() == len(plan.best_actions) + 1
+
+
+@pytest.mark.parametrize(
+    ("env_id", "planner"),
+    [
+        ("CartPole-v1", TREE),
+        ("Pendulum-v1", SWARM),
+        ("Pendulum-v1", planvec.ICEM(num_trajectories=32, num_elites=4, horizon=6)),
+        ("CartPole-v1", planvec.CEM(num_trajectories=16, horizon=6)),
+    ],
+)
+def test_the_visits_of_every_planner_are_drawn(env_id: str, planner: planvec.Planner, tmp_path: Path) -> None:
+    with planvec.PlanEnv(env_id) as env:
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+    ax = plots.plot_visits(plan)
+    assert sorted(bar.get_height() for bar in ax.patches) == sorted(plan.visit_counts)
+    saved(ax, tmp_path / "visits.png")
+
+
+def test_visits_are_drawn_on_a_map(tmp_path: Path) -> None:
+    planner = planvec.MCTS(num_simulations=300, rollout_horizon=0, transpositions="cell")
+    with planvec.PlanEnv("FrozenLake-v1") as env:
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+    ax = plots.plot_map(plan, (4, 4))
+    assert len([text for text in ax.texts if text.get_text()]) <= 16
+    saved(ax, tmp_path / "map.png")
+    with pytest.raises(planvec.InvalidBatchError, match="states have a field 'nothing'"):
+        plots.plot_map(plan, (4, 4), field="nothing")
+
+
+def test_a_swarm_is_drawn_by_its_moves_and_in_phase_space(tmp_path: Path) -> None:
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        plan = SWARM.plan(env, env.reset(seed=0).state, seed=0)
+        picture = plots.swarm_picture(plan.search_data)
+        np.testing.assert_allclose(picture.returns[picture.ends], plan.search_data.returns)
+        np.testing.assert_array_equal(picture.steps[picture.ends], plan.search_data.num_steps)
+        saved(plots.plot_swarm(plan), tmp_path / "moves.png")
+        ax = plots.plot_swarm(plan, env, axes=(0, 2), names=("cosine", "speed"))
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("cosine", "speed")
+        saved(ax, tmp_path / "phase.png")
+
+
+def test_a_picture_of_another_planner_is_refused_with_the_right_one() -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        tree, swarm = TREE.plan(env, state, seed=0), SWARM.plan(env, state, seed=0)
+    with pytest.raises(planvec.InvalidBatchError, match="plot_swarm draws swarms"):
+        plots.plot_tree(swarm)
+    with pytest.raises(planvec.InvalidBatchError, match="plot_tree draws trees"):
+        plots.plot_swarm(tree)
+
+
+def test_returns_are_drawn_in_every_form(tmp_path: Path) -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        rollouts = env.rollout_batch(np.repeat(state, 40), 30, action_seed=0)
+        episodes = [planvec.run_episode(env, SWARM, seed=seed, max_steps=5) for seed in range(2)]
+    for returns in (rollouts, rollouts.returns, episodes, {"a": rollouts, "b": episodes, "c": [1.0, 2.0]}):
+        saved(plots.plot_returns(returns), tmp_path / "returns.png")
+    for empty in ([], {}, [np.nan]):
+        with pytest.raises(planvec.InvalidBatchError, match="at least one"):
+            plots.plot_returns(empty)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_an_episode_is_drawn(env_id: str, tmp_path: Path) -> None:
+    with planvec.PlanEnv(env_id) as env:
+        episode = planvec.run_episode(env, SWARM, seed=0, max_steps=12)
+    axes = plots.plot_episode(episode)
+    value = next(line for line in axes[1].lines if line.get_label() == "value of the decision")
+    np.testing.assert_array_equal(value.get_ydata(), episode.values)
+    saved(axes, tmp_path / "episode.png")
+
+
+def test_a_throughput_is_measured_and_drawn(tmp_path: Path) -> None:
+    measured = measure_throughput("CartPole-v1", rows=[1, 64], num_workers=[1], seconds=0.5)
+    assert measured.contenders == ["in this process", "kernel", "1 worker"]
+    assert (measured.steps_per_second > 0).all()
+    assert "planvec.make(..., num_workers=0)" in str(measured)
+    saved(plots.plot_throughput(measured), tmp_path / "throughput.png")
+
+
+def test_a_fan_shows_the_frame_of_each_state(tmp_path: Path) -> None:
+    with planvec.PlanEnv("CartPole-v1", render_mode="rgb_array") as env:
+        states = np.repeat(env.reset(seed=0).state, 5)
+        ends = env.step_batch(np.arange(5) % 2, states, dt=6)
+        axes = plots.plot_fan(env, ends.new_states, titles=ends.rewards)
+        assert axes.shape == (2, 3)
+        np.testing.assert_array_equal(axes[0, 1].images[0].get_array(), env.render(ends.new_states[1:2])[0])
+        saved(axes, tmp_path / "fan.png")
+        with pytest.raises(planvec.InvalidBatchError, match="titles: expected one per state"):
+            plots.plot_fan(env, states, titles=[1])
+
+
+def shown(path: Path, fps: int = 20) -> Any:
+    """Return the frames of a film as they are shown: a GIF holds equal ones once."""
+    frames = imageio.imread(path, index=None)
+    if path.suffix == ".mp4":
+        return frames
+    with Image.open(path) as gif:
+        durations = []
+        for index in range(gif.n_frames):
+            gif.seek(index)
+            durations.append(gif.info["duration"])
+    return np.repeat(frames, np.array(durations) * fps // 1000, axis=0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # imageio's reader of MP4
+@pytest.mark.parametrize("suffix", [".gif", ".mp4"])
+def test_a_film_has_the_frame_of_each_state(suffix: str, tmp_path: Path) -> None:
+    with planvec.PlanEnv("CartPole-v1", render_mode="rgb_array") as env:
+        episode = planvec.run_episode(env, SWARM, seed=0, max_steps=6)
+        frames = video.episode_frames(env, episode)
+    with planvec.PlanEnv("CartPole-v1", render_mode="rgb_array") as other:
+        for frame, state in zip(frames, episode.states, strict=True):
+            np.testing.assert_array_equal(frame, other.render(np.array([state]))[0])
+    video.write_video(tmp_path / f"film{suffix}", frames, fps=20)
+    film = shown(tmp_path / f"film{suffix}")
+    assert len(film) == 7
+    difference = np.abs(film[..., :3].astype(int) - np.array(frames)[:, : film.shape[1], : film.shape[2]])
+    assert difference.mean() < 4
+
+
+def test_the_film_of_a_plan_shows_the_future_that_it_expects() -> None:
+    with planvec.PlanEnv("Pendulum-v1", render_mode="rgb_array") as env:
+        state = env.reset(seed=0).state
+        plan = SWARM.plan(env, state, seed=0)
+        assert len(video.plan_frames(env, state, plan)) == plan.best_num_steps.sum() + 1
+
+
+def test_films_need_a_known_format(tmp_path: Path) -> None:
+    with pytest.raises(planvec.InvalidBatchError, match=r"ends with \.gif or \.mp4, got .*film.avi"):
+        video.write_video(tmp_path / "film.avi", [np.zeros((4, 4, 3), np.uint8)])
+    with pytest.raises(planvec.InvalidBatchError, match="frames: expected at least one"):
+        video.write_video(tmp_path / "film.gif", [])
+
+
+def test_the_command_makes_all_pictures_also_of_a_run_that_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["--num-workers", "0", "--no-progress", "--plot", "--video", "film.gif", "--report", "page.html"]
+    arguments = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--seed", "3"]
+    plan, calls = planvec.Swarm.plan, []
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return plan(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(planvec.Swarm, "plan", interrupted)
+        assert main(["plan", "CartPole", *arguments, *common, "--out", "run"]) == 130
+    assert main(["plan", "--resume", "run", *common]) == 0
+    assert len(shown(tmp_path / "film.gif", 50)) == 7
+    assert imageio.imread(tmp_path / "run" / "episode.png").std() > 1
+    text = (tmp_path / "page.html").read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    assert len(json.loads(data[1])["decisions"]) == 6
+
+
+def browse(path: Path, *options: str) -> tuple[str, str]:
+    """Return the page as the browser has it, and what it wrote to the console."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium is not None, "install Debian's chromium"
+    command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000"]
+    command += ["--enable-logging=stderr", "--window-size=1200,1100", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
+    lines = done.stderr.splitlines()
+    console = "\n".join(line for line in lines if "CONSOLE" in line and "log level" not in line)
+    return done.stdout, console
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["tree", "swarm", "sequences"])
+def test_a_report_works_in_a_browser_without_a_network(kind: str, scheme: str, tmp_path: Path) -> None:
+    planner = {
+        "tree": TREE,
+        "swarm": SWARM,
+        "sequences": planvec.ICEM(num_trajectories=32, num_elites=4, horizon=8),
+    }[kind]
+    recorder, path = ReportRecorder(), tmp_path / "report.html"
+    env_id = "CartPole-v1" if kind == "tree" else "Pendulum-v1"
+    with planvec.PlanEnv(env_id, render_mode="rgb_array") as env:
+        episode = planvec.run_episode(env, planner, seed=0, max_steps=20, callback=recorder.step)
+        write_report(path, episode, recorder.decisions, video.episode_frames(env, episode), env_id)
+    assert path.stat().st_size < 5 * 2**20
+    options = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    options += ["--host-resolver-rules=MAP * ~NOTFOUND"]
+    page, console = browse(path, *options, "--dump-dom", f"file://{path}#step=7")
+    assert console == ""
+    assert 'data-step="7"' in page
+    assert f">{episode.total_return - episode.rewards[7:].sum():.5g}"[:4] in page
+    browse(path, *options, f"--screenshot={tmp_path / 'page.png'}", f"file://{path}#step=7")
+    pixels = imageio.imread(tmp_path / "page.png")[..., :3]
+    assert (pixels[2, 2].mean() < 60) == (scheme == "dark")
+    orange = (np.abs(pixels.astype(int) - (0xE6, 0x9F, 0x00)) < 24).all(axis=-1)
+    assert orange.sum() > 200  # the bar of the action, or the line of values: the plots are there
