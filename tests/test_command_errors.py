@@ -1,0 +1,198 @@
+"""Wrong invocations of the command line: one line with the cause and the fix, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from planvec.cli import main
+
+OWN = """
+import gymnasium
+def good():
+    return gymnasium.make("CartPole-v1")
+def raises():
+    return 1 / 0
+def nothing():
+    return None
+class Bad(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        raise KeyError("no data")
+"""
+MODULES = {
+    "myenvs.py": OWN,
+    "broken.py": "import gymnasium\nimport nowhere_to_be_found\n",
+    "worse.py": "x = = 1\n",
+    "wrong.toml": 'planer = "mcts"\n',
+    "damaged.toml": "planner = [",
+    "option.toml": 'env_id = "CartPole-v1"\n[planner_options]\nnum_walker = 3\n',
+    "file": "",
+}
+
+CASES = r"""
+$ planvec pln CartPole-v1
+expected a command \(plan, replay, check, bench, envs\), got 'pln'; did you mean 'plan'\?
+$ planvec CartPole-v1
+got 'CartPole-v1'; to plan, type: planvec plan CartPole-v1
+$ planvec plan CartPole-v1 --planner mcts --num-walkers 8
+--num-walkers belongs to --planner swarm and swarm-wave, and the planner is mcts
+$ planvec plan CartPole-v1 --num-simulations 8
+--num-simulations belongs to --planner mcts, and the planner is swarm
+$ planvec plan CartPole-v1 --planner mtcs
+--planner: expected one of swarm, .*, got 'mtcs'; did you mean 'mcts'\?
+$ planvec plan CartPole-v1 --num-worker-s 1
+unknown option --num-worker-s; did you mean '--num-workers'\?
+$ planvec plan CartPole-v1 --num-workers two
+--num-workers: expected an integer of at least 0, got 'two'
+$ planvec plan CartPole-v1 --backend cluster
+--backend: expected one of processes, ray, got 'cluster'
+$ planvec plan CartPole-v1 --codec fast
+--codec: expected one of copied, replay, got 'fast'
+$ planvec plan CartPole-v1 extra
+expected no further argument, got 'extra'
+$ planvec plan
+ENV_ID: expected the name of an environment, such as CartPole-v1
+$ planvec plan CartPole-v1 --make gravity
+--make: expected KEY=VALUE, got 'gravity'
+$ planvec plan CartPole-v1 --wrappers TimeLimt=5
+no wrapper 'TimeLimt'; did you mean 'TimeLimit'\?
+$ planvec plan CartPoel-v1
+Environment `CartPoel` doesn't exist\. Did you mean: `CartPole`\?
+$ planvec plan myenvs:god
+myenvs has no 'god'; it has Bad, good, nothing, raises
+$ planvec plan no_such_module:f
+No module named 'no_such_module': expected an installed module
+$ planvec plan ./no_such_file.py:f
+No file ./no_such_file.py: expected the path of a Python file
+$ planvec plan broken:f
+while importing broken: ModuleNotFoundError: .*nowhere_to_be_found.*broken.py, line 2\)
+$ planvec plan ./worse.py:f
+while importing worse: SyntaxError: invalid syntax
+$ planvec plan myenvs:raises
+ZeroDivisionError: division by zero \(.*myenvs.py, line 6; --traceback shows more\)
+$ planvec plan myenvs:nothing
+expected .* a factory that returns one, got NoneType
+$ planvec plan myenvs:Bad
+KeyError: 'no data'
+$ planvec plan CartPole-v1 --make gravty=3
+TypeError: .*gravty
+$ planvec check CartPoel-v1
+Did you mean: `CartPole`
+$ planvec check myenvs:raises
+ZeroDivisionError: division by zero \(.*myenvs.py, line 6
+$ planvec bench CartPole-v1 --seconds 0
+seconds: expected more than 0, got 0
+$ planvec plan CartPole-v1 --planner icem
+expected a Box, got Discrete\(2\); plan discrete actions with CEM
+$ planvec plan CartPole-v1 --num-walkers 0
+num_walkers: expected an integer of at least 1, got 0
+$ planvec plan Taxi-v4 --planner mcts --transpositions sell --max-steps 1 --num-workers 0 --no-progress
+transpositions: expected fields of the states \(cell, .*\), got 'sell'
+$ planvec plan CartPole-v1 --out file/run
+--out: expected a directory to write to, got file/run: Not a directory
+$ planvec plan CartPole-v1 --video film.avi
+expected a path that ends with .gif or .mp4, got film.avi
+$ planvec plan CartPole-v1 --video none/film.gif
+--video: expected a path to write to, got none/film.gif: No such file
+$ planvec plan CartPole-v1 --report page.txt
+report: expected a path that ends with .html, got page.txt
+$ planvec plan --config none.toml
+--config: expected none.toml: No such file or directory
+$ planvec plan --config wrong.toml
+wrong.toml: expected some of env_id, .*, got planer
+$ planvec plan --config damaged.toml
+damaged.toml: expected TOML, got an error
+$ planvec plan --config option.toml
+num_walker: expected an option of the planner swarm: .*num_walkers
+$ planvec plan --resume none
+--resume: expected none/run.json: No such file or directory
+$ planvec replay none
+RUN: expected the directory of a run, .*got none
+"""
+"""A command, and a pattern of the error in the line below it."""
+
+USAGE = dict(re.findall(r"^\$ planvec (.*)\n(.*)$", CASES, re.MULTILINE))
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in MODULES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize("line", USAGE)
+def test_a_wrong_invocation_is_one_line_and_status_2(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("planvec: error: ")
+    assert said.err.count("\n") == 1, said.err
+    assert re.search(USAGE[line], said.err), said.err
+    assert not list((tmp_path / "runs").glob("*"))  # nothing is left behind
+
+
+@pytest.mark.parametrize("line", ["plan CartPoel-v1", "plan CartPole-v1 --planner mtcs", "check broken:f"])
+def test_errors_are_json_if_that_is_asked_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*line.split(), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert len(json.loads(said.out)["error"]) > 10
+
+
+def test_the_traceback_is_shown_if_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "myenvs:raises", "--traceback"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert "return 1 / 0" in said
+
+
+def test_a_check_that_fails_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    (Path.cwd() / "leaky.py").write_text(
+        "import gymnasium\n"
+        "TOTAL = [0]\n"
+        "class Leaky(gymnasium.Env):\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    observation_space = gymnasium.spaces.Discrete(10**6)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return 0, {}\n"
+        "    def step(self, action):\n"
+        "        import time\n"
+        "        return int(time.time_ns() % 10**6), 0.0, False, False, {}\n"
+    )
+    assert main(["check", "leaky:Leaky", "--steps", "60"]) == 1
+    assert "NOT exact" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_not_checked_and_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import importlib.util
+
+    import gymnasium
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "ale_py" else find(name, *rest)
+    )
+    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)
+    assert main(["check", "ALE/Pong-v5"]) == 2
+    said = capsys.readouterr()
+    assert "NOT exact" not in said.out
+    assert re.search(r'needs the package ale_py, .*: pip install "ale-py>=', said.err)
+
+
+def test_the_default_planner_is_not_for_random_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--max-steps", "1", "--num-workers", "0", "--no-progress", "--num-iterations", "2"]
+    for env_id, is_random in (("FrozenLake-v1", True), ("CartPole-v1", False), ("Taxi-v4", False)):
+        assert main(["plan", env_id, *common]) == 0
+        assert ("try --planner mcts" in capsys.readouterr().err) == is_random, env_id
