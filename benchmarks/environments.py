@@ -1,8 +1,8 @@
-"""Check every environment in planvec's table of families, and write the table of the README.
+"""Check every environment in planvec's table of families, and write the table of the documentation.
 
     python benchmarks/environments.py                      check all families: about half an hour
     python benchmarks/environments.py --only Box2D MuJoCo
-    python benchmarks/environments.py --write              also write families.json and the README
+    python benchmarks/environments.py --write              also write families.json and docs/families.md
 
 Each check takes 500 random steps, restores every state in another instance and in another process, and
 steps 8 children of each of 20 states; see `planvec check --help`. The exit status is 0 only if all results
@@ -120,7 +120,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[*names, "wrappers"], default=[*names, "wrappers"])
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=1, help="checks at a time (the times suffer)")
-    parser.add_argument("--write", action="store_true", help="write families.json and the README")
+    parser.add_argument("--write", action="store_true", help="write families.json and docs/families.md")
     arguments = parser.parse_args()
     path = ROOT / "planvec" / "codecs" / "families.json"
     table = json.loads(path.read_text()) if path.exists() else {}
@@ -139,9 +139,9 @@ def main() -> int:
     print(f"{num_wrong} not exact, in {time.monotonic() - started:.0f} s")
     if arguments.write:
         path.write_text(json.dumps(table, indent=1) + "\n")
-        before, rest = (ROOT / "README.md").read_text().split(MARKS[0])
+        before, rest = (ROOT / "docs" / "families.md").read_text().split(MARKS[0])
         _, after = rest.split(MARKS[1])
-        (ROOT / "README.md").write_text(f"{before}{MARKS[0]}{markdown_table()}\n{MARKS[1]}{after}")
+        (ROOT / "docs" / "families.md").write_text(f"{before}{MARKS[0]}{markdown_table()}\n{MARKS[1]}{after}")
     return int(num_wrong > 0)
 
 

@@ -266,7 +266,8 @@ class Constant(Planner):
 
     Args:
         constant: The action.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
     """
 
     constant: int = option(1, "the action to take")

@@ -162,7 +162,7 @@ class CheckReport:
         return (
             f"NOT exact: {first}. The state lacks something on which the future depends. If you wrote the "
             "environment: keep everything in its attributes and draw random numbers only from "
-            "self.np_random, or write a codec for it (planvec.Codec, see the README). If the environment "
+            "self.np_random, or write a codec for it (planvec.Codec). If the environment "
             'restarts exactly from its seed, codec="replay" (--codec replay) is exact, but restoring a state '
             "repeats all steps since the reset"
         )

@@ -48,7 +48,7 @@ def text_table() -> str:
 
 
 def markdown_table() -> str:
-    """Return the table for the README."""
+    """Return the table for the documentation."""
     header = [*_HEADER[:-4], "bytes a state", "get, us", "set, us", "step, us"]
     rows = [header, ["---"] * len(header), *_rows()]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

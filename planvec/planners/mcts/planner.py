@@ -87,7 +87,8 @@ class MCTS(MCTSConfig):
         backup: "mean" of the simulations, or "max" over the actions of a node.
         reuse_tree: Whether a decision goes on with the tree of the previous one.
         max_memory: Bytes that the tree may take.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.

@@ -78,7 +78,8 @@ class MPPI(Shooting):
         std: Standard deviation of the noise. A number is a fraction of half the range of a Box; numbers
             `[*action shape]` are in units of the action, and need no bounds.
         noise_beta: Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.

@@ -38,7 +38,8 @@ class RandomShooting(Shooting):
         horizon: H, environment steps of a sequence.
         discount: Factor per environment step, in [0, 1].
         dt: Environment steps for which an action is repeated.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.
@@ -78,7 +79,8 @@ class CEM(Shooting):
         momentum: Share of the old mean and standard deviation (or probabilities) in the new ones, in [0, 1].
         execute: "mean" takes the first action of the mean (of the most likely sequence, where actions are
             discrete), "best" that of the best sequence.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.
@@ -157,7 +159,8 @@ class ICEM(Shooting):
         noise_beta: Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for
             HalfCheetah, 2 to 4 for slower tasks).
         reuse: Fraction of the elites that is rolled out again, in [0, 1].
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.

@@ -44,7 +44,8 @@ class Shooting(Planner):
         discount: Factor per environment step, in [0, 1].
         dt: Environment steps for which an action is repeated. The planner still decides at every step, so
             that the repetition of an action is planned again.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
     """
 
     num_trajectories: int = option(128, "sequences")

@@ -54,7 +54,8 @@ class Swarm(SwarmConfig):
             exploitation and exploration.
         distance_scale: Exponent of the distance (the paper's beta).
         num_elites: Number of walkers with the best returns that never become clones.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.
@@ -103,7 +104,8 @@ class SwarmWave(SwarmConfig):
         reward_scale: Exponent of the return.
         distance_scale: Exponent of the distance.
         num_elites: Number of walkers with the best returns that never become clones.
-        max_env_steps, max_seconds: The budgets of every `Planner`.
+        max_env_steps: Environment steps per decision; see `Planner`.
+        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.

@@ -1,0 +1,121 @@
+"""Make the pictures of the documentation:
+
+python docs/make_pictures.py            # all of them, about a minute; needs the extras "all"
+python docs/make_pictures.py planners   # one of them
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+import planvec
+from planvec import plots, video
+
+IMAGES = Path(__file__).parent / "images"
+
+
+def save(axes: Any, name: str, dpi: int = 100) -> None:
+    """Save a figure by one of its axes."""
+    figure = np.atleast_1d(np.asarray(axes, object)).flat[0].figure
+    figure.savefig(IMAGES / f"{name}.png", dpi=dpi)
+    plt.close(figure)
+
+
+def tree() -> None:
+    """A search tree on CartPole."""
+    with planvec.PlanEnv("CartPole-v1") as env:
+        planner = planvec.MCTS(num_simulations=400, rollout_horizon=20)
+        save(plots.plot_tree(planner.plan(env, env.reset(seed=0).state, seed=0), max_nodes=200), "tree")
+
+
+def swarm() -> None:
+    """The moves of a swarm on Pendulum."""
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        plan = planvec.Swarm(num_walkers=96, num_iterations=24).plan(env, env.reset(seed=3).state, seed=0)
+        save(plots.plot_swarm(plan), "swarm")
+
+
+def episode() -> None:
+    """An episode of Pendulum."""
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        save(plots.plot_episode(planvec.run_episode(env, planvec.ICEM(), seed=1)), "episode", dpi=80)
+
+
+def fan() -> None:
+    """Eight futures of MsPacman."""
+    with planvec.make("ALE/MsPacman-v5", render_mode="rgb_array", num_workers=2) as env:
+        state = env.reset(seed=0).state
+        states = np.repeat(state, 8)
+        states = env.step_batch(np.zeros(8, int), states, dt=65).new_states  # the game begins
+        total = np.zeros(8)
+        actions = np.random.default_rng(2).integers(env.action_space.n, size=(12, 8))
+        for row in actions:
+            out = env.step_batch(row, states, dt=5)
+            states, total = out.new_states, total + out.rewards
+        save(plots.plot_fan(env, states, titles=[f"{r:.0f} points" for r in total], num_columns=4), "fan")
+
+
+def planners() -> None:
+    """Three planners at work, side by side."""
+    films = []
+    for env_id, planner, max_steps, title in (
+        ("MountainCar-v0", planvec.Swarm(num_walkers=128, num_iterations=16, dt=(2, 16)), 200, "Swarm"),
+        ("CartPole-v1", planvec.MCTS(num_simulations=128, dt=4, rollout_horizon=80), 140, "MCTS"),
+        ("Pendulum-v1", planvec.ICEM(), 140, "ICEM"),
+    ):
+        with planvec.make(env_id, num_workers=0) as env:
+            played = planvec.run_episode(env, planner, seed=100, max_steps=max_steps)
+        print(env_id, played)
+        with planvec.PlanEnv(env_id, render_mode="rgb_array") as env:
+            films.append((f"{title}, {env_id}", video.episode_frames(env, played), played))
+    length = max(len(frames) for _, frames, _ in films) + 15
+    frames = [_row(films, index) for index in range(0, length, 2)]
+    video.write_video(IMAGES / "planners.gif", frames, fps=25)
+
+
+def _row(films: list[Any], index: int) -> Any:
+    """Return one picture of all films at a step."""
+    width, height, label = 250, 170, 22
+    canvas = Image.new("RGB", (width * len(films), height + label), "white")
+    draw = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(size=13)
+    for column, (title, frames, played) in enumerate(films):
+        step = min(index, len(frames) - 1)
+        frame = Image.fromarray(frames[step])
+        frame.thumbnail((width - 6, height))
+        left = column * width + (width - frame.width) // 2
+        canvas.paste(frame, (left, label + (height - frame.height) // 2))
+        total = float(played.rewards[:step].sum())
+        draw.text((column * width + 6, 3), f"{title}: return {total:.0f}", "black", font)
+    return np.asarray(canvas.quantize(48, dither=Image.Dither.NONE).convert("RGB"))
+
+
+PICTURES: dict[str, Callable[[], None]] = {
+    "tree": tree,
+    "swarm": swarm,
+    "episode": episode,
+    "fan": fan,
+    "planners": planners,
+}
+
+
+def main() -> None:
+    """Make the pictures that the arguments name, or all."""
+    for name in sys.argv[1:] or PICTURES:
+        PICTURES[name]()
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
