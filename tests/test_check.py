@@ -215,7 +215,9 @@ def test_arguments_that_mean_nothing_are_named(
 # -- the table ------------------------------------------------------------------------------------------
 
 
-def test_the_table_of_families_is_measured_and_in_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_families_is_measured_and_in_the_docs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert set(measured()) == {family.name for family in FAMILIES if family.ids}
     assert markdown_table() in (ROOT / "docs" / "families.md").read_text()
     assert main(["envs"]) == 0

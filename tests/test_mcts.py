@@ -20,6 +20,7 @@ from naive_search import NaiveSearch
 
 import planvec
 from planvec import MCTS
+from planvec.planners import PlanProgress
 from planvec.planners.mcts import expansion
 from planvec.planners.mcts.arrays import bytes_per_node
 from planvec.planners.mcts.rules import SINGLE, TreeKind
@@ -571,6 +572,8 @@ def test_the_docstring_says_what_a_node_takes() -> None:
         ({"value_scale": "std"}, "value_scale: expected 'tree', 'node' or a number, got 'std'"),
         ({"widening": (0, 1)}, "widening: expected two numbers"),
         ({"prior_fn": cell_value}, "selection: expected 'puct' together with prior_fn"),
+        ({"evaluate_fn": cell_value}, "selection: expected 'puct' together with"),
+        ({"evaluate_fn": cell_value, "value_fn": cell_value}, "evaluate_fn: expected it alone"),
         ({"value_fn": cell_value, "rollout_horizon": 5}, "rollout_horizon: expected 0 or None"),
         ({"chance": "open_loop", "backup": "max"}, "chance: expected 'sample' together with"),
         ({"max_seconds": 0}, "max_seconds: expected more than 0"),
@@ -594,6 +597,88 @@ def test_a_function_that_returns_the_wrong_shape_is_named() -> None:
     }.items():
         with pytest.raises(planvec.InvalidBatchError, match=f"{name}: expected .*got shape"):
             plan(MCTS(**options), "CartPole-v1")
+
+
+def test_one_function_for_values_and_priors_gives_the_plan_of_two() -> None:
+    def priors(observations: Any) -> Any:
+        return np.abs(np.sin(np.arange(2) + cell_value(observations)[:, None])) + 0.1
+
+    common: dict[str, Any] = {"num_simulations": 200, "selection": "puct"}
+    calls: list[int] = []
+
+    def evaluate(observations: Any) -> Any:
+        calls.append(len(observations))
+        return cell_value(observations), priors(observations)
+
+    two = plan(MCTS(value_fn=cell_value, prior_fn=priors, **common), "CartPole-v1")
+    one = plan(MCTS(evaluate_fn=evaluate, **common), "CartPole-v1")
+    assert two.value == one.value
+    assert np.array_equal(two.visit_counts, one.visit_counts)
+    assert sum(calls) <= 201  # once for each new node
+
+
+@pytest.mark.parametrize(
+    ("evaluate_fn", "message"),
+    [
+        (lambda seen: np.zeros(len(seen)), r"evaluate_fn: expected a tuple \(values, priors\), got ndarray"),
+        (lambda seen: (np.zeros(len(seen)),), r"evaluate_fn: expected a tuple .*, got 1 parts"),
+        (lambda seen: (np.zeros((len(seen), 1)), np.ones((len(seen), 2))), "evaluate_fn, values: expected"),
+        (lambda seen: (np.zeros(len(seen)), np.ones((len(seen), 3))), "evaluate_fn, priors: expected"),
+    ],
+)
+def test_an_evaluation_of_another_form_is_named(evaluate_fn: Any, message: str) -> None:
+    with pytest.raises(planvec.InvalidBatchError, match=message):
+        plan(MCTS(evaluate_fn=evaluate_fn, selection="puct"), "CartPole-v1")
+
+
+def test_nans_of_a_value_function_are_counted() -> None:
+    def value(observations: Any) -> Any:
+        values = np.zeros(len(observations))
+        values[:3] = np.nan
+        return values
+
+    with pytest.raises(planvec.InvalidBatchError, match=r"value_fn: expected finite .*, NaN at \d of \d"):
+        plan(MCTS(value_fn=value), "CartPole-v1")
+
+
+def test_results_are_shown_in_one_short_line() -> None:
+    planned = plan(MCTS(num_simulations=20), "CartPole-v1")
+    assert re.fullmatch(r"<Plan: action \d, value \S+, 20 simulations, \d+ env steps, \w+>", repr(planned))
+    assert repr(planned.search_data) == "<Tree: 21 nodes, 2 actions>"
+    swarm = plan(planvec.Swarm(num_walkers=8, num_iterations=1, dt=1), "CartPole-v1")
+    assert repr(swarm.search_data) == "<Walkers: 8, of which 0 have ended>"
+    shot = plan(planvec.CEM(num_trajectories=16, horizon=5), "CartPole-v1")
+    assert repr(shot.search_data) == "<Categorical: 5 actions, 8 elites>"
+
+
+def test_names_of_fields_say_which_states_share_a_node() -> None:
+    common: dict[str, Any] = {"num_simulations": 500, "rollout_horizon": 0, "backup": "max"}
+    plans = [
+        plan(MCTS(transpositions=shared, **common), "Taxi-v4")
+        for shared in ("cell", ("cell",), lambda states: states["cell"], True)
+    ]
+    assert len({planned.search_data.num_nodes for planned in plans[:3]}) == 1
+    assert plans[3].search_data.num_nodes > plans[0].search_data.num_nodes
+    for planned in plans[1:3]:
+        assert np.array_equal(planned.visit_counts, plans[0].visit_counts)
+    with pytest.raises(
+        planvec.InvalidBatchError, match=r"expected fields of the states \(cell, .*got 'sell'"
+    ):
+        plan(MCTS(transpositions="sell", **common), "Taxi-v4")
+
+
+def test_progress_is_shown_without_pauses_of_the_search() -> None:
+    seen: list[tuple[int, int]] = []
+    shown = PlanProgress(lambda *counts: seen.append(counts), seconds=0.0)
+    planner = MCTS(num_simulations=3000, rollout_horizon=0)
+    for compiled in (True, False):
+        with planvec.PlanEnv("CartPole-v1", compiled=compiled) as env:
+            state = env.reset(seed=0).state
+            planned = planner.plan(env, state, seed=0, callback=shown)
+            assert np.array_equal(planned.visit_counts, planner.plan(env, state, seed=0).visit_counts)
+        assert seen
+        assert seen[-1][0] <= 3000
+        seen.clear()
 
 
 def test_an_ended_state_is_refused() -> None:

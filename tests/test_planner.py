@@ -62,10 +62,10 @@ def test_a_planner_of_ones_own_is_a_begin_a_simulate_and_a_plan() -> None:
         assert planvec.run_episode(env, Greedy(), seed=0, max_steps=3).num_env_steps == 12
 
 
-def test_the_readme_shows_a_planner_of_ones_own_in_25_lines() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+def test_the_documentation_shows_a_planner_of_ones_own_in_25_lines() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "your-own.md").read_text()
     (block,) = (
-        block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "planvec.Search" in block
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "planvec.Search" in block
     )
     assert len(block.splitlines()) <= 25
     assert set(re.findall(r"planvec\.(\w+)", block)) <= set(planvec.__all__)

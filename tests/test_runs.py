@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -270,3 +271,32 @@ def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
             np.savez(tmp_path / "plan.npz", **wrong)
             with pytest.raises(planvec.InvalidBatchError, match="which is damaged"):
                 load_plan(tmp_path / "plan.npz", env)
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("echo pwned",)
+
+
+def test_states_of_a_file_run_no_code(tmp_path: Path) -> None:
+    planner = planvec.MCTS(num_simulations=20, rollout_horizon=2)
+    with planvec.make("MiniGrid-Empty-5x5-v0", num_workers=1) as env:
+        tree = planner.plan(env, env.reset(seed=0).state, seed=0).search_data
+        tree.save(tmp_path / "tree.npz")
+        with pytest.raises(planvec.InvalidBatchError, match="env: expected the environment of the tree"):
+            planvec.Tree.load(tmp_path / "tree.npz")
+        loaded = planvec.Tree.load(tmp_path / "tree.npz", env)
+        assert planner.resume(env, loaded, seed=1).value == planner.resume(env, tree, seed=1).value
+
+        arrays = dict(np.load(tmp_path / "tree.npz"))
+        size = int(arrays["states.generator_sizes"][0])
+        first = arrays["states"][: arrays["states.sizes"][0]].tobytes()
+        evil = pickle.dumps((Evil(), 0, False, False), protocol=5) + first[len(first) - size :]
+        rest = arrays["states"][arrays["states.sizes"][0] :].tobytes()
+        arrays["states"] = np.frombuffer(evil + rest, np.uint8)
+        arrays["states.sizes"][0] = len(evil)
+        np.savez(tmp_path / "tree.npz", **arrays)
+        with pytest.raises(planvec.InvalidBatchError, match=r"names \w+\.system"):
+            planvec.Tree.load(tmp_path / "tree.npz", env)

@@ -30,7 +30,7 @@ class Planner(ABC):
     """Chooses an action at a state. It is a frozen configuration; results and statistics are in the `Plan`.
 
     A planner of your own overrides `begin`, which returns a `Search` of your own. A search has a `simulate`,
-    which requests batches of steps, and a `plan`, which returns the decision. docs/your-own.md has an example.
+    which requests batches of steps, and a `plan`, which returns the decision; see docs/your-own.md.
 
     Args:
         max_env_steps: Environment steps per decision. No batch begins after them; None: no limit.

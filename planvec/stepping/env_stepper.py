@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs import Rows, StateCodec, from_file
-from planvec.errors import EnvError
+from planvec.errors import EnvError, InvalidBatchError
 from planvec.rows import (
     Answer,
     CheckBatch,
@@ -214,8 +214,13 @@ class EnvStepper:
         answer.outputs.values = self._at_each(request.states, read, f"{request.name}: ")
 
     def _check(self, request: CheckBatch, answer: Answer) -> None:
-        with from_file(self.codec.packages):
-            answer.outputs.values = self._at_each(request.states, lambda: None)
+        try:
+            with from_file(self.codec.packages):
+                answer.outputs.values = self._at_each(request.states, lambda: None)
+        except EnvError as error:
+            if isinstance(error.__cause__, InvalidBatchError):  # no fault of the environment
+                raise error.__cause__ from None
+            raise
 
     def _reset(self, request: ResetRequest, answer: Answer) -> None:
         answer.value = self.reset(request.seed, request.options)
