@@ -1,0 +1,93 @@
+"""The settings of a run: all that determines its trajectory. They are a file of the run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from planvec.errors import InvalidBatchError
+
+__all__ = ["RunConfig", "read_settings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The settings of a run.
+
+    Attributes:
+        env_id: A name as in `planvec.make`.
+        make: Arguments of `gymnasium.make`.
+        wrappers: Wrappers of `gymnasium.wrappers`, innermost first, such as "TimeLimit=50".
+        codec: How states are saved; None for the best way.
+        planner: Name of the planner.
+        planner_options: Options of the planner that are not the defaults.
+        seed: Seed of the first episode; the next ones have the following seeds.
+        episodes: Number of episodes.
+        max_steps: Largest number of steps of an episode; None: no limit.
+    """
+
+    env_id: str
+    make: dict[str, Any] = field(default_factory=dict)
+    wrappers: list[str] = field(default_factory=list)
+    codec: str | None = None
+    planner: str
+    planner_options: dict[str, Any] = field(default_factory=dict)
+    seed: int
+    episodes: int = 1
+    max_steps: int | None = None
+
+    def episode_seed(self, episode: int) -> int:
+        """Return the seed of an episode, which is counted from 0."""
+        return (self.seed + episode) % 2**64
+
+    def write(self, path: Path) -> None:
+        """Write the settings as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> RunConfig:
+        """Read the settings of a run.
+
+        Raises:
+            InvalidBatchError: The file holds something else.
+            OSError: There is no such file.
+        """
+        settings = read_settings(path)
+        try:
+            return cls(**{name: _without_tuples(value) for name, value in settings.items()})
+        except TypeError as error:
+            raise InvalidBatchError(f"{path}: expected the settings of a run, got others: {error}") from error
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read settings from a file of TOML or JSON.
+
+    Args:
+        path: The file. It may hold some of the fields of `RunConfig`.
+
+    Raises:
+        InvalidBatchError: The file is damaged, or holds other names.
+        OSError: There is no such file.
+    """
+    text = path.read_text()
+    try:
+        settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (ValueError, UnicodeDecodeError) as error:
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise InvalidBatchError(f"{path}: expected {kind}, got an error: {error}") from error
+    known = [one.name for one in fields(RunConfig)]
+    unknown = sorted(set(settings) - set(known)) if isinstance(settings, Mapping) else [type(settings).__name__]
+    if unknown:
+        raise InvalidBatchError(f"{path}: expected some of {', '.join(known)}, got {', '.join(unknown)}")
+    return dict(settings)
+
+
+def _without_tuples(value: Any) -> Any:
+    """Return a value of JSON unchanged; lists of options stand for tuples, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: tuple(one) if isinstance(one, list) else one for key, one in value.items()}
+    return value

@@ -1,0 +1,78 @@
+"""The files of a run, and how they are written: a file is replaced when the new one is complete.
+
+    run.json            the settings
+    steps.csv           one line per step, written as the run goes on
+    trajectory.npz      the first episode: seed, states, actions, rewards, observations, values
+    trajectory-2.npz    the second one, and so on
+    summary.json        what the episodes scored, and what they cost
+    checkpoint.npz      what `--resume` needs; it is removed when the run is complete
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["RunFiles", "replacing"]
+
+
+class RunFiles:
+    """Names the files of a run.
+
+    Args:
+        directory: The directory of the run.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / "run.json"
+        self.steps = directory / "steps.csv"
+        self.summary = directory / "summary.json"
+        self.checkpoint = directory / "checkpoint.npz"
+
+    def trajectory(self, episode: int) -> Path:
+        """Return the file of an episode, which is counted from 0."""
+        return self.directory / (f"trajectory-{episode + 1}.npz" if episode else "trajectory.npz")
+
+    def trajectories(self) -> list[Path]:
+        """Return the files of the episodes that are there, in their order."""
+        return sorted(self.directory.glob("trajectory*.npz"), key=lambda path: (len(path.name), path))
+
+    def written(self) -> list[Path]:
+        """Return the files that are there, the summary first."""
+        files = [self.summary, *self.trajectories(), self.steps, self.config, self.checkpoint]
+        return [path for path in files if path.exists()]
+
+    def check_writable(self) -> None:
+        """Make the directory, and write a file there, before anything is played.
+
+        Raises:
+            OSError: That is not possible.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with replacing(self.directory / ".planvec") as path:
+            path.touch()
+        (self.directory / ".planvec").unlink()
+
+    def clear(self) -> None:
+        """Remove the files of an earlier run, which would be mixed up with those of a new one."""
+        if not self.config.exists():
+            return
+        own = [self.config, self.steps, self.summary, self.checkpoint]
+        for path in [*own, *self.directory.glob("trajectory*.npz")]:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it."""
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,145 @@
+"""Writes what happens at each step: a table for spreadsheets, and scalars for TensorBoard."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import UnsupportedEnvError
+from planvec.planners import EpisodeStep
+from planvec.runs.observer import RunObserver
+
+__all__ = ["StepLog", "TensorBoardLog"]
+
+_COLUMNS = (
+    *("episode", "step", "action", "reward", "return", "value", "simulations", "env_steps", "seconds"),
+    "simulations_per_second",
+)
+
+
+class StepLog(RunObserver):
+    """Writes a line of CSV after each step.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._episode = 0
+        self._num_lines = 0
+        self._file: Any = None
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Keep the lines up to the checkpoint."""
+        self._num_lines = int(kept["log_lines"]) if "log_lines" in kept else 0
+        lines = self._path.read_text().splitlines(keepends=True) if self._path.exists() else []
+        self._path.write_text("".join(lines[: self._num_lines + 1]))
+
+    def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
+        """Open the file."""
+        self._episode = episode
+        if self._file is None:
+            self._file = self._path.open("a", newline="")
+            if not self._file.tell():
+                csv.writer(self._file).writerow(_COLUMNS)
+
+    def step(self, step: EpisodeStep) -> None:
+        """Write one line."""
+        plan = step.plan
+        action = json.dumps(plan.action, default=_plain)
+        rate = plan.num_simulations / plan.elapsed if plan.elapsed > 0 else float("nan")
+        row = (
+            *(self._episode, step.num_steps, action, float(step.transition.rewards[0]), step.total_return),
+            *(plan.value, plan.num_simulations, plan.num_env_steps, round(plan.elapsed, 6), round(rate, 1)),
+        )
+        csv.writer(self._file).writerow(row)
+        self._file.flush()
+        self._num_lines += 1
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Return the number of lines."""
+        return {"log_lines": np.array(self._num_lines)}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+class TensorBoardLog(RunObserver):
+    """Writes scalars for TensorBoard: per step of the run, and the return of each episode.
+
+    Args:
+        directory: Where TensorBoard finds them.
+
+    Raises:
+        UnsupportedEnvError: TensorBoard is not installed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError as error:
+            raise UnsupportedEnvError(
+                "--tensorboard needs TensorBoard, which is not installed: pip install tensorboard"
+            ) from error
+        self._event, self._summary = Event, Summary
+        self._writer = EventFileWriter(str(directory))
+        self._num_steps = 0
+        self._episode = 0
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with the step of the checkpoint."""
+        self._num_steps = int(kept["tensorboard_steps"]) if "tensorboard_steps" in kept else 0
+
+    def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
+        """Remember the episode."""
+        self._episode = episode
+
+    def step(self, step: EpisodeStep) -> None:
+        """Write the scalars of a step."""
+        plan = step.plan
+        self._num_steps += 1
+        self._add("step/reward", float(step.transition.rewards[0]))
+        self._add("step/return", step.total_return)
+        self._add("step/value", plan.value)
+        self._add("search/simulations", plan.num_simulations)
+        self._add("search/env_steps", plan.num_env_steps)
+        self._add("search/seconds", plan.elapsed)
+
+    def end_episode(self, episode: Any) -> None:
+        """Write the return of an episode."""
+        self._add("episode/return", episode.total_return, self._episode)
+        self._add("episode/steps", episode.num_steps, self._episode)
+        self._writer.flush()
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Return the number of steps."""
+        return {"tensorboard_steps": np.array(self._num_steps)}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    def _add(self, tag: str, number: float, step: int | None = None) -> None:
+        summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=number)])
+        import time
+
+        at = self._num_steps if step is None else step
+        self._writer.add_event(self._event(wall_time=time.time(), step=at, summary=summary))
+
+
+def _plain(value: Any) -> Any:
+    """Return an action as what JSON knows."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    return str(value)

@@ -1,0 +1,114 @@
+"""Plays a trajectory again, and compares every bit with what was written. Letters: T steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners import Episode, EpisodeRecorder, actions_of_arrays, trajectory_arrays
+from planvec.rows import DAMAGED, one_action, read_arrays, take_row
+
+__all__ = ["Replay", "read_trajectory", "replay"]
+
+
+class Replay(NamedTuple):
+    """A trajectory that was played again.
+
+    Attributes:
+        episode: The episode as it was played now.
+        differences: What differs from the file, such as "rewards at step 3: expected 1.0, got 0.5"; at most
+            one line for each array.
+    """
+
+    episode: Episode
+    differences: list[str]
+
+
+def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a trajectory.
+
+    Raises:
+        InvalidBatchError: The file is damaged, or holds something else.
+        OSError: The file cannot be read.
+    """
+    try:
+        arrays = read_arrays(path)
+        if not {"seed", "rewards", "terminated", "truncated"} <= set(arrays):
+            raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}")
+    except DAMAGED as error:
+        raise InvalidBatchError(
+            f"{path}: expected a trajectory that planvec wrote, got another file or a damaged one "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return arrays
+
+
+def replay(
+    env: Any, arrays: Mapping[str, NDArray[Any]], progress: Callable[[int], object] | None = None
+) -> Replay:
+    """Play a trajectory again: reset with its seed, and take its actions.
+
+    Args:
+        env: A `BatchEnv` or `PlanEnv` of the same environment.
+        arrays: Those of the trajectory.
+        progress: Called with the number of steps so far.
+
+    Raises:
+        InvalidBatchError: The actions are not those of this environment.
+        EnvError: The environment raised.
+    """
+    try:
+        actions = actions_of_arrays(arrays, env.action_space)
+    except KeyError as error:
+        raise InvalidBatchError(f"trajectory: expected actions of {env.action_space}, got no {error}") from error
+    seed, num_steps = int(arrays["seed"]), len(arrays["rewards"])
+    recorder = EpisodeRecorder(env.action_space, env.observation_space)
+    start = env.reset(seed=seed)
+    recorder.begin(seed, start)
+    states = np.empty(1, env.state_dtype)
+    states[0] = start.state
+    for row in range(num_steps):
+        action = one_action(env.action_space, take_row(env.action_space, actions, row))
+        out = env.step_batch(action, states, blocking=True)
+        states = out.new_states
+        recorder.add(take_row(env.action_space, actions, row), float(arrays["values"][row]), 0, out)
+        if progress is not None:
+            progress(row + 1)
+    episode = recorder.episode()
+    played = trajectory_arrays(episode, env.action_space, env.observation_space)
+    return Replay(episode, _differences(arrays, played))
+
+
+def _differences(arrays: Mapping[str, NDArray[Any]], played: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Return one line for each array that differs in any bit."""
+    lines = []
+    for name, expected in arrays.items():
+        if name not in played:
+            lines.append(f"{name}: expected by the file, and not there now")
+            continue
+        got = played[name]
+        if expected.dtype == got.dtype and expected.shape == got.shape:
+            if expected.tobytes() == got.tobytes():
+                continue
+            if expected.ndim and expected.size:
+                pairs = zip(expected, got, strict=True)
+                row = next(row for row, (one, other) in enumerate(pairs) if one.tobytes() != other.tobytes())
+                lines.append(f"{name} at step {row}: expected {_short(expected[row])}, got {_short(got[row])}")
+            else:
+                lines.append(f"{name}: expected {_short(expected)}, got {_short(got)}")
+        else:
+            lines.append(
+                f"{name}: expected {expected.dtype} of shape {expected.shape}, got {got.dtype} of {got.shape}"
+            )
+    return lines
+
+
+def _short(value: Any) -> str:
+    """Return a value in one line of a readable length."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
