@@ -22,11 +22,14 @@
 # under a simple controller. Then we replay some of them and compare bit for bit.
 
 # %%
+import copy
+
 import gymnasium
 import matplotlib.pyplot as plt
 import numpy as np
 
 import planvec
+import planvec.plots
 
 # %% [markdown]
 # ## Open the environment in two worker processes
@@ -45,8 +48,8 @@ print("observation: ", start.observation)
 # %% [markdown]
 # ## Fan out
 #
-# `states` is an ordinary array: repeat one record, and it is the start of many rows. Each call steps
-# all rows once; rows whose pole has fallen stay where they are, with reward 0 (an ended state is
+# `states` is an ordinary array: repeat one record, and it is the start of many rows. Each call steps all
+# rows once; rows whose pole has fallen stay where they are, with reward 0 (an ended state is
 # *absorbing*).
 
 # %%
@@ -77,31 +80,38 @@ print(f"{env.stats.num_rows:,} rows stepped in {env.stats.num_chunks:,} chunks b
 print(f"random policy: mean return {returns[~is_controlled].mean():.1f}")
 print(f"controllers:   mean return {returns[is_controlled].mean():.1f}")
 
+# %% [markdown]
+# Each controller pushes against the angle plus *gain* times the angular velocity. The colour is the gain:
+# without it, the pole swings ever wider; with it, the future is long.
+
 # %%
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
-for controlled, colour, label in ((False, "tab:orange", "random policy"), (True, "tab:blue", "controllers")):
-    chosen = is_controlled == controlled
-    left.plot(np.degrees(angles[:, chosen]), color=colour, alpha=0.18, linewidth=0.8)
-    left.plot([], color=colour, label=label)
-    middle.plot(positions[:, chosen], angles[:, chosen], color=colour, alpha=0.18, linewidth=0.8)
-    right.hist(returns[chosen], bins=np.arange(0, HORIZON + 5, 4), color=colour, alpha=0.75, label=label)
-left.axhline(12, color="grey", linestyle=":")
-left.axhline(-12, color="grey", linestyle=":")
-left.set(xlabel="step", ylabel="pole angle (degrees)", title="256 futures of one state")
-left.legend(loc="lower right")
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+cmap = plt.get_cmap("viridis")
+for row in np.flatnonzero(is_controlled):
+    colour = cmap(gains[row] / gains.max())
+    left.plot(np.degrees(angles[:, row]), color=colour, alpha=0.5, linewidth=0.8)
+    middle.plot(positions[:, row], angles[:, row], color=colour, alpha=0.5, linewidth=0.8)
+left.plot(np.degrees(angles[:, ~is_controlled]), color="grey", alpha=0.25, linewidth=0.7)
+for limit in (12, -12):
+    left.axhline(limit, color="grey", linestyle=":")
+left.set(xlabel="step", ylabel="pole angle (degrees)", title="256 futures of one state (grey: random)")
 middle.scatter(*start.state["physics"][[0, 2]], color="black", zorder=3, label="the one state")
-middle.set(xlabel="cart position (m)", ylabel="pole angle (rad)", title="The same, in phase space")
+middle.set(xlabel="cart position (m)", ylabel="pole angle (rad)", title="The controllers in phase space")
 middle.legend(loc="lower right")
-right.set(xlabel=f"return after at most {HORIZON} steps", ylabel="futures", title="Returns")
-right.legend()
+dots = right.scatter(gains[is_controlled], returns[is_controlled], c=gains[is_controlled], cmap=cmap, s=14)
+right.axhline(returns[~is_controlled].mean(), color="grey", linestyle="--", label="mean of the random policy")
+right.set(xlabel="gain", ylabel=f"return after at most {HORIZON} steps", title="What the gain is worth")
+right.legend(loc="center right")
+figure.colorbar(dots, ax=right, label="gain")
 plt.show()
+assert returns[is_controlled & (gains > 0.5)].mean() > 2 * returns[~is_controlled].mean()
 
 # %% [markdown]
 # ## The same bits again
 #
 # A transition is a pure function of (state, action, dt, seed). So any step of any future can be taken
-# again, in any order, in any process, with any number of workers, and gives the same bits. We take
-# 500 of the steps above in shuffled order with one worker, with three, and with none.
+# again, in any order, in any process, with any number of workers, and gives the same bits. We take 500 of
+# the steps above in shuffled order with one worker, with three, and with none.
 
 # %%
 when = rng.integers(HORIZON, size=500)
@@ -130,9 +140,8 @@ print(f"{int(returns[best])} steps of Gymnasium's own, every observation the sam
 # %% [markdown]
 # ## Whole rollouts inside the workers
 #
-# Where the steps in between do not matter, `rollout_batch` leaves them in the workers. Each row draws
-# its random actions from its own stream, derived from the seed and the row's index: never from the
-# worker.
+# Where the steps in between do not matter, `rollout_batch` leaves them in the workers. Each row draws its
+# random actions from its own stream, derived from the seed and the row's index: never from the worker.
 
 # %%
 ends = env.rollout_batch(np.repeat(start.state, 1000), horizon=200, action_seed=1)
@@ -144,3 +153,52 @@ with planvec.make("CartPole-v1", num_workers=0) as alone:
         alone.rollout_batch(np.repeat(start.state, 1000), horizon=200, action_seed=1).returns == ends.returns
     ).all()
 env.close()
+
+# %% [markdown]
+# ## An Atari game
+#
+# The same with MsPacman. Eight futures of one state, each with other random actions; the number above a
+# frame is its score.
+
+# %%
+with planvec.make("ALE/MsPacman-v5", render_mode="rgb_array", num_workers=2) as game:
+    begin = game.step_batch([0], game.reset(seed=0).state, dt=65).new_states  # the music is over
+    rows = np.repeat(begin, 8)
+    score = np.zeros(8)
+    moves = np.random.default_rng(2).integers(game.action_space.n, size=(12, 8))
+    for move in moves:
+        out = game.step_batch(move, rows, dt=5)
+        rows, score = out.new_states, score + out.rewards
+    planvec.plots.plot_fan(game, rows, titles=[f"{points:.0f} points" for points in score], num_columns=4)
+    plt.show()
+
+    again = np.repeat(begin, 8)
+    for move in moves:
+        again = game.step_batch(move[::-1], again[::-1], dt=5).new_states[::-1]  # in another order
+    assert all(one == other for one, other in zip(again, rows, strict=True))
+print("eight games, replayed in another order: every state the same to the bit")
+
+# %% [markdown]
+# ## And `copy.deepcopy`?
+#
+# It gives an environment that steps on without an error: a freshly reset one. Both of these take the same
+# actions from "the same" moment.
+
+# %%
+original = gymnasium.make("ALE/MsPacman-v5", obs_type="ram", repeat_action_probability=0.0)
+original.reset(seed=0)
+for _ in range(100):
+    original.step(2)
+twin = copy.deepcopy(original)
+twin.reset(seed=0)  # a copy refuses to step before a reset, so it is reset
+differing = [int((original.step(2)[0] != twin.step(2)[0]).sum()) for _ in range(50)]
+print("bytes of the RAM that differ, step by step:", differing[:10], "...")
+assert min(differing) > 0
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. Give the controllers a second gain, on the position of the cart. Does the best of them stay on the
+#    track for 500 steps?
+# 2. `seeds=` reseeds the randomness of each row. Step 1000 rows of the slippery FrozenLake from one state
+#    with the same action and different seeds. How often does the agent go where it wanted to?

@@ -23,12 +23,14 @@ except ImportError as error:
 from planvec.plots.episode import plot_episode
 from planvec.plots.fan import plot_fan
 from planvec.plots.returns import plot_returns
+from planvec.plots.style import COLORS
 from planvec.plots.swarm import SwarmPicture, plot_swarm, swarm_picture
 from planvec.plots.throughput import plot_throughput
 from planvec.plots.tree import TreePicture, plot_tree, tree_picture
 from planvec.plots.visits import plot_map, plot_visits
 
 __all__ = [
+    "COLORS",
     "SwarmPicture",
     "TreePicture",
     "plot_episode",

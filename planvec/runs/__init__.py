@@ -1,10 +1,10 @@
 """Runs: episodes that are written to a directory as they are played, can be resumed, and are played again.
 
-    config      the settings of a run
-    files       its files
-    play        plays its episodes, with a checkpoint from which it goes on after it was killed
-    observer    what follows a run; `log` writes a line per step
-    trajectories  plays a trajectory again and compares every bit
+config      the settings of a run
+files       its files
+play        plays its episodes, with a checkpoint from which it goes on after it was killed
+observer    what follows a run; `log` writes a line per step
+trajectories  plays a trajectory again and compares every bit
 """
 
 from __future__ import annotations

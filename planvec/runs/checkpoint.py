@@ -1,8 +1,8 @@
 """The checkpoint of a run: what it takes to go on after it was killed at any moment.
 
-It holds the actions so far, not the states: the steps of an episode take a small part of the time of its plans,
-and stepping them again shows whether the environment is still the same. The last plan is saved with its tree,
-swarm or distribution, with which the next decision goes on.
+It holds the actions so far, not the states: the steps of an episode take a small part of the time of its
+plans, and stepping them again shows whether the environment is still the same. The last plan is saved with
+its tree, swarm or distribution, with which the next decision goes on.
 
 Letters: T steps.
 """

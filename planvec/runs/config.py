@@ -80,7 +80,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise InvalidBatchError(f"{path}: expected {kind}, got an error: {error}") from error
     known = [one.name for one in fields(RunConfig)]
-    unknown = sorted(set(settings) - set(known)) if isinstance(settings, Mapping) else [type(settings).__name__]
+    unknown = (
+        sorted(set(settings) - set(known)) if isinstance(settings, Mapping) else [type(settings).__name__]
+    )
     if unknown:
         raise InvalidBatchError(f"{path}: expected some of {', '.join(known)}, got {', '.join(unknown)}")
     return dict(settings)

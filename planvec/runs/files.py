@@ -1,11 +1,11 @@
 """The files of a run, and how they are written: a file is replaced when the new one is complete.
 
-    run.json            the settings
-    steps.csv           one line per step, written as the run goes on
-    trajectory.npz      the first episode: seed, states, actions, rewards, observations, values
-    trajectory-2.npz    the second one, and so on
-    summary.json        what the episodes scored, and what they cost
-    checkpoint.npz      what `--resume` needs; it is removed when the run is complete
+run.json            the settings
+steps.csv           one line per step, written as the run goes on
+trajectory.npz      the first episode: seed, states, actions, rewards, observations, values
+trajectory-2.npz    the second one, and so on
+summary.json        what the episodes scored, and what they cost
+checkpoint.npz      what `--resume` needs; it is removed when the run is complete
 """
 
 from __future__ import annotations

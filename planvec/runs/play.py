@@ -13,8 +13,8 @@ from planvec.planners import (
     Episode,
     EpisodeRecorder,
     EpisodeStep,
-    PlanProgress,
     Planner,
+    PlanProgress,
     resume_episode,
     run_episode,
     save_trajectory,
@@ -27,7 +27,7 @@ from planvec.runs.observer import RunObserver
 __all__ = ["play_run"]
 
 _SHARE = 0.05
-"""Largest share of the time in which checkpoints are written. Without it, large trees would take most of it."""
+"""Largest share of the time in which checkpoints are written; those of large trees would take most of it."""
 
 
 def play_run(

@@ -65,7 +65,9 @@ def replay(
     try:
         actions = actions_of_arrays(arrays, env.action_space)
     except KeyError as error:
-        raise InvalidBatchError(f"trajectory: expected actions of {env.action_space}, got no {error}") from error
+        raise InvalidBatchError(
+            f"trajectory: expected actions of {env.action_space}, got no {error}"
+        ) from error
     seed, num_steps = int(arrays["seed"]), len(arrays["rewards"])
     recorder = EpisodeRecorder(env.action_space, env.observation_space)
     start = env.reset(seed=seed)
@@ -98,7 +100,9 @@ def _differences(arrays: Mapping[str, NDArray[Any]], played: Mapping[str, NDArra
             if expected.ndim and expected.size:
                 pairs = zip(expected, got, strict=True)
                 row = next(row for row, (one, other) in enumerate(pairs) if one.tobytes() != other.tobytes())
-                lines.append(f"{name} at step {row}: expected {_short(expected[row])}, got {_short(got[row])}")
+                lines.append(
+                    f"{name} at step {row}: expected {_short(expected[row])}, got {_short(got[row])}"
+                )
             else:
                 lines.append(f"{name}: expected {_short(expected)}, got {_short(got)}")
         else:

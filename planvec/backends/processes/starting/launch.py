@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -86,7 +87,10 @@ class Child:
         except OSError as error:
             if is_from_handler(error):  # the handler ran after the start
                 raise
-            raise WorkerStartError(f"{spec.name} could not be started: {error}") from error
+            hint = ""
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                hint = "; a worker needs about five files: open fewer workers, or allow more (ulimit -n)"
+            raise WorkerStartError(f"{spec.name} could not be started: {error}{hint}") from error
 
     def _start(self, spec: WorkerSpec, start_method: str) -> None:
         with contextlib.ExitStack() as undo:

@@ -1,0 +1,36 @@
+"""Every script of `examples/` runs as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_example_runs(script: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "error::DeprecationWarning:__main__"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_every_example_is_in_the_table() -> None:
+    table = (EXAMPLES / "README.md").read_text()
+    assert len(SCRIPTS) >= 8
+    for script in SCRIPTS:
+        assert f"`{script.name}`" in table
