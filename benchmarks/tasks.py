@@ -45,11 +45,7 @@ class Task(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012 - never written
 
 
-def _cells(states: Any) -> Any:
-    return states["cell"]
-
-
-TAXI = planvec.MCTS(num_simulations=2_000, rollout_horizon=0, transpositions=_cells, backup="max")
+TAXI = planvec.MCTS(num_simulations=2_000, rollout_horizon=0, transpositions="cell", backup="max")
 CHEETAH = {"max_steps": 200, "target": "well above random shooting"}
 TASKS = [
     Task("CartPole-v1", planvec.MCTS(num_simulations=128, dt=4, rollout_horizon=80), "500"),

@@ -22,6 +22,8 @@
 
 # %%
 import contextlib
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -104,10 +106,11 @@ print(plan)
 episode = planvec.run_episode(env, planvec.Swarm(num_walkers=96), seed=3, max_steps=120)
 with planvec.PlanEnv("Pendulum-v1", render_mode="rgb_array") as camera:
     frames = video.episode_frames(camera, episode)
-video.write_video("swarm.gif", [frame[100:400:2, 100:400:2] for frame in frames[::2]], fps=15)
+film = Path(tempfile.mkdtemp(), "swarm.gif")
+video.write_video(film, [frame[100:400:2, 100:400:2] for frame in frames[::2]], fps=15)
 upright = np.degrees(np.arccos(np.clip(episode.observations[-20:, 0], -1, 1)))
 print(episode, "- angle at the end:", upright.mean().round(1), "degrees")
-Image("swarm.gif")
+Image(film.read_bytes())
 
 # %% [markdown]
 # ## Against MPPI and iCEM

@@ -109,7 +109,7 @@ picture(slippery, "Slippery: every action leads to several cells")
 # iteration says.
 
 # %%
-budgets = np.unique(np.logspace(1.3, 4.7, 14).astype(int))
+budgets = np.unique(np.logspace(1.3, 4, 11).astype(int))
 figure, axes = plt.subplots(1, 2, figsize=(12, 3.8), layout="constrained")
 errors = {}
 for ax, (is_slippery, env) in zip(axes, ((False, dry), (True, slippery)), strict=True):
@@ -124,7 +124,7 @@ for ax, (is_slippery, env) in zip(axes, ((False, dry), (True, slippery)), strict
 plt.show()
 print("difference from the optimum:", {key: round(value, 4) for key, value in errors.items()})
 assert errors[False] < 1e-9
-assert errors[True] < 0.02
+assert errors[True] < 0.05
 
 # %% [markdown]
 # ## The decision
@@ -133,7 +133,7 @@ assert errors[True] < 0.02
 # the exact one; bad actions keep rough values, since the search spends its time elsewhere.
 
 # %%
-plan = search(slippery, 20_000)
+plan = search(slippery, 5_000)
 plots.plot_visits(plan, names=NAMES)
 plt.show()
 for name, value, right in zip(NAMES, plan.action_values, exact[True][0], strict=True):

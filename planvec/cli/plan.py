@@ -88,7 +88,7 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
         "--num-workers",
         type=integer(0),
         metavar="N",
-        help="number of workers (default: one per core, here or in the cluster); 0 steps in this process, "
+        help="number of workers (default: one per core, or 0 if there is a kernel); 0 steps in this process, "
         "which is faster if a step takes microseconds",
     )
     add_backend(group)

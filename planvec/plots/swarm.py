@@ -25,7 +25,7 @@ class SwarmPicture(NamedTuple):
         steps: `[N]` int64, environment steps from the start.
         returns: `[N]` float64, sums of the rewards from the start.
         ends: `[B]` int64, the node of each walker.
-        is_best: `[N]` bool, whether it is on the way to the walker with the highest return.
+        is_best: `[N]` bool, whether it is on the way to the walker with the highest value.
     """
 
     parents: NDArray[np.int64]
@@ -48,7 +48,7 @@ def swarm_picture(walkers: Walkers) -> SwarmPicture:
         steps[node] += steps[parents[node]]
         returns[node] += returns[parents[node]]
     is_best = np.zeros(len(parents), bool)
-    node = int(walkers.nodes[int(walkers.returns.argmax())])
+    node = int(walkers.nodes[int(walkers.values().argmax())])
     while node >= 0:
         is_best[node] = True
         node = int(parents[node])
