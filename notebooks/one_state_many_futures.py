@@ -56,7 +56,7 @@ print("observation: ", start.observation)
 NUM_FUTURES, HORIZON = 256, 120
 rng = np.random.default_rng(0)
 is_controlled = np.arange(NUM_FUTURES) >= NUM_FUTURES // 2
-gains = rng.uniform(0.0, 1.5, NUM_FUTURES)  # how much a controller minds the angular velocity
+gains = rng.uniform(-0.5, 1.0, NUM_FUTURES)  # how much a controller minds the angular velocity
 
 states = np.repeat(start.state, NUM_FUTURES)
 actions = np.zeros((HORIZON, NUM_FUTURES), int)
@@ -88,7 +88,7 @@ print(f"controllers:   mean return {returns[is_controlled].mean():.1f}")
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
 cmap = plt.get_cmap("viridis")
 for row in np.flatnonzero(is_controlled):
-    colour = cmap(gains[row] / gains.max())
+    colour = cmap((gains[row] + 0.5) / 1.5)
     left.plot(np.degrees(angles[:, row]), color=colour, alpha=0.5, linewidth=0.8)
     middle.plot(positions[:, row], angles[:, row], color=colour, alpha=0.5, linewidth=0.8)
 left.plot(np.degrees(angles[:, ~is_controlled]), color="grey", alpha=0.25, linewidth=0.7)

@@ -16,7 +16,7 @@
 #
 # A worker is a process. Sending a row to it and back costs some 40 microseconds, and two cores can at
 # most halve the time. So whether workers pay depends on what a step costs, and on how many rows a call
-# has. We measure three environments whose steps cost 5, 230 and 10,000 microseconds, look at when each
+# has. We measure three environments whose steps cost some 5, 200 and 20,000 microseconds, look at when each
 # chunk of a batch was stepped, and then at compiled steps.
 #
 # The numbers are those of the machine that ran this notebook. `planvec bench ENV_ID` measures yours.
@@ -47,7 +47,7 @@ CASES = {
         (1, 8, 64, 256),
         14.0,
     ),
-    "highway, 10 ms a step": (lambda: gymnasium.make("highway-fast-v0"), (1, 4, 16), 24.0),
+    "highway, some 20 ms a step": (lambda: gymnasium.make("highway-fast-v0"), (1, 4, 16), 24.0),
 }
 measured = {
     name: measure_throughput(make, rows=rows, num_workers=(1, 2), seconds=seconds)
@@ -62,7 +62,7 @@ for name, throughput in measured.items():
     print(name)
     print(throughput, "\n")
 cheap, _, expensive = measured.values()
-assert cheap.fastest()[0] == "in this process"  # one cheap row is not worth sending
+assert "worker" not in cheap.fastest()[0]  # one cheap row is not worth sending
 assert expensive.fastest()[-1] == "2 workers"
 
 # %% [markdown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from planvec.plots.style import COLORS, faint, new_axes
@@ -44,6 +45,8 @@ def plot_throughput(throughput: Throughput, *, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.set_xticks(throughput.rows, [f"{rows:,}" for rows in throughput.rows])
     ax.minorticks_off()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     ax.set_xlabel("rows per call of step_batch")
     ax.set_ylabel("environment steps per second")
     ax.legend(frameon=False, fontsize=9)
