@@ -82,7 +82,7 @@ print(f"controllers:   mean return {returns[is_controlled].mean():.1f}")
 
 # %% [markdown]
 # Each controller pushes against the angle plus *gain* times the angular velocity. The colour is the gain:
-# without it, the pole swings ever wider; with it, the future is long.
+# below 0 the pole swings ever wider, above 0 the future is long.
 
 # %%
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")

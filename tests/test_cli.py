@@ -223,7 +223,10 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize(
+    "name",  # the search of mcts takes long to compile
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "mcts")) for name in PLANNERS],
+)
 def test_every_planner_is_on_the_command_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

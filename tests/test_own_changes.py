@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from marks import slow_after
 from numpy.typing import NDArray
 from test_kernels import check_same, start_states
 
@@ -147,7 +148,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", slow_after(8, CHANGES))
 def test_what_is_changed_after_opening_counts(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
