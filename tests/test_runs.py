@@ -99,6 +99,17 @@ def test_a_checkpoint_that_is_some_steps_old_gives_the_same_bytes(
     assert len((tmp_path / "run" / "steps.csv").read_text().splitlines()) == 9
 
 
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    whole_run(tmp_path / "whole", "CartPole-v1", "swarm")
+    whole_run(tmp_path / "run", "CartPole-v1", "swarm")
+    for name in ("summary.json", "trajectory.npz"):
+        (tmp_path / "run" / name).unlink()
+    assert plan("--resume", str(tmp_path / "run")) == 0
+    paths = [tmp_path / name / "trajectory.npz" for name in ("whole", "run")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert len((tmp_path / "run" / "steps.csv").read_text().splitlines()) == 9
+
+
 def test_several_episodes_are_resumed_where_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,9 @@ def play_run(
         PlanvecError: Errors of the planner or the environment.
     """
     checkpoint = Checkpoint.read(files.checkpoint, env) if resume and files.checkpoint.exists() else None
+    if resume and checkpoint is None:  # killed before the first checkpoint: begin again
+        for observer in observers:
+            observer.restore({})
     first = 0 if checkpoint is None else checkpoint.episode
     for episode in range(first, config.episodes):
         player = _Player(env, planner, config, files, observers, episode)
