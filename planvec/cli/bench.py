@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from planvec.cli.environments import add_environment, env_source
+from planvec.cli.environments import add_environment, given_env
 from planvec.cli.parser import add_json, integer
 
 __all__ = ["add_bench"]
@@ -46,7 +46,7 @@ def add_bench(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.checking import measure_throughput
 
-    source, env_kwargs = env_source(arguments.env_id, dict(arguments.make or ()), arguments.wrappers or ())
+    source, env_kwargs = given_env(arguments)
     throughput = measure_throughput(
         source,
         rows=arguments.rows,

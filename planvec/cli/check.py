@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
+from planvec.cli.environments import add_backend, add_environment, backend_of, given_env
 from planvec.cli.parser import FAILED, add_json, integer
 
 __all__ = ["add_check"]
@@ -48,7 +48,7 @@ def add_check(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.checking import check_env
 
-    source, make_kwargs = env_source(arguments.env_id, dict(arguments.make or ()), arguments.wrappers or ())
+    source, make_kwargs = given_env(arguments)
     report = check_env(
         source,
         num_steps=arguments.steps,

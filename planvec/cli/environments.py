@@ -15,7 +15,7 @@ from planvec.cli.parser import did_you_mean, one_of
 if TYPE_CHECKING:
     from planvec.envs import Makeable
 
-__all__ = ["add_backend", "add_environment", "backend_of", "env_source", "render_source"]
+__all__ = ["add_backend", "add_environment", "backend_of", "env_source", "given_env", "render_source"]
 
 
 def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -73,6 +73,11 @@ def add_backend(parser: argparse._ActionsContainer) -> None:
 def backend_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `planvec.make` that say where workers run."""
     return {"backend": arguments.backend, "ray_address": arguments.ray_address}
+
+
+def given_env(arguments: argparse.Namespace) -> tuple[Makeable, dict[str, Any]]:
+    """Return the environment that the arguments of `add_environment` name, as `env_source` does."""
+    return env_source(arguments.env_id, dict(arguments.make or ()), arguments.wrappers or ())
 
 
 def env_source(

@@ -24,15 +24,14 @@ def planner_hint(env: BatchEnv) -> str:
     Returns:
         "" if no step from the start is random.
     """
-    from planvec.rows import arrays_of_states, uniform_actions
+    from planvec.rows import uniform_actions
 
-    if not env.is_stochastic or getattr(env.action_space, "n", None) is None:
+    is_discrete = getattr(env.action_space, "n", None) is not None
+    if not env.is_stochastic or not is_discrete or env.state_dtype.hasobject:
         return ""
     generator = np.random.default_rng(0)
     actions = np.repeat(uniform_actions(env.action_space, generator, _NUM_ACTIONS), _NUM_SEEDS)
-    states = np.repeat(arrays_of_states("state", np.atleast_1d(env.get_state()))["state"], len(actions))
-    if states.dtype != env.state_dtype:
-        return ""
+    states = np.repeat(env.get_state(), len(actions))
     out = env.step_batch(actions, states, seeds=np.arange(len(actions)), blocking=True)
     outcomes = np.asarray(out.observations).reshape(_NUM_ACTIONS, _NUM_SEEDS, -1)
     if (outcomes == outcomes[:, :1]).all():

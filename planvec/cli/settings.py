@@ -49,7 +49,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     """
     import secrets
 
-    from planvec.runs import RunConfig, RunFiles
+    from planvec.runs import RunConfig, RunFiles, with_tuples
 
     given = {name: getattr(arguments, name) for name in _SETTINGS if getattr(arguments, name) is not None}
     planner = given.get("planner", arguments.settings.get("planner", DEFAULT_PLANNER))
@@ -68,13 +68,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         "seed": secrets.randbits(32),
         **arguments.settings,
         **given,
-        "planner_options": {**{name: _tuple(value) for name, value in own.items()}, **options},
+        "planner_options": {**with_tuples(own), **options},
     }
     if "env_id" not in settings:
         raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")
     return RunConfig(**settings)
-
-
-def _tuple(value: Any) -> Any:
-    """Return a list as a tuple, which JSON and TOML do not have."""
-    return tuple(value) if isinstance(value, list) else value

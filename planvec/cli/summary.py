@@ -46,7 +46,7 @@ class RunSummary:
 
     def add(self, index: int, episode: Episode, interrupted: bool) -> None:
         """Add the episode of an index, and write the summary."""
-        from planvec.runs import replacing
+        from planvec.rows import replacing
 
         self._episodes[index:] = [
             {

@@ -29,7 +29,14 @@ from planvec.planners.episode import (
 from planvec.planners.mcts import MCTS, Tree
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
-from planvec.planners.plan_files import SearchData, arrays_of_plan, load_plan, plan_of_arrays, save_plan
+from planvec.planners.plan_files import (
+    SearchData,
+    arrays_of_plan,
+    check_plan_states,
+    load_plan,
+    plan_of_arrays,
+    save_plan,
+)
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
 from planvec.planners.shooting import CEM, ICEM, MPPI, Distribution, RandomShooting
 from planvec.planners.swarm import NormalDt, Swarm, SwarmWave
@@ -75,6 +82,7 @@ __all__ = [
     "actions_of_arrays",
     "arrays_of_actions",
     "arrays_of_plan",
+    "check_plan_states",
     "load_plan",
     "option",
     "plan_of_arrays",

@@ -20,7 +20,7 @@ from planvec.planners.plan import Plan
 from planvec.planners.space_leaves import space_leaves, tree_of_leaves
 from planvec.rows import DAMAGED, one_action, read_arrays, take_row
 
-__all__ = ["SearchData", "arrays_of_plan", "load_plan", "plan_of_arrays", "save_plan"]
+__all__ = ["SearchData", "arrays_of_plan", "check_plan_states", "load_plan", "plan_of_arrays", "save_plan"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -151,6 +151,19 @@ def load_plan(path: str | Path, env: Any) -> Plan:
             f"plan: expected a file that save_plan wrote, got {path}, which is damaged "
             f"({type(error).__name__}: {error})"
         ) from error
+    check_plan_states(plan, env)
+    return plan
+
+
+def check_plan_states(plan: Plan, env: Any) -> None:
+    """Check the states in a plan that comes from a file.
+
+    Args:
+        plan: The plan.
+        env: A `BatchEnv` or `PlanEnv` of the same environment.
+
+    Raises:
+        InvalidBatchError: They are no states of this environment.
+    """
     if isinstance(plan.search_data, SearchData) and len(plan.search_data.saved_states):
         env.check_states(plan.search_data.saved_states)
-    return plan

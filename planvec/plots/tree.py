@@ -74,6 +74,9 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
     nodes = _in_order(kept, parents, arrays.parent_actions)
     row_of = {node: row for row, node in enumerate(nodes.tolist())}
     rows = np.array([row_of.get(int(parents[node]), -1) for node in nodes], np.int64)
+    depths = np.zeros(len(nodes), np.int64)
+    for row, parent in enumerate(rows[1:].tolist(), start=1):  # parents come first
+        depths[row] = depths[parent] + 1
     graph = igraph.Graph(n=len(nodes), edges=[(int(p), row) for row, p in enumerate(rows) if p >= 0])
     points = np.array(graph.layout_reingold_tilford(root=[0]).coords).reshape(len(nodes), 2)
     x = points[:, 0] - points[:, 0].min()
@@ -83,7 +86,7 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
         rows,
         np.where(rows >= 0, arrays.parent_actions[nodes], -1).astype(np.int64),
         x / max(x.max(), 1e-9),
-        np.array([_depth(parents, int(node)) for node in nodes], np.int64),
+        depths,
         visits[nodes],
         arrays.values[nodes].copy(),
         np.array([int(node) in best for node in nodes]),
@@ -102,13 +105,6 @@ def _in_order(
         nodes += level
         level = [child for node in level for child in children.get(node, ())]
     return np.array(nodes, np.int64)
-
-
-def _depth(parents: NDArray[np.int64], node: int) -> int:
-    depth = 0
-    while parents[node] >= 0:
-        node, depth = int(parents[node]), depth + 1
-    return depth
 
 
 def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None) -> Axes:

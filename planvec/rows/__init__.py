@@ -10,7 +10,7 @@ from planvec.rows.arguments import check_compiled, check_seed
 from planvec.rows.attributes import resolve
 from planvec.rows.checks import check_rollout, check_step
 from planvec.rows.description import EnvDescription
-from planvec.rows.files import DAMAGED, read_arrays
+from planvec.rows.files import DAMAGED, read_arrays, replacing
 from planvec.rows.info_bytes import decode_columns, encode_columns
 from planvec.rows.infos import (
     Column,
@@ -131,6 +131,7 @@ __all__ = [
     "put_row",
     "raw",
     "read_arrays",
+    "replacing",
     "resolve",
     "row_values",
     "stack_columns",

@@ -1,16 +1,20 @@
-"""Reads files of arrays, which run no code, and names the errors that a damaged one may raise."""
+"""Reads files of arrays, which run no code, names the errors of damaged ones, and replaces whole files."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAMAGED", "read_arrays"]
+__all__ = ["DAMAGED", "read_arrays", "replacing"]
 
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
@@ -31,3 +35,15 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
     """
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         return dict(archive)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it."""
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -9,8 +9,8 @@ trajectories  plays a trajectory again and compares every bit
 
 from __future__ import annotations
 
-from planvec.runs.config import RunConfig, read_settings
-from planvec.runs.files import RunFiles, replacing
+from planvec.runs.config import RunConfig, read_settings, with_tuples
+from planvec.runs.files import RunFiles
 from planvec.runs.log import StepLog, TensorBoardLog
 from planvec.runs.observer import RunObserver
 from planvec.runs.play import play_run
@@ -26,6 +26,6 @@ __all__ = [
     "play_run",
     "read_settings",
     "read_trajectory",
-    "replacing",
     "replay",
+    "with_tuples",
 ]

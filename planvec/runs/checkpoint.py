@@ -21,14 +21,14 @@ from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners import (
     EpisodeRecorder,
     Plan,
-    SearchData,
     actions_of_arrays,
     arrays_of_actions,
     arrays_of_plan,
+    check_plan_states,
     plan_of_arrays,
 )
-from planvec.rows import DAMAGED, arrays_of_states, one_action, read_arrays, states_of_arrays, take_row
-from planvec.runs.files import replacing
+from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
+from planvec.runs.trajectories import replay_steps
 
 __all__ = ["Checkpoint"]
 
@@ -99,9 +99,8 @@ class Checkpoint:
                 f"{path}: expected the checkpoint of a run, got a file that is damaged "
                 f"({type(error).__name__}: {error})"
             ) from error
-        data = None if checkpoint.plan is None else checkpoint.plan.search_data
-        if isinstance(data, SearchData) and len(data.saved_states):
-            env.check_states(data.saved_states)
+        if checkpoint.plan is not None:
+            check_plan_states(checkpoint.plan, env)
         return checkpoint
 
     def replay(self, env: Any, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
@@ -118,16 +117,9 @@ class Checkpoint:
         Raises:
             UnsupportedEnvError: The environment reaches another state, since it is not the same any more.
         """
-        start = env.reset(seed=seed)
-        recorder.begin(seed, start)
-        info: dict[str, Any] = start.info
-        states = np.array([start.state], self.state.dtype)
-        for row, (value, num_env_steps, _) in enumerate(self.numbers.tolist()):
-            action = take_row(env.action_space, self.actions, row)
-            out = env.step_batch(one_action(env.action_space, action), states, blocking=True)
-            recorder.add(action, value, int(num_env_steps), out)
-            info, states = out.row(env.observation_space, 0)[-1], out.new_states
-        if bytes(states[0]) != bytes(self.state[0]):
+        numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self.numbers.tolist()]
+        state, info = replay_steps(env, recorder, seed, self.actions, numbers)
+        if bytes(state) != bytes(self.state[0]):
             raise UnsupportedEnvError(
                 f"the run cannot be resumed: step {len(self.numbers)} leads to another state than before, so "
                 "that the environment, or a package that it uses, is not the same any more"

@@ -11,7 +11,7 @@ from typing import Any
 
 from planvec.errors import InvalidBatchError
 
-__all__ = ["RunConfig", "read_settings"]
+__all__ = ["RunConfig", "read_settings", "with_tuples"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,12 @@ class RunConfig:
             InvalidBatchError: The file holds something else.
             OSError: There is no such file.
         """
-        settings = read_settings(path)
+        parts: dict[str, Any] = {
+            name: with_tuples(value) if isinstance(value, dict) else value
+            for name, value in read_settings(path).items()
+        }
         try:
-            return cls(**{name: _without_tuples(value) for name, value in settings.items()})
+            return cls(**parts)
         except TypeError as error:
             raise InvalidBatchError(f"{path}: expected the settings of a run, got others: {error}") from error
 
@@ -88,8 +91,6 @@ def read_settings(path: Path) -> dict[str, Any]:
     return dict(settings)
 
 
-def _without_tuples(value: Any) -> Any:
-    """Return a value of JSON unchanged; lists of options stand for tuples, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: tuple(one) if isinstance(one, list) else one for key, one in value.items()}
-    return value
+def with_tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with tuples for lists: JSON and TOML have no tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

@@ -10,13 +10,11 @@ checkpoint.npz      what `--resume` needs; it is removed when the run is complet
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["RunFiles", "replacing"]
+from planvec.rows import replacing
+
+__all__ = ["RunFiles"]
 
 
 class RunFiles:
@@ -62,17 +60,5 @@ class RunFiles:
         if not self.config.exists():
             return
         own = [self.config, self.steps, self.summary, self.checkpoint]
-        for path in [*own, *self.directory.glob("trajectory*.npz")]:
+        for path in [*own, *self.trajectories()]:
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it."""
-    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,6 @@ class TensorBoardLog(RunObserver):
 
     def _add(self, tag: str, number: float, step: int | None = None) -> None:
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=number)])
-        import time
-
         at = self._num_steps if step is None else step
         self._writer.add_event(self._event(wall_time=time.time(), step=at, summary=summary))
 

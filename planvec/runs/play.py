@@ -19,9 +19,10 @@ from planvec.planners import (
     run_episode,
     save_trajectory,
 )
+from planvec.rows import replacing
 from planvec.runs.checkpoint import Checkpoint
 from planvec.runs.config import RunConfig
-from planvec.runs.files import RunFiles, replacing
+from planvec.runs.files import RunFiles
 from planvec.runs.observer import RunObserver
 
 __all__ = ["play_run"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from planvec.errors import InvalidBatchError
 from planvec.planners import Episode, EpisodeRecorder, actions_of_arrays, trajectory_arrays
 from planvec.rows import DAMAGED, one_action, read_arrays, take_row
 
-__all__ = ["Replay", "read_trajectory", "replay"]
+__all__ = ["Replay", "read_trajectory", "replay", "replay_steps"]
 
 
 class Replay(NamedTuple):
@@ -48,15 +48,12 @@ def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def replay(
-    env: Any, arrays: Mapping[str, NDArray[Any]], progress: Callable[[int], object] | None = None
-) -> Replay:
+def replay(env: Any, arrays: Mapping[str, NDArray[Any]]) -> Replay:
     """Play a trajectory again: reset with its seed, and take its actions.
 
     Args:
         env: A `BatchEnv` or `PlanEnv` of the same environment.
         arrays: Those of the trajectory.
-        progress: Called with the number of steps so far.
 
     Raises:
         InvalidBatchError: The actions are not those of this environment.
@@ -68,22 +65,43 @@ def replay(
         raise InvalidBatchError(
             f"trajectory: expected actions of {env.action_space}, got no {error}"
         ) from error
-    seed, num_steps = int(arrays["seed"]), len(arrays["rewards"])
     recorder = EpisodeRecorder(env.action_space, env.observation_space)
-    start = env.reset(seed=seed)
-    recorder.begin(seed, start)
-    states = np.empty(1, env.state_dtype)
-    states[0] = start.state
-    for row in range(num_steps):
-        action = one_action(env.action_space, take_row(env.action_space, actions, row))
-        out = env.step_batch(action, states, blocking=True)
-        states = out.new_states
-        recorder.add(take_row(env.action_space, actions, row), float(arrays["values"][row]), 0, out)
-        if progress is not None:
-            progress(row + 1)
+    numbers = [(float(value), 0) for value in arrays["values"]]
+    replay_steps(env, recorder, int(arrays["seed"]), actions, numbers)
     episode = recorder.episode()
     played = trajectory_arrays(episode, env.action_space, env.observation_space)
     return Replay(episode, _differences(arrays, played))
+
+
+def replay_steps(
+    env: Any, recorder: EpisodeRecorder, seed: int, actions: Any, numbers: Sequence[tuple[float, int]]
+) -> tuple[Any, dict[str, Any]]:
+    """Step an episode again from its seed and its actions, and record it.
+
+    Args:
+        env: The environment.
+        recorder: Records the steps.
+        seed: The seed of the reset.
+        actions: `[T, ...]`, stacked by the action space.
+        numbers: T pairs: the value of each decision, and the environment steps that it simulated.
+
+    Returns:
+        The last state, and the info there.
+
+    Raises:
+        EnvError: The environment raised.
+    """
+    start = env.reset(seed=seed)
+    recorder.begin(seed, start)
+    info: dict[str, Any] = start.info
+    states = np.empty(1, env.state_dtype)
+    states[0] = start.state
+    for row, (value, num_env_steps) in enumerate(numbers):
+        action = take_row(env.action_space, actions, row)
+        out = env.step_batch(one_action(env.action_space, action), states, blocking=True)
+        recorder.add(action, value, num_env_steps, out)
+        info, states = out.row(env.observation_space, 0)[-1], out.new_states
+    return states[0], info
 
 
 def _differences(arrays: Mapping[str, NDArray[Any]], played: Mapping[str, NDArray[Any]]) -> list[str]:

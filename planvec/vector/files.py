@@ -9,10 +9,7 @@ read with `planvec.codecs.from_file`, which lets them refer to nothing but what 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs import ResidentState
 from planvec.errors import InvalidBatchError
-from planvec.rows import DAMAGED, arrays_of_states, read_arrays, states_of_arrays
+from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
 from planvec.vector.resident_states import SavedRows
 
 __all__ = ["read_rows", "write_rows"]
@@ -50,16 +47,8 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
         header["parts"].append(described)
         arrays |= arrays_of_states(f"states_{index}", part.states)
     text = np.array(json.dumps(header, default=_as_number))
-    target = Path(path)
-    name = target.with_name(f"{target.name}.{secrets.token_hex(4)}")  # replaces the file once it is whole
-    try:
-        with open(name, "xb") as file:
-            np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    with replacing(Path(path)) as temporary, open(temporary, "xb") as file:
+        np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 
 def _as_number(value: Any) -> Any:
