@@ -46,6 +46,30 @@ def swarm() -> None:
         save(plots.plot_swarm(plan), "swarm")
 
 
+def wave() -> None:
+    """The moves of a swarm that plans a whole episode of Pendulum."""
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        plan = planvec.SwarmWave(num_walkers=256, dt=(2, 8)).plan(env, env.reset(seed=3).state, seed=0)
+        save(plots.plot_swarm(plan), "wave")
+
+
+def sequences() -> None:
+    """One decision of each shooting planner on Pendulum, with about 360 sequences each."""
+    planners = (
+        planvec.RandomShooting(num_trajectories=360),
+        planvec.CEM(num_trajectories=120, num_iterations=3),
+        planvec.ICEM(num_trajectories=144, num_iterations=3, noise_beta=2.0),
+        planvec.MPPI(num_trajectories=120, num_iterations=3, noise_beta=2.0),
+    )
+    _, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, sharey=True, layout="constrained")
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        state = env.reset(seed=3).state
+        for planner, ax in zip(planners, axes.flat, strict=True):
+            plots.plot_sequence(planner.plan(env, state, seed=0), ax=ax)
+            ax.set_title(f"{type(planner).__name__}: {ax.get_title()}", fontsize=10)
+    save(axes, "sequences", dpi=90)
+
+
 def episode() -> None:
     """An episode of Pendulum."""
     with planvec.PlanEnv("Pendulum-v1") as env:
@@ -104,6 +128,8 @@ def _row(films: list[Any], index: int) -> Any:
 PICTURES: dict[str, Callable[[], None]] = {
     "tree": tree,
     "swarm": swarm,
+    "wave": wave,
+    "sequences": sequences,
     "episode": episode,
     "fan": fan,
     "planners": planners,

@@ -100,6 +100,43 @@ def test_a_swarm_is_drawn_by_its_moves_and_in_phase_space(tmp_path: Path) -> Non
         saved(ax, tmp_path / "phase.png")
 
 
+@pytest.mark.parametrize(
+    "planner",
+    [
+        planvec.RandomShooting(num_trajectories=8, horizon=6),
+        planvec.CEM(num_trajectories=8, num_elites=3, horizon=6, dt=2),
+        planvec.ICEM(num_trajectories=8, num_elites=3, num_iterations=2, horizon=6),
+        planvec.MPPI(num_trajectories=8, num_iterations=1, horizon=6),
+    ],
+    ids=lambda planner: type(planner).__name__,
+)
+def test_the_sequence_of_a_shooting_planner_is_drawn(planner: planvec.Planner, tmp_path: Path) -> None:
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        plan = planner.plan(env, env.reset(seed=3).state, seed=0)
+    ax = plots.plot_sequence(plan)
+    drawn = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+    best = np.repeat(plan.best_actions[:, 0], plan.best_num_steps)
+    np.testing.assert_array_equal(drawn["best sequence"], best)
+    if not isinstance(planner, planvec.RandomShooting):
+        index = plan.search_data.action_index(len(best))
+        np.testing.assert_array_equal(drawn["mean, one standard deviation"], plan.search_data.mean[index, 0])
+    saved(ax, tmp_path / "sequence.png")
+    with pytest.raises(planvec.InvalidBatchError, match="component: expected from 0 to 0, got 3"):
+        plots.plot_sequence(plan, component=3)
+
+
+def test_the_probabilities_of_discrete_actions_are_drawn(tmp_path: Path) -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        plan = planvec.CEM(num_trajectories=8, num_elites=3, horizon=6).plan(
+            env, env.reset(seed=0).state, seed=0
+        )
+    ax = plots.plot_sequence(plan)
+    (mesh,) = ax.collections
+    assert np.asarray(mesh.get_array()).shape == (2, 6)
+    np.testing.assert_allclose(np.asarray(mesh.get_array()).sum(axis=0), 1)
+    saved(ax, tmp_path / "probabilities.png")
+
+
 def test_a_picture_of_another_planner_is_refused_with_the_right_one() -> None:
     with planvec.PlanEnv("CartPole-v1") as env:
         state = env.reset(seed=0).state
@@ -108,6 +145,8 @@ def test_a_picture_of_another_planner_is_refused_with_the_right_one() -> None:
         plots.plot_tree(swarm)
     with pytest.raises(planvec.InvalidBatchError, match="plot_tree draws trees"):
         plots.plot_swarm(tree)
+    with pytest.raises(planvec.InvalidBatchError, match="plot_sequence draws plans of RandomShooting"):
+        plots.plot_sequence(tree)
 
 
 def test_returns_are_drawn_in_every_form(tmp_path: Path) -> None:

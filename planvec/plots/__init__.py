@@ -4,6 +4,7 @@ Every function draws into `ax` and returns the axes; without `ax` it makes a new
 can tell the colours apart. Lines and text follow the style in use, for instance `dark_background`.
 
     tree, visits     a search tree, and the statistics of its root
+    sequence         the action sequences of a shooting planner
     swarm            the walkers of a swarm and their moves
     fan              the frames of many states
     returns          returns of rollouts, episodes or planners
@@ -23,6 +24,7 @@ except ImportError as error:
 from planvec.plots.episode import plot_episode
 from planvec.plots.fan import plot_fan
 from planvec.plots.returns import plot_returns
+from planvec.plots.sequence import plot_sequence
 from planvec.plots.style import COLORS
 from planvec.plots.swarm import SwarmPicture, plot_swarm, swarm_picture
 from planvec.plots.throughput import plot_throughput
@@ -37,6 +39,7 @@ __all__ = [
     "plot_fan",
     "plot_map",
     "plot_returns",
+    "plot_sequence",
     "plot_swarm",
     "plot_throughput",
     "plot_tree",

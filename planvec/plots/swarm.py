@@ -113,10 +113,18 @@ def _draw_observations(ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, in
     dots = ax.scatter(
         observed[:, x], observed[:, y], s=26, c=walkers.returns, cmap=MAP, zorder=2, **outline()
     )
-    ax.scatter(start[:, x], start[:, y], s=90, marker="+", color=COLORS[4], zorder=3, label="start")
+    ax.scatter(start[:, x], start[:, y], s=90, marker="+", color=COLORS[4], zorder=3)
+    ax.annotate(
+        "start",
+        (start[0, x], start[0, y]),
+        xytext=(6, 6),
+        textcoords="offset points",
+        color=COLORS[4],
+        fontsize=8,
+        zorder=3,
+    )
     plt.colorbar(dots, ax=ax, label="return", fraction=0.04, pad=0.02)
     labels = names or (f"observation {x}", f"observation {y}")
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])
-    ax.legend(frameon=False, fontsize=8)
     return ax

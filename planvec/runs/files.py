@@ -5,6 +5,7 @@ steps.csv           one line per step, written as the run goes on
 trajectory.npz      the first episode: seed, states, actions, rewards, observations, values
 trajectory-2.npz    the second one, and so on
 summary.json        what the episodes scored, and what they cost
+events.out.*        scalars for TensorBoard, with `--tensorboard`
 checkpoint.npz      what `--resume` needs; it is removed when the run is complete
 """
 
@@ -39,9 +40,13 @@ class RunFiles:
         """Return the files of the episodes that are there, in their order."""
         return sorted(self.directory.glob("trajectory*.npz"), key=lambda path: (len(path.name), path))
 
+    def events(self) -> list[Path]:
+        """Return TensorBoard's files, one for each time that the run was begun or resumed."""
+        return sorted(self.directory.glob("events.out.tfevents.*"))
+
     def written(self) -> list[Path]:
         """Return the files that are there, the summary first."""
-        files = [self.summary, *self.trajectories(), self.steps, self.config, self.checkpoint]
+        files = [self.summary, *self.trajectories(), self.steps, self.config, *self.events(), self.checkpoint]
         return [path for path in files if path.exists()]
 
     def check_writable(self) -> None:
@@ -60,5 +65,5 @@ class RunFiles:
         if not self.config.exists():
             return
         own = [self.config, self.steps, self.summary, self.checkpoint]
-        for path in [*own, *self.trajectories()]:
+        for path in [*own, *self.trajectories(), *self.events()]:
             path.unlink(missing_ok=True)

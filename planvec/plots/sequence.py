@@ -1,0 +1,103 @@
+"""Draws the action sequences that a shooting planner compares. Letters: H steps, L actions, K elites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners import Distribution, Plan
+from planvec.plots.style import COLORS, MAP, faint, new_axes, text_color
+
+__all__ = ["plot_sequence"]
+
+_MAX_ELITES = 10
+"""Sequences that are drawn of the best ones of the last iteration."""
+
+
+def plot_sequence(plan: Plan, *, ax: Axes | None = None, component: int = 0) -> Axes:
+    """Draw the best action sequence of a plan, and the distribution of sequences that it comes from.
+
+    In a Box, the distribution is a band of one standard deviation about the mean; elsewhere, it is the
+    probability of each action, as a colour. Random shooting has none: it draws uniformly.
+
+    Args:
+        plan: A plan of `RandomShooting`, `CEM`, `ICEM` or `MPPI`.
+        ax: Where to draw; None makes a new figure.
+        component: Index of the number that is drawn, where an action has several.
+
+    Raises:
+        InvalidBatchError: The plan is that of another planner, or an action has no such number.
+    """
+    distribution = plan.search_data
+    if not isinstance(distribution, Distribution):
+        raise InvalidBatchError(
+            "plan: plot_sequence draws plans of RandomShooting, CEM, ICEM and MPPI, got one with "
+            f"search_data {type(distribution).__name__}; see plot_tree and plot_swarm"
+        )
+    ax = new_axes(ax, (6.4, 3.0))
+    faint(ax)
+    best = np.repeat(_column(plan.best_actions, 1, component), plan.best_num_steps)
+    probabilities = getattr(distribution, "probabilities", None)
+    if probabilities is not None:
+        _draw_probabilities(ax, distribution, probabilities, len(best), component)
+    else:
+        _draw_band(ax, distribution, len(best), component)
+    elites = _column(distribution.elites[:_MAX_ELITES], 2, component)
+    index = distribution.action_index(len(best))
+    for row in elites:
+        ax.step(np.arange(len(best)), row[index], where="post", color=text_color(), alpha=0.25, linewidth=0.6)
+    ax.step(np.arange(len(best)), best, where="post", color=COLORS[4], linewidth=1.8, label="best sequence")
+    ax.set_xlabel("environment step")
+    ax.set_ylabel("action" if plan.best_actions.ndim == 1 else f"action[{component}]")
+    ax.set_title(f"best return {plan.best_return:.4g} of {plan.num_simulations} sequences", fontsize=10)
+    ax.legend(frameon=False, fontsize=8, loc="best")
+    return ax
+
+
+def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
+    """Return one number of each action.
+
+    Args:
+        array: `[..., *action shape]`.
+        axis: Number of the axes before those of the action.
+        component: Index of the number.
+
+    Raises:
+        InvalidBatchError: There is no such number.
+    """
+    flat = array.reshape(*array.shape[:axis], int(np.prod(array.shape[axis:])))
+    if not 0 <= component < flat.shape[-1]:
+        raise InvalidBatchError(f"component: expected from 0 to {flat.shape[-1] - 1}, got {component}")
+    column: NDArray[Any] = flat[..., component]
+    return column
+
+
+def _draw_band(ax: Axes, distribution: Any, horizon: int, component: int) -> None:
+    """Draw the mean and the standard deviation of normal distributions, if these are what it has."""
+    if not hasattr(distribution, "mean"):
+        return
+    index = distribution.action_index(horizon)
+    mean = _column(distribution.mean, 1, component)[index]
+    std = _column(distribution.std, 1, component)[index]
+    steps = np.arange(horizon)
+    ax.fill_between(steps, mean - std, mean + std, step="post", color=COLORS[0], alpha=0.25, linewidth=0)
+    ax.step(steps, mean, where="post", color=COLORS[0], label="mean, one standard deviation")
+
+
+def _draw_probabilities(
+    ax: Axes, distribution: Any, probabilities: NDArray[np.float64], horizon: int, component: int
+) -> None:
+    """Draw the probability of each action at each step as a colour."""
+    num_actions, num_categories = len(probabilities), probabilities.shape[-1]
+    flat = probabilities.reshape(num_actions, -1, num_categories)[:, component]
+    num_categories = int(distribution.num_categories.reshape(-1)[component])
+    first = int(distribution.start.reshape(-1)[component])
+    shown = flat[distribution.action_index(horizon), :num_categories].T
+    edges = (np.arange(horizon + 1), np.arange(first, first + num_categories + 1) - 0.5)
+    mesh = ax.pcolormesh(*edges, shown, cmap=MAP, vmin=0, vmax=1, alpha=0.6)
+    ax.figure.colorbar(mesh, ax=ax, label="probability")
+    ax.set_yticks(np.arange(first, first + num_categories))
