@@ -1,10 +1,12 @@
 """Kill `planvec plan` at random moments, resume it, and compare the bytes with those of a run in one piece.
 
-    python benchmarks/resume.py                 # 20 runs of four planners, about 5 minutes
+    python benchmarks/resume.py                 # 20 runs of four planners, about 8 minutes
     python benchmarks/resume.py --runs 3
 
-Each run is killed by SIGKILL at a random moment, resumed, killed again, and so on, three times; then it is
-left to its end. The exit status is 1 if any trajectory has other bytes.
+Each run is killed by SIGKILL, resumed, killed again, and so on, three times; then it is left to its end. One
+kill of four comes at any moment from the start of Python on, the others at a random moment of the work, after
+the first new step: within a decision, between two, or while a checkpoint is written. The exit status is 1 if
+any trajectory has other bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 CASES = (
-    ("CartPole-v1", "--planner mcts --num-simulations 400 --max-steps 60"),
-    ("CartPole-v1", "--planner swarm --max-steps 60"),
-    ("Pendulum-v1", "--planner icem --max-steps 40"),
-    ("MiniGrid-Empty-5x5-v0", "--planner mcts --num-simulations 100 --max-steps 12"),
+    ("CartPole-v1", "--planner mcts --num-simulations 100000 --max-steps 25"),
+    ("CartPole-v1", "--planner swarm --num-walkers 2000 --max-steps 200"),
+    ("Pendulum-v1", "--planner icem --num-trajectories 4000 --horizon 60 --max-steps 100"),
+    ("MiniGrid-Empty-5x5-v0", "--planner mcts --num-simulations 300 --max-steps 12"),
 )
 NUM_KILLS = 3
 
@@ -41,19 +43,37 @@ def run_to_the_end(arguments: list[str]) -> float:
     return time.monotonic() - started
 
 
-def killed_run(arguments: list[str], directory: Path, seconds: float, rng: np.random.Generator) -> int:
-    """Run with kills at random moments, and return how many steps the run had made at the first one."""
-    given, steps = [*arguments, "--out", str(directory)], -1
+def steps_in(directory: Path) -> int:
+    """Return how many steps a run has made."""
+    log = directory / "steps.csv"
+    return max(0, len(log.read_text().splitlines()) - 1) if log.exists() else 0
+
+
+def killed_run(arguments: list[str], directory: Path, seconds: float, rng: np.random.Generator) -> list[int]:
+    """Run with kills at random moments, and return how many steps the run had made at each.
+
+    Args:
+        arguments: Those of a run that begins.
+        directory: The directory of the run.
+        seconds: Those of a run without kills.
+        rng: Chooses the moments.
+    """
+    given, steps = [*arguments, "--out", str(directory)], []
     for _ in range(NUM_KILLS):
+        before = steps_in(directory)
         process = subprocess.Popen(command(*given), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if rng.random() < 0.25:
+            delay = rng.uniform(0.1, 1.0) * seconds
+        else:
+            while process.poll() is None and steps_in(directory) <= before:
+                time.sleep(0.005)
+            delay = rng.uniform(0.0, 0.25) * seconds
         try:
-            process.wait(rng.uniform(0.2, 1.1) * seconds)
+            process.wait(delay)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        log = directory / "steps.csv"
-        if steps < 0:
-            steps = max(0, len(log.read_text().splitlines()) - 1) if log.exists() else 0
+        steps.append(steps_in(directory))
         if (directory / "run.json").exists():
             given = ["--resume", str(directory)]
     run_to_the_end(given)
@@ -82,7 +102,7 @@ def main() -> int:
             is_same = (directory / "trajectory.npz").read_bytes() == expected
             num_same += is_same
             outcome = "same" if is_same else "OTHER"
-            print(f"{' '.join(run[:3])}: first killed after {steps} steps, {outcome} bytes")
+            print(f"{' '.join(run[:3])}: killed after {steps} steps, {outcome} bytes", flush=True)
     print(f"{num_same} of {arguments.runs} trajectories have the same bytes")
     return 0 if num_same == arguments.runs else 1
 
