@@ -1,6 +1,6 @@
 """Kill `planvec plan` at random moments, resume it, and compare the bytes with those of a run in one piece.
 
-    python benchmarks/resume.py                 # 20 runs of four planners, about 8 minutes
+    python benchmarks/resume.py                 # 20 runs of four planners, about 15 minutes
     python benchmarks/resume.py --runs 3
 
 Each run is killed by SIGKILL, resumed, killed again, and so on, three times; then it is left to its end. One

@@ -104,10 +104,8 @@ _INTERRUPTED = "interrupted"
 
 def _ended(episode: Episode, interrupted: bool) -> str:
     """Return how an episode ended."""
-    if episode.terminated:
-        return "terminated"
-    if episode.truncated:
-        return "truncated (time limit)"
+    if episode.terminated or episode.truncated:
+        return episode.outcome
     return _INTERRUPTED if interrupted else "stopped at --max-steps"
 
 

@@ -92,9 +92,18 @@ class Episode:
         """Return the undiscounted sum of the rewards."""
         return float(self.rewards.sum())
 
+    @property
+    def outcome(self) -> str:
+        """How it ended: "terminated", "truncated (time limit)", or "stopped" before its end."""
+        if self.terminated:
+            return "terminated"
+        return "truncated (time limit)" if self.truncated else "stopped"
+
     def __repr__(self) -> str:
-        ended = "terminated" if self.terminated else "truncated" if self.truncated else "not ended"
-        return f"<Episode: {self.num_steps} steps, return {self.total_return:.4g}, {ended}, seed {self.seed}>"
+        return (
+            f"<Episode: {self.num_steps} steps, return {self.total_return:.4g}, {self.outcome}, "
+            f"seed {self.seed}>"
+        )
 
 
 class _Step(NamedTuple):

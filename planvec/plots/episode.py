@@ -33,9 +33,9 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
     steps = np.arange(1, episode.num_steps + 1)
     for ax in axes:
         faint(ax)
-    ended = "terminated" if episode.terminated else "time limit" if episode.truncated else "stopped"
     axes[0].set_title(
-        f"return {episode.total_return:.4g} after {episode.num_steps} steps, {ended}, seed {episode.seed}",
+        f"return {episode.total_return:.4g} after {episode.num_steps} steps, {episode.outcome}, "
+        f"seed {episode.seed}",
         fontsize=10,
     )
     axes[0].bar(steps, episode.rewards, width=1.0, color=COLORS[1], alpha=0.6, label="reward")

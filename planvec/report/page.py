@@ -100,11 +100,10 @@ def write_report(
 
 
 def _subtitle(episode: Episode, decisions: Sequence[Decision]) -> str:
-    ended = "terminated" if episode.terminated else "time limit" if episode.truncated else "stopped"
     simulations = sum(decision.num_simulations for decision in decisions)
     return (
-        f"return {episode.total_return:.4g} after {episode.num_steps} steps ({ended}), seed {episode.seed}, "
-        f"{simulations:,} simulations"
+        f"return {episode.total_return:.4g} after {episode.num_steps} steps, {episode.outcome}, "
+        f"seed {episode.seed}, {simulations:,} simulations"
     )
 
 
