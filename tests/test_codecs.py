@@ -82,6 +82,37 @@ def test_an_attribute_named_constant_is_left_out() -> None:
         PlanEnv(Unpicklable, codec=planvec.Copied(["file", "disk"]))
 
 
+class NotesTheTime(gymnasium.Env):
+    """Notes the time of the last step, which has no influence on results."""
+
+    observation_space = spaces.Discrete(100)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.position = 0
+        self.last_call = time.perf_counter()
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.position += int(action)
+        self.last_call = time.perf_counter()
+        return self.position, 1.0, self.position > 90, False, {}
+
+
+def test_an_attribute_that_reset_sets_can_be_left_out_as_the_message_says() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match=r'codec=planvec\.Copied\(\["last_call"\]\)'):
+        PlanEnv(NotesTheTime)
+    for num_workers in (0, 1):
+        with planvec.make(NotesTheTime, num_workers=num_workers, codec=planvec.Copied(["last_call"])) as env:
+            out = env.step_batch([0, 1], np.repeat(env.reset(seed=0).state, 2), dt=3)
+            assert out.observations.tolist() == [0, 3]
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"got \['last_cal'\]"):
+        PlanEnv(NotesTheTime, codec=planvec.Copied(["last_cal"]))
+    with pytest.raises(TypeError, match=r"constants: expected a list of names.*pass \['last_call'\]"):
+        planvec.Copied("last_call")
+
+
 def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(
         planvec.UnsupportedEnvError, match='codec: expected None, "copied", "replay".*got .pickle.'

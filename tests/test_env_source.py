@@ -147,3 +147,68 @@ def test_a_file_named_like_a_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(OWN)
     with pytest.raises(planvec.UnsupportedEnvError, match="rename the file"):
         planvec.make(f"{tmp_path / 'json.py'}:make_env")
+
+
+OF_A_SCRIPT = """
+import sys
+import gymnasium
+import numpy as np
+import planvec
+import planvec.vector
+
+class Scaled(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(100)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.position = 0
+        return 0, {}
+
+    def step(self, action):
+        self.position += int(action)
+        return self.position, SCALE * self.position, self.position > 90, False, {}
+
+    def itself(self):
+        return type(self)
+
+SCALE = 1.0
+gymnasium.register("Scaled-v0", Scaled)
+step = Scaled.step
+
+def is_untouched():
+    return Scaled.step is step and Scaled.step.__globals__ is globals()
+
+for source in ("Scaled-v0", gymnasium.spec("Scaled-v0"), Scaled, lambda: Scaled()):
+    with planvec.make(source, num_workers=2) as env:
+        assert is_untouched(), source
+        env.step_batch([0, 1])
+        assert env.get_attr("spec") is not None
+        assert env.call("itself") is not None
+        assert is_untouched(), source
+assert planvec.check_env("Scaled-v0", num_steps=20).exact
+assert is_untouched(), "check_env"
+envs = planvec.vector.AsyncVectorEnv([lambda: gymnasium.make("Scaled-v0")] * 2)
+envs.reset(seed=0)
+envs.call("itself")
+envs.close()
+assert is_untouched(), "AsyncVectorEnv"
+SCALE = 3.0
+env = Scaled()
+env.reset(seed=0)
+assert env.step(1)[1] == 3.0
+"""
+
+
+def test_what_workers_send_changes_no_class_of_the_script() -> None:
+    done = subprocess.run([sys.executable, "-c", OF_A_SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_planvec_is_imported_beside_a_clone_too(tmp_path: Path) -> None:
+    (tmp_path / "planvec").symlink_to(Path(planvec.__file__).parent.parent)
+    code = "import planvec; print(planvec.Codec.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "Codec\n", done.stderr

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ServedRequest,
         Server,
         load_from_parent,
+        load_pickled,
         num_cores,
         over_processes,
     )
@@ -48,6 +49,7 @@ __all__ = [
     "WorkerExit",
     "check_limits",
     "load_from_parent",
+    "load_pickled",
     "num_cores",
     "over_processes",
     "pause_before_restart",
@@ -64,6 +66,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
                 (
                     *("Allocator", "ProcessWorker", "ServedProcesses", "ServedRequest", "Server"),
                     "load_from_parent",
+                    "load_pickled",
                 ),
                 "planvec.backends.processes",
             ),

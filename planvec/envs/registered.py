@@ -5,6 +5,8 @@ from __future__ import annotations
 import cloudpickle
 from gymnasium.envs.registration import EnvSpec, registry
 
+from planvec.backends import load_pickled
+
 __all__ = ["RegisteredIds"]
 
 
@@ -23,5 +25,5 @@ class RegisteredIds:
         """Register the ids that this process does not know."""
         for env_id, data in self._specs.items():
             if env_id not in registry:
-                spec: EnvSpec = cloudpickle.loads(data)
+                spec: EnvSpec = load_pickled(data)
                 registry[env_id] = spec

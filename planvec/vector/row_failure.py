@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import traceback
 from dataclasses import dataclass
 
 import cloudpickle
 
+from planvec.backends import load_pickled
 from planvec.errors import EnvError, RemoteTraceback
 from planvec.stepping import text_of
 
@@ -52,7 +52,7 @@ class RowFailure:
         if self.pickled is None:
             return None
         try:
-            error_class, arguments, attributes = pickle.loads(self.pickled)
+            error_class, arguments, attributes = load_pickled(self.pickled)
             error = error_class.__new__(error_class, *arguments)
             error.args = arguments
             error.__dict__.update(attributes)
@@ -68,7 +68,7 @@ def _pickle(error: BaseException) -> bytes | None:
     for kept in (attributes, {}):
         try:
             data: bytes = cloudpickle.dumps((type(error), error.args, kept))
-            pickle.loads(data)
+            load_pickled(data)
         except Exception:
             continue
         return data

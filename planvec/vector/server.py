@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from planvec.backends import Server, load_from_parent
+from planvec.backends import Server, load_from_parent, load_pickled
 from planvec.errors import EnvError
 from planvec.rows import clear_row, take_rows, unpicklable_rows
 from planvec.vector.layout import RowsLayout
@@ -100,7 +100,7 @@ def _is_plain(value: Any) -> bool:
 
 def read_reply(data: bytes) -> Reply:
     """Return the reply of a worker."""
-    reply: Reply = pickle.loads(data) if data else Reply()
+    reply: Reply = load_pickled(data) if data else Reply()
     return reply
 
 

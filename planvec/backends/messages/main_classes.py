@@ -7,12 +7,14 @@ from typing import Any
 
 import cloudpickle
 
+from planvec.backends.messages.unpickling import load_pickled
+
 __all__ = ["load_from_parent"]
 
 
 def load_from_parent(data: bytes) -> Any:
     """Return what the parent has pickled by cloudpickle."""
-    value = cloudpickle.loads(data)
+    value = load_pickled(data)
     _register_main_classes()
     return value
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 from planvec.backends.messages.failures import Failure
+from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.signals import is_from_handler
 from planvec.errors import PlanvecError, UnsupportedEnvError, WorkerStartError
 
@@ -39,7 +39,7 @@ def read_description(payload: bytes, name: str) -> Any:
         WorkerStartError: It cannot be unpickled in this process.
     """
     try:
-        return pickle.loads(payload)
+        return load_pickled(payload)
     except Exception as error:
         if is_from_handler(error):
             raise

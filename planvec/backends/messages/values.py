@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-
 import cloudpickle
 
+from planvec.backends.messages.unpickling import load_pickled
 from planvec.errors import EnvError
 from planvec.rows import Answer, Outputs
 
@@ -33,5 +32,5 @@ def write_value(what: str, answer: Answer) -> bytes:
 
 def read_value(payload: bytes) -> Answer:
     """Return the answer that `write_value` wrote."""
-    value, values = pickle.loads(payload)
+    value, values = load_pickled(payload)
     return Answer(Outputs(values=values), value=value)

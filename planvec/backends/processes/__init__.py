@@ -8,6 +8,7 @@ from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from planvec.backends.messages.main_classes import load_from_parent
+    from planvec.backends.messages.unpickling import load_pickled
     from planvec.backends.processes.external_process import ExternalProcess
     from planvec.backends.processes.os.cores import num_cores
     from planvec.backends.processes.pool import over_processes
@@ -24,6 +25,7 @@ __all__ = [
     "ServedRequest",
     "Server",
     "load_from_parent",
+    "load_pickled",
     "num_cores",
     "over_processes",
 ]
@@ -40,6 +42,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
             "ServedRequest": "planvec.backends.processes.wire.served",
             "Server": "planvec.backends.processes.wire.served",
             "load_from_parent": "planvec.backends.messages.main_classes",
+            "load_pickled": "planvec.backends.messages.unpickling",
             "num_cores": "planvec.backends.processes.os.cores",
             "over_processes": "planvec.backends.processes.pool",
         },

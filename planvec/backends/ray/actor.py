@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ import ray
 from planvec.backends.messages.failures import Failure
 from planvec.backends.messages.main_classes import load_from_parent
 from planvec.backends.messages.serving import perform
+from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.messages.values import write_value
 from planvec.backends.processes.os.procfs import bytes_shared, bytes_used
 from planvec.backends.ray.packing import Packed, pack, unpack
@@ -143,7 +143,7 @@ def _pack_answer(request: Request[Any], answer: Answer) -> Packed:
 def read_reply(packed: Packed) -> Answer:
     """Return an answer. Its arrays are views of the object store: copy them at once."""
     parts: _Parts = unpack(*packed)
-    value, values = pickle.loads(parts.value) if parts.value else (None, None)
+    value, values = load_pickled(parts.value) if parts.value else (None, None)
     outputs = replace(parts.outputs, values=values)
     errors: Any = {row: failure.to_error() for row, failure in parts.errors.items()}
     return Answer(outputs, parts.columns, errors, value=value, seconds=parts.seconds, is_borrowed=True)

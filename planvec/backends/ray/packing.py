@@ -10,6 +10,7 @@ import cloudpickle
 import numpy as np
 import ray
 
+from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.ray.shared_states import LARGE, SharedStates
 from planvec.rows import SavedState
 
@@ -44,7 +45,7 @@ def pack_by_value(value: Any, shared_states: SharedStates) -> Packed:
 def unpack(data: bytes, buffers: list[Any]) -> Any:
     """Return what was packed. Its arrays are views of the buffers, and cannot be written."""
     arrays = [ray.get(buffer) if isinstance(buffer, ray.ObjectRef) else buffer for buffer in buffers]
-    return pickle.loads(data, buffers=arrays)
+    return load_pickled(data, arrays)
 
 
 class _Buffers:

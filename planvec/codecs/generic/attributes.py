@@ -124,8 +124,8 @@ class Attributes:
         missing = [key for key in left_out if key not in attributes]
         if missing:
             raise UnsupportedEnvError(
-                f"constants: expected names of attributes of {type(target).__name__}, {sorted(attributes)}; "
-                f"got {missing}"
+                f"constants: expected names of attributes of {type(target).__name__}, {sorted(attributes)}, "
+                f"or of those that its methods set later; got {missing}"
             )
         self._left_out = {*left_out, *later}
         self._constants = {

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from planvec.codecs.base import Codec, WrapperCodec
-from planvec.codecs.generic.attributes import Attributes
+from planvec.codecs.generic.attributes import Attributes, attributes_of
 from planvec.codecs.generic.generators import reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.layers import layer_name, layers_by_name
@@ -68,8 +68,22 @@ class CopiedCodec(GraphCodec, Codec):
         self.caches = caches
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
-        attributes = Attributes(env, layer_name(env), [*constants, "_np_random"])
+        present = attributes_of(env)
+        later = [name for name in constants if name not in present and name in _names_in_code(type(env))]
+        now = [name for name in constants if name not in later]
+        attributes = Attributes(env, layer_name(env), [*now, "_np_random"], later)
         self.graph = ObjectGraph([attributes], layers_by_name(env), env)
+
+
+def _names_in_code(cls: type) -> set[str]:
+    """Return the names of attributes that the methods of a class read or set, and others.
+
+    Attributes that `reset` or `step` sets do not exist yet when the environment is opened.
+    """
+    functions = [value for base in cls.__mro__ for value in vars(base).values()]
+    return {
+        name for function in functions if hasattr(function, "__code__") for name in function.__code__.co_names
+    }
 
 
 class CopiedWrapperCodec(GraphCodec, WrapperCodec):
@@ -99,12 +113,18 @@ class Copied:
     `codec=planvec.Copied(["table"])` is `codec="copied"` without the attribute `table`.
 
     Args:
-        constants: Attribute names of the unwrapped environment.
+        constants: Attribute names of the unwrapped environment. `__init__`, `reset` or `step` sets them.
         caches: Variables of modules and classes that steps may change because they have no influence on
             results, by their paths ("my_package.rocket.TABLE"). All others must not change.
+
+    Raises:
+        TypeError: An argument is one text instead of a list of them.
     """
 
     def __init__(self, constants: Sequence[str] = (), *, caches: Sequence[str] = ()) -> None:
+        for argument, names in (("constants", constants), ("caches", caches)):
+            if isinstance(names, str):
+                raise TypeError(f"{argument}: expected a list of names, got {names!r}; pass [{names!r}]")
         self.constants = tuple(constants)
         self.caches = tuple(caches)
 

@@ -14,6 +14,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
+from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.processes.wire.form import Form, ReadableForm
 from planvec.backends.processes.wire.hosted import HostedRequest
 from planvec.backends.processes.wire.served import ServedRequest
@@ -175,7 +176,7 @@ class _PickledForm(ReadableForm[Request[Any]]):
     def read(
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
     ) -> tuple[Request[Any], Outputs | None]:
-        return cloudpickle.loads(payload), None
+        return load_pickled(payload), None
 
 
 class _HostedForm(Form[HostedRequest]):
