@@ -62,6 +62,48 @@ def test_a_planner_of_ones_own_is_a_begin_a_simulate_and_a_plan() -> None:
         assert planvec.run_episode(env, Greedy(), seed=0, max_steps=3).num_env_steps == 12
 
 
+class StepsAtOnce(GreedySearch):
+    def simulate(self) -> Any:
+        return planvec.StepRequest(self.actions, np.repeat(self.state, len(self.actions)))
+
+
+class YieldsActions(GreedySearch):
+    def simulate(self) -> Any:
+        yield self.actions
+
+
+class YieldsActionsLater(GreedySearch):
+    def simulate(self) -> Any:
+        yield planvec.StepRequest(self.actions, np.repeat(self.state, len(self.actions)))
+        yield self.actions
+
+
+class ReturnsAnAction(GreedySearch):
+    def plan(self) -> Any:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        (StepsAtOnce, "StepsAtOnce.simulate: expected a generator, got StepRequest"),
+        (YieldsActions, "YieldsActions.simulate: expected it to yield StepRequests.*got ndarray"),
+        (YieldsActionsLater, "YieldsActionsLater.simulate: expected it to yield StepRequests.*got ndarray"),
+        (ReturnsAnAction, "ReturnsAnAction.plan: expected a planvec.Plan, got int"),
+    ],
+)
+def test_a_mistake_in_a_search_of_ones_own_is_named(search: type[planvec.Search], message: str) -> None:
+    class Mistaken(planvec.Planner):
+        def begin(self, env: Any, state: Any, generator: Any, **options: Any) -> planvec.Search:
+            return search(env, state)  # type: ignore[call-arg]
+
+    with (
+        planvec.PlanEnv("CliffWalking-v1") as env,
+        pytest.raises(TypeError, match=message),
+    ):
+        Mistaken().plan(env, env.reset(seed=0).state)
+
+
 def test_the_documentation_shows_a_planner_of_ones_own_in_25_lines() -> None:
     page = (Path(__file__).parent.parent / "docs" / "your-own.md").read_text()
     (block,) = (

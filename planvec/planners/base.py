@@ -227,7 +227,7 @@ class Planner(ABC):
         elapsed = time.perf_counter() - started
         return [
             dataclasses.replace(
-                search.plan(),
+                _plan_of(search),
                 num_simulations=search.num_simulations,
                 num_env_steps=search.num_env_steps,
                 elapsed=elapsed,
@@ -240,3 +240,18 @@ class Planner(ABC):
     def _generator(seed: int | None) -> np.random.Generator:
         """Return the source of every random choice of a decision; None takes a fresh seed."""
         return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
+
+
+def _plan_of(search: Search) -> Plan:
+    """Return the plan of a search that is over.
+
+    Raises:
+        TypeError: It returns something else.
+    """
+    plan = search.plan()
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"{type(search).__name__}.plan: expected a planvec.Plan, got {type(plan).__name__}; return "
+            "planvec.Plan(action=..., value=...)"
+        )
+    return plan

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import GeneratorType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +154,7 @@ class _Driver:
             if search.stop_reason is None and self._num_in_flight[number] < search.num_in_flight:
                 before = search.num_simulations
                 simulation = search.simulate()
-                request = next(simulation, None)
+                request = _request_of(search, simulation, None)
                 if request is not None:
                     members.append(_Pending(number, simulation, request))
                     self._num_in_flight[number] += 1
@@ -200,10 +201,7 @@ class _Driver:
         search.num_env_steps += _sum(num_steps)
         if not search.num_env_steps:
             raise ended_error()
-        try:
-            return member.simulation.send(answer)
-        except StopIteration:
-            return None
+        return _request_of(search, member.simulation, answer)
 
     def _check_budget(self) -> None:
         """Stop the searches that have reached a limit."""
@@ -236,6 +234,29 @@ class _Driver:
         for member in members:
             if isinstance(member.request, RolloutRequest):
                 self._batches.append(_Batch([member], send_rollouts(env, member.request)))
+
+
+def _request_of(search: Search, simulation: Simulation, answer: Any) -> Request | None:
+    """Send a simulation an answer (None: it begins); return its next request, None at its end.
+
+    Raises:
+        TypeError: `simulate` of the search is no generator, or yields something else than requests.
+    """
+    if not isinstance(simulation, GeneratorType):
+        raise TypeError(
+            f"{type(search).__name__}.simulate: expected a generator, got {type(simulation).__name__}; "
+            "request steps by out = yield planvec.StepRequest(actions, states)"
+        )
+    try:
+        request = simulation.send(answer)
+    except StopIteration:
+        return None
+    if not isinstance(request, (StepRequest, RolloutRequest)):
+        raise TypeError(
+            f"{type(search).__name__}.simulate: expected it to yield StepRequests or RolloutRequests, got "
+            f"{type(request).__name__}; out = yield planvec.StepRequest(actions, states) gets transitions"
+        )
+    return request
 
 
 def _sum(numbers: NDArray[np.int64]) -> int:
