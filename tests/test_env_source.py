@@ -150,9 +150,7 @@ def test_a_file_named_like_a_module_is_refused(tmp_path: Path) -> None:
 
 
 OF_A_SCRIPT = """
-import sys
 import gymnasium
-import numpy as np
 import planvec
 import planvec.vector
 

@@ -12,6 +12,7 @@ from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
+from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
@@ -50,6 +51,7 @@ __all__ = [
     "from_file",
     "markdown_table",
     "measured",
+    "names_in_code",
     "names_of",
     "register_codec",
     "register_wrapper_codec",

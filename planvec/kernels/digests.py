@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["code_digest", "code_parts", "global_names", "has_full_digest"]
+from planvec.codecs import names_in_code
+
+__all__ = ["code_digest", "code_parts", "has_full_digest"]
 
 
 _KNOWN_MODULES = {"builtins", "cmath", "math", "numba", "numpy", "operator", "planvec"}
@@ -46,7 +48,7 @@ def _parts(value: Any, seen: set[int]) -> Iterator[bytes]:
         if id(value) not in seen:
             seen.add(id(value))
             yield from code_parts(value.__code__)
-            for name in sorted(global_names(value.__code__)):
+            for name in sorted(names_in_code(value.__code__)):
                 if name in value.__globals__:
                     yield name.encode()
                     yield from _parts(value.__globals__[name], seen)
@@ -85,7 +87,7 @@ def _is_covered(value: Any, seen: set[int]) -> bool:
         if id(value) in seen or (value.__module__ or "").startswith("planvec."):
             return True
         seen.add(id(value))
-        names = global_names(value.__code__) & value.__globals__.keys()
+        names = names_in_code(value.__code__) & value.__globals__.keys()
         used = [value.__globals__[name] for name in names]
         used += [cell.cell_contents for cell in value.__closure__ or ()]
         used += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
@@ -111,12 +113,3 @@ def code_parts(code: types.CodeType) -> Iterator[bytes]:
             yield repr(sorted(map(repr, constant))).encode()
         else:
             yield repr(constant).encode()
-
-
-def global_names(code: types.CodeType) -> set[str]:
-    """Return the names that a function, or a function inside it, may read from its module."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= global_names(constant)
-    return names

@@ -153,8 +153,8 @@ class _Driver:
         for number, search in enumerate(self._searches):
             if search.stop_reason is None and self._num_in_flight[number] < search.num_in_flight:
                 before = search.num_simulations
-                simulation = search.simulate()
-                request = _request_of(search, simulation, None)
+                simulation = _begun(search)
+                request = _next_request(search, simulation, None)
                 if request is not None:
                     members.append(_Pending(number, simulation, request))
                     self._num_in_flight[number] += 1
@@ -201,7 +201,7 @@ class _Driver:
         search.num_env_steps += _sum(num_steps)
         if not search.num_env_steps:
             raise ended_error()
-        return _request_of(search, member.simulation, answer)
+        return _next_request(search, member.simulation, answer)
 
     def _check_budget(self) -> None:
         """Stop the searches that have reached a limit."""
@@ -236,17 +236,27 @@ class _Driver:
                 self._batches.append(_Batch([member], send_rollouts(env, member.request)))
 
 
-def _request_of(search: Search, simulation: Simulation, answer: Any) -> Request | None:
-    """Send a simulation an answer (None: it begins); return its next request, None at its end.
+def _begun(search: Search) -> Simulation:
+    """Return a new simulation of a search.
 
     Raises:
-        TypeError: `simulate` of the search is no generator, or yields something else than requests.
+        TypeError: `simulate` of the search is no generator.
     """
+    simulation = search.simulate()
     if not isinstance(simulation, GeneratorType):
         raise TypeError(
             f"{type(search).__name__}.simulate: expected a generator, got {type(simulation).__name__}; "
             "request steps by out = yield planvec.StepRequest(actions, states)"
         )
+    return simulation
+
+
+def _next_request(search: Search, simulation: Simulation, answer: Any) -> Request | None:
+    """Send a simulation an answer (None: it begins); return its next request, None at its end.
+
+    Raises:
+        TypeError: It yields something else than requests.
+    """
     try:
         request = simulation.send(answer)
     except StopIteration:

@@ -41,16 +41,14 @@ def plot_sequence(plan: Plan, *, ax: Axes | None = None, component: int = 0) -> 
     ax = new_axes(ax, (6.4, 3.0))
     faint(ax)
     best = np.repeat(_column(plan.best_actions, 1, component), plan.best_num_steps)
-    probabilities = getattr(distribution, "probabilities", None)
-    if probabilities is not None:
-        _draw_probabilities(ax, distribution, probabilities, len(best), component)
-    else:
-        _draw_band(ax, distribution, len(best), component)
-    elites = _column(distribution.elites[:_MAX_ELITES], 2, component)
-    index = distribution.action_index(len(best))
-    for row in elites:
-        ax.step(np.arange(len(best)), row[index], where="post", color=text_color(), alpha=0.25, linewidth=0.6)
-    ax.step(np.arange(len(best)), best, where="post", color=COLORS[4], linewidth=1.8, label="best sequence")
+    steps, index = np.arange(len(best)), distribution.action_index(len(best))
+    if hasattr(distribution, "probabilities"):
+        _draw_probabilities(ax, distribution, index, component)
+    elif hasattr(distribution, "mean"):
+        _draw_band(ax, distribution, index, component)
+    for row in _column(distribution.elites[:_MAX_ELITES], 2, component):
+        ax.step(steps, row[index], where="post", color=text_color(), alpha=0.25, linewidth=0.6)
+    ax.step(steps, best, where="post", color=COLORS[4], linewidth=1.8, label="best sequence")
     ax.set_xlabel("environment step")
     ax.set_ylabel("action" if plan.best_actions.ndim == 1 else f"action[{component}]")
     ax.set_title(f"best return {plan.best_return:.4g} of {plan.num_simulations} sequences", fontsize=10)
@@ -76,28 +74,36 @@ def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
     return column
 
 
-def _draw_band(ax: Axes, distribution: Any, horizon: int, component: int) -> None:
-    """Draw the mean and the standard deviation of normal distributions, if these are what it has."""
-    if not hasattr(distribution, "mean"):
-        return
-    index = distribution.action_index(horizon)
+def _draw_band(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:
+    """Draw the mean and the standard deviation of normal distributions.
+
+    Args:
+        ax: Where to draw.
+        distribution: A `Gaussian`.
+        index: `[H]`, the index of the action at each environment step.
+        component: Index of the number.
+    """
+    steps = np.arange(len(index))
     mean = _column(distribution.mean, 1, component)[index]
     std = _column(distribution.std, 1, component)[index]
-    steps = np.arange(horizon)
     ax.fill_between(steps, mean - std, mean + std, step="post", color=COLORS[0], alpha=0.25, linewidth=0)
     ax.step(steps, mean, where="post", color=COLORS[0], label="mean, one standard deviation")
 
 
-def _draw_probabilities(
-    ax: Axes, distribution: Any, probabilities: NDArray[np.float64], horizon: int, component: int
-) -> None:
-    """Draw the probability of each action at each step as a colour."""
-    num_actions, num_categories = len(probabilities), probabilities.shape[-1]
-    flat = probabilities.reshape(num_actions, -1, num_categories)[:, component]
-    num_categories = int(distribution.num_categories.reshape(-1)[component])
-    first = int(distribution.start.reshape(-1)[component])
-    shown = flat[distribution.action_index(horizon), :num_categories].T
-    edges = (np.arange(horizon + 1), np.arange(first, first + num_categories + 1) - 0.5)
-    mesh = ax.pcolormesh(*edges, shown, cmap=MAP, vmin=0, vmax=1, alpha=0.6)
+def _draw_probabilities(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:
+    """Draw the probability of each action at each step as a colour.
+
+    Args:
+        ax: Where to draw.
+        distribution: A `Categorical`.
+        index: `[H]`, the index of the action at each environment step.
+        component: Index of the number.
+    """
+    count = int(distribution.num_categories.flat[component])
+    categories = int(distribution.start.flat[component]) + np.arange(count)
+    by_number = np.moveaxis(distribution.probabilities, -1, 1)  # [L, C, *action shape]
+    shown = _column(by_number, 2, component)[index, :count].T
+    edges = np.append(categories - 0.5, categories[-1] + 0.5)
+    mesh = ax.pcolormesh(np.arange(len(index) + 1), edges, shown, cmap=MAP, vmin=0, vmax=1, alpha=0.6)
     ax.figure.colorbar(mesh, ax=ax, label="probability")
-    ax.set_yticks(np.arange(first, first + num_categories))
+    ax.set_yticks(categories)

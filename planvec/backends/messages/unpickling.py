@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from cloudpickle import cloudpickle
@@ -39,50 +40,24 @@ class _Unpickler(pickle.Unpickler):
 
     def __init__(self, file: io.BytesIO, buffers: Iterable[Any]) -> None:
         super().__init__(file, buffers=buffers)
-        self._known: set[int] = set()
+        self._known: set[type] | None = None  # before this message; None: it brings no class so far
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a global of a module; of cloudpickle's, those that watch over known classes."""
+        """Return a global of a module. The one that fills a class leaves out those that are known."""
         found = super().find_class(module, name)
         if module == cloudpickle.__name__:
-            if name in _MAKERS:
-                return _Maker(found, self._known)
-            if name == _SETTER:
-                return _Setter(found, self._known)
+            if name in _MAKERS and self._known is None:
+                # Not the keys themselves: another thread may add one while they are read.
+                refs = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.keyrefs()
+                self._known = {ref() for ref in refs}
+            elif name == _SETTER:
+                assert self._known is not None  # a class is made before it is filled
+                return partial(_fill, found, self._known)
         return found
 
 
-class _Maker:
-    """Makes a class without contents, or returns the one that this process knows, and remembers that.
-
-    Args:
-        make: cloudpickle's function.
-        known: The ids of the classes that were known before, written.
-    """
-
-    def __init__(self, make: Any, known: set[int]) -> None:
-        self._make = make
-        self._known = known
-
-    def __call__(self, *arguments: Any) -> Any:
-        before = {id(cls) for cls in list(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS)}
-        cls = self._make(*arguments)
-        if id(cls) in before:
-            self._known.add(id(cls))
-        return cls
-
-
-class _Setter:
-    """Gives a new class its contents.
-
-    Args:
-        fill: cloudpickle's function.
-        known: The ids of the classes that were known before.
-    """
-
-    def __init__(self, fill: Any, known: set[int]) -> None:
-        self._fill = fill
-        self._known = known
-
-    def __call__(self, cls: Any, state: Any) -> Any:
-        return cls if id(cls) in self._known else self._fill(cls, state)
+def _fill(fill: Any, known: set[type], cls: type, state: Any) -> type:
+    """Give a new class its contents by cloudpickle's `fill`; return the class."""
+    if cls not in known:
+        fill(cls, state)
+    return cls

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from planvec.codecs.generic.attributes import ADVICE, Attributes
-from planvec.codecs.generic.closures import cell_contents
 from planvec.codecs.generic.copied import (
     Copied,
     CopiedCodec,
     CopiedWrapperCodec,
     GraphCodec,
 )
+from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.generators import hidden_generator, reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.library_memory import LibraryMemory

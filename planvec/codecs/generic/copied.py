@@ -12,6 +12,7 @@ import gymnasium
 
 from planvec.codecs.base import Codec, WrapperCodec
 from planvec.codecs.generic.attributes import Attributes, attributes_of
+from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.generators import reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.layers import layer_name, layers_by_name
@@ -69,21 +70,19 @@ class CopiedCodec(GraphCodec, Codec):
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
         present = attributes_of(env)
-        later = [name for name in constants if name not in present and name in _names_in_code(type(env))]
+        later = [name for name in constants if name not in present and name in _names_in_methods(type(env))]
         now = [name for name in constants if name not in later]
         attributes = Attributes(env, layer_name(env), [*now, "_np_random"], later)
         self.graph = ObjectGraph([attributes], layers_by_name(env), env)
 
 
-def _names_in_code(cls: type) -> set[str]:
+def _names_in_methods(cls: type) -> set[str]:
     """Return the names of attributes that the methods of a class read or set, and others.
 
     Attributes that `reset` or `step` sets do not exist yet when the environment is opened.
     """
-    functions = [value for base in cls.__mro__ for value in vars(base).values()]
-    return {
-        name for function in functions if hasattr(function, "__code__") for name in function.__code__.co_names
-    }
+    values = [value for base in cls.__mro__ for value in vars(base).values()]
+    return set().union(*(names_in_code(value.__code__) for value in values if hasattr(value, "__code__")))
 
 
 class CopiedWrapperCodec(GraphCodec, WrapperCodec):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.codecs.generic.closures import cell_contents
+from planvec.codecs.generic.functions import cell_contents
 
 __all__ = ["RESEEDABLE", "hidden_generator", "reseed_generators"]
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from planvec.codecs.generic.atoms import sort_key, token_of_atom
 from planvec.codecs.generic.attributes import attributes_of
-from planvec.codecs.generic.closures import cell_contents
+from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.pickling import without_constructor
 
 __all__ = ["SHARED_MEMORY", "digests_of"]

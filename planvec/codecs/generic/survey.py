@@ -21,6 +21,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
+from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.simulators import is_simulator_object
 
@@ -215,14 +216,9 @@ def _globals_of(cls: type) -> dict[str, Any]:
     for value in vars(cls).values():
         function = getattr(value, "__func__", value)
         if isinstance(function, types.FunctionType):
-            names = _names_in(function.__code__)
+            names = names_in_code(function.__code__)
             used |= {name: function.__globals__[name] for name in names if name in function.__globals__}
     return used
-
-
-def _names_in(code: types.CodeType) -> set[str]:
-    inner = (_names_in(const) for const in code.co_consts if isinstance(const, types.CodeType))
-    return set(code.co_names).union(*inner)
 
 
 def _package(module: str) -> str:
