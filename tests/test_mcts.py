@@ -547,6 +547,22 @@ def test_a_search_that_would_take_too_much_memory_is_refused_with_the_figure() -
         plan(config, "CartPole-v1")
 
 
+def test_a_tree_that_leaves_no_room_for_the_next_decision_is_not_kept() -> None:
+    sizes = []
+    config = MCTS(num_simulations=1000, max_memory=500_000, rollout_horizon=5)
+    with planvec.make("CartPole-v1") as env:
+        episode = planvec.run_episode(
+            env,
+            config,
+            seed=0,
+            max_steps=20,
+            callback=lambda step: sizes.append(step.plan.search_data.num_nodes),
+        )
+    assert episode.num_steps == 20
+    assert 1001 < max(sizes) < 4000  # the tree was kept while there was room
+    assert sizes.count(1001) > 1  # and begun anew
+
+
 def test_without_another_limit_memory_ends_a_search() -> None:
     config = MCTS(num_simulations=None, max_seconds=60, max_memory=120_000, rollout_horizon=0)
     decision = plan(config, "CartPole-v1")

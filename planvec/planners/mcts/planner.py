@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.driver import PlanCallback
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.setup import tree_kind
+from planvec.planners.mcts.setup import has_room, tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import check_action_space
@@ -85,8 +85,10 @@ class MCTS(MCTSConfig):
             `transpositions(states) -> [B]`, keys that are equal for states that share a node. Values are then
             backed up along the graph.
         backup: "mean" of the simulations, or "max" over the actions of a node.
-        reuse_tree: Whether a decision goes on with the tree of the previous one.
-        max_memory: Bytes that the tree may take.
+        reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the
+            new simulations, so that trees of long episodes grow to many times `num_simulations` where the
+            search is sure of its way, and simulations go deeper and take longer.
+        max_memory: Bytes that the tree may take. A new tree is begun where the previous one leaves no room.
         max_env_steps: Environment steps per decision; see `Planner`.
         max_seconds: Seconds per decision; see `Planner`.
 
@@ -130,11 +132,16 @@ class MCTS(MCTSConfig):
         """
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
-        tree = None
-        if self.reuse_tree and previous is not None and isinstance(previous.search_data, Tree):
-            fits = previous.search_data.kind == tree_kind(self, env)
-            tree = previous.search_data.advance(previous.action, state) if fits else None
-        return TreeSearch(self, env, state, generator, tree, info)
+        return TreeSearch(self, env, state, generator, self._kept_tree(env, state, previous), info)
+
+    def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
+        """Return what the tree of the previous decision holds of a state; None for a new tree."""
+        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
+            return None
+        if previous.search_data.kind != tree_kind(self, env):
+            return None
+        tree = previous.search_data.advance(previous.action, state)
+        return tree if tree is not None and has_room(self, env, state, tree) else None
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None

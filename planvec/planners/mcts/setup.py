@@ -5,7 +5,7 @@ Letters: A actions, N nodes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -28,7 +28,7 @@ from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import check_action_space
 from planvec.rows import BatchStepper
 
-__all__ = ["create_tree", "list_actions", "make_rules", "tree_kind"]
+__all__ = ["create_tree", "has_room", "list_actions", "make_rules", "tree_kind"]
 
 _MAX_LISTED = 256
 """Largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn."""
@@ -139,7 +139,7 @@ def create_tree(
     if known is not None:
         _check_known(known, num_actions, kind)
         _check_known_actions(known, listed, space)
-    capacity = _capacity(config, env, state, kind, num_actions, known)
+    capacity = _capacity(config, _memory(config, env, state, kind, num_actions, known))
     if known is not None:
         return known.with_capacity(capacity, config.max_depth)
     arrays = empty_arrays(capacity, num_actions, config.max_depth, rules.use_priors, rules.use_legal)
@@ -150,19 +150,45 @@ def create_tree(
     return Tree(arrays, states, listed, kind)
 
 
-def _capacity(
+class _Memory(NamedTuple):
+    """The memory of a search.
+
+    Attributes:
+        per_node: Bytes of a node.
+        in_flight: Bytes of the simulations in flight.
+        num_used: Number of nodes that it has, or needs, besides those of its simulations.
+        wanted: Number of nodes of its simulations.
+        affordable: How many of them fit into `max_memory`.
+    """
+
+    per_node: int
+    in_flight: int
+    num_used: int
+    wanted: int
+    affordable: int
+
+
+def has_room(config: MCTSConfig, env: BatchStepper, state: NDArray[Any], known: Tree) -> bool:
+    """Return whether a search that continues a tree fits into `max_memory`.
+
+    Args:
+        config: The settings of the planner.
+        env: The stepper.
+        state: `[1]`.
+        known: The tree.
+    """
+    memory = _memory(config, env, state, known.kind, known.num_actions, known)
+    return memory.wanted <= memory.affordable
+
+
+def _memory(
     config: MCTSConfig,
     env: BatchStepper,
     state: NDArray[Any],
     kind: TreeKind,
     num_actions: int,
     known: Tree | None,
-) -> int:
-    """Return N: a node per simulation, those of `known`, and one for each simulation in flight.
-
-    Raises:
-        InvalidBatchError: They would take more than `max_memory`.
-    """
+) -> _Memory:
     space = env.action_space
     action_bytes = int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
     state_bytes = 0 if kind.chance == OPEN_LOOP else _size_of(state)
@@ -174,6 +200,16 @@ def _capacity(
     affordable = max(config.max_memory - in_flight, 0) // per_node - num_used
     limits = [config.simulation_limit, config.max_env_steps]
     wanted = min((limit for limit in limits if limit is not None), default=max(affordable, 1))
+    return _Memory(per_node, in_flight, num_used, wanted, affordable)
+
+
+def _capacity(config: MCTSConfig, memory: _Memory) -> int:
+    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight.
+
+    Raises:
+        InvalidBatchError: They would take more than `max_memory`.
+    """
+    per_node, in_flight, num_used, wanted, affordable = memory
     if wanted > affordable:
         needed = (num_used + wanted) * per_node + in_flight
         raise InvalidBatchError(

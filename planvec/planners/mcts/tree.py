@@ -19,7 +19,6 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, TreeArrays, empty_arrays
 from planvec.planners.mcts.files import read_tree, tree_parts
 from planvec.planners.mcts.rules import TreeKind
-from planvec.planners.mcts.subtree import extract_subtree
 from planvec.rows import arrays_of_states, state_keys
 
 __all__ = ["Branch", "Tree"]
@@ -178,9 +177,11 @@ class Tree:
 
     def _subtree(self, root: int) -> Tree:
         """Return the tree below a node."""
+        from planvec.planners.mcts.subtree import extract_subtree  # here, since numba takes long to import
+
         nodes, arrays = extract_subtree(self.arrays, root)
-        states = None if self.states is None else self.states[nodes]
-        actions = self.actions[nodes] if self.kind.has_own_actions else self.actions
+        states = None if self.states is None else self.states.take(nodes)
+        actions = self.actions.take(nodes, 0) if self.kind.has_own_actions else self.actions
         return Tree(arrays, states, actions, self.kind)
 
     def with_capacity(self, capacity: int, max_depth: int) -> Tree:

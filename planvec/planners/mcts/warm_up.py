@@ -10,6 +10,7 @@ from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.expansion import init
 from planvec.planners.mcts.rules import Rules, TreeKind
 from planvec.planners.mcts.simulations.memory import Simulations
+from planvec.planners.mcts.subtree import extract_subtree
 from planvec.planners.mcts.tree import Tree
 
 __all__ = ["warm_up"]
@@ -29,3 +30,4 @@ def warm_up(config: MCTSConfig) -> None:
     simulations = Simulations(config, rules, tree, paths, states[:1], [slots], False)
     simulations.load()
     load_loop(simulations)
+    extract_subtree(arrays, 0)
