@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,7 +82,15 @@ expected .* a factory that returns one, got NoneType
 $ planvec plan myenvs:Bad
 KeyError: 'no data'
 $ planvec plan CartPole-v1 --make gravty=3
-TypeError: .*gravty
+--make: expected arguments of CartPole-v1 \(sutton_barto_reward, render_mode\) .* got gravty
+$ planvec plan Pong-v5
+Did you mean ALE/Pong-v5\?
+$ planvec plan CartPole-v1 --planner MCTS
+got 'MCTS'; did you mean 'mcts'\?
+$ planvec plan CartPole-v1 --transposition
+unknown option --transposition; did you mean '--transpositions'\?
+$ planvec replay nowhere
+RUN: expected the directory of a run, with a run.json, got nowhere, which does not exist
 $ planvec check CartPoel-v1
 Did you mean: `CartPole`
 $ planvec check myenvs:raises
@@ -90,7 +100,7 @@ seconds: expected more than 0, got 0
 $ planvec plan CartPole-v1 --planner icem
 expected a Box, got Discrete\(2\); plan discrete actions with CEM
 $ planvec plan CartPole-v1 --num-walkers 0
-num_walkers: expected an integer of at least 1, got 0
+--num-walkers: expected an integer of at least 1, got 0
 $ planvec plan Taxi-v4 --planner mcts --transpositions sell --max-steps 1 --num-workers 0 --no-progress
 transpositions: expected fields of the states \(cell, .*\), got 'sell'
 $ planvec plan CartPole-v1 --out file/run
@@ -138,6 +148,16 @@ def test_a_wrong_invocation_is_one_line_and_status_2(
     assert said.err.count("\n") == 1, said.err
     assert re.search(USAGE[line], said.err), said.err
     assert not list((tmp_path / "runs").glob("*"))  # nothing is left behind
+
+
+def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    usage, error, *others = capsys.readouterr().err.splitlines()
+    assert usage == "usage: planvec [-h] [--version] COMMAND ..."
+    assert (error, others) == (
+        "planvec: error: expected a command (plan, replay, check, bench, envs); see planvec --help",
+        [],
+    )
 
 
 @pytest.mark.parametrize("line", ["plan CartPoel-v1", "plan CartPole-v1 --planner mtcs", "check broken:f"])
@@ -196,3 +216,49 @@ def test_the_default_planner_is_not_for_random_steps(capsys: pytest.CaptureFixtu
     for env_id, is_random in (("FrozenLake-v1", True), ("CartPole-v1", False), ("Taxi-v4", False)):
         assert main(["plan", env_id, *common]) == 0
         assert ("try --planner mcts" in capsys.readouterr().err) == is_random, env_id
+
+
+DROPS_INTERRUPTS = """
+import os
+import signal
+
+import gymnasium
+import numpy as np
+
+
+class Meta(type):
+    def __getattr__(cls, name):
+        # As if the user pressed Ctrl-C while NumPy looks for __array_ufunc__ and ignores errors.
+        if name == "__array_ufunc__":
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):
+                pass
+        raise AttributeError(name)
+
+
+class Other(metaclass=Meta):
+    pass
+
+
+class Env(gymnasium.Wrapper):
+    num_steps = 0
+
+    def step(self, action):
+        self.num_steps += 1
+        if self.num_steps == 5:
+            np.int64(1) == Other()
+            print("dropped", flush=True)
+        return self.env.step(action)
+
+
+def make():
+    return Env(gymnasium.make("CartPole-v1"))
+"""
+
+
+def test_an_interrupt_that_compiled_code_drops_arrives_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "drops.py").write_text(DROPS_INTERRUPTS)
+    command = [sys.executable, "-m", "planvec", "check", "drops:make", "--steps", "1000000"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "planvec: interrupted\n")
+    assert "dropped" in done.stdout

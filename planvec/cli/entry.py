@@ -6,40 +6,25 @@ Slow imports are in the second one, so that `planvec --help` is fast.
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any
 
 import planvec
 from planvec.cli.bench import add_bench
 from planvec.cli.check import add_check
 from planvec.cli.envs import add_envs
+from planvec.cli.interrupts import exit_status, interrupts
 from planvec.cli.messages import one_line, print_error, warn
-from planvec.cli.parser import INTERRUPTED, USAGE_ERROR, Parser, UsageError, did_you_mean
+from planvec.cli.parser import USAGE_ERROR, Parser, UsageError, did_you_mean, listed
 from planvec.cli.plan import add_plan
-from planvec.cli.planner_options import owners_of, planner_name
+from planvec.cli.planner_options import all_options, owners_of, planner_name
 from planvec.cli.replay import add_replay
 
 __all__ = ["main"]
 
 _COMMANDS = ("plan", "replay", "check", "bench", "envs")
-
-
-class _Ended(KeyboardInterrupt):
-    """Raised by a signal that asks the process to end.
-
-    Attributes:
-        status: The exit status.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.status = 128 + number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else argv
     as_json = "--json" in argv
-    with _signals():
+    with interrupts():
         try:
             arguments = _parse(argv)
             try:
@@ -70,12 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except UsageError as error:
             print_error(str(error), as_json=as_json)
             return USAGE_ERROR
-        except _Ended as error:
-            warn(f"planvec: ended by {error}")
-            return error.status
-        except KeyboardInterrupt:
-            warn("planvec: interrupted")
-            return INTERRUPTED
+        except KeyboardInterrupt as error:
+            warn(f"planvec: {getattr(error, 'text', 'interrupted')}")
+            return exit_status(error)
 
 
 def _parse(argv: Sequence[str]) -> Any:
@@ -92,6 +74,9 @@ def _parse(argv: Sequence[str]) -> Any:
     )
     parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if not argv:
+        parser.print_usage(sys.stderr)
+        raise UsageError(f"expected a command ({', '.join(_COMMANDS)}); see planvec --help")
     add_plan(commands, argv)
     for add in (add_replay, add_check, add_bench, add_envs):
         add(commands)
@@ -110,26 +95,6 @@ def _unknown(argv: Sequence[str], argument: str, parser: Parser) -> str:
         return f"expected no further argument, got {argument!r}; see {parser.prog} --help"
     owners = owners_of(option) if argv[0] == "plan" else []
     if owners:
-        return (
-            f"{option} belongs to --planner {' and '.join(owners)}, and the planner is {planner_name(argv)}"
-        )
-    return f"unknown option {option}{did_you_mean(option, parser._option_string_actions)}"
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt a command as Ctrl-C does, so that it leaves what there is."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise _Ended(number)
-
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-                before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return f"{option} belongs to --planner {listed(owners)}, and the planner is {planner_name(argv)}"
+    known = [*parser._option_string_actions, *(all_options() if argv[0] == "plan" else ())]
+    return f"unknown option {option}{did_you_mean(option, known)}"

@@ -37,8 +37,9 @@ def one_line(error: BaseException) -> str:
         return text or type(error).__name__
     name = type(error).__name__
     where = _where(error)
-    if isinstance(error, ValueError) and not where:  # a check of planvec's, whose message says all
-        return text or name
+    is_check = isinstance(error, ValueError) or (isinstance(error, TypeError) and ": expected" in text)
+    if is_check and not where:  # a check of planvec's, whose message says all
+        return text.replace("env_kwargs:", "--make:") or name
     return f"{name}: {text}{where}" if text else f"{name}{where}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "add_json",
     "did_you_mean",
     "integer",
+    "listed",
     "one_of",
 ]
 
@@ -50,8 +51,14 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the word that resembles another one most; "" if none does."""
-    close = difflib.get_close_matches(word, list(words), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    by_key = {known.lower(): known for known in words}
+    close = difflib.get_close_matches(word.lower(), list(by_key), n=1)
+    return f"; did you mean {by_key[close[0]]!r}?" if close else ""
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def one_of(words: Iterable[str]) -> Callable[[str], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +58,8 @@ class Pictures:
         self._env: PlanEnv | None = None
         try:
             if self._plot:
+                importlib.import_module("planvec.plots")  # its error says what to install
                 import matplotlib
-
-                import planvec.plots  # noqa: F401
 
                 matplotlib.use("agg")  # this process shows no windows
             if self._video is not None:

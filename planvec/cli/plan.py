@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from planvec.cli.directory import run_files
 from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
+from planvec.cli.interrupts import exit_status
 from planvec.cli.messages import warn
-from planvec.cli.parser import INTERRUPTED, add_json, integer
+from planvec.cli.parser import add_json, integer
 from planvec.cli.pictures import Pictures, add_pictures
 from planvec.cli.planner_options import (
     DEFAULT_PLANNER,
@@ -207,7 +208,7 @@ def _play(
     except KeyboardInterrupt as error:
         if not num_played:
             raise
-        return int(getattr(error, "status", INTERRUPTED))
+        return exit_status(error)
     finally:
         for observer in observers:
             observer.close()

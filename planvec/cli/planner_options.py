@@ -16,7 +16,15 @@ from planvec.cli.parser import one_of
 if TYPE_CHECKING:
     from planvec.planners import Planner
 
-__all__ = ["DEFAULT_PLANNER", "add_planner", "given_options", "make_planner", "owners_of", "planner_name"]
+__all__ = [
+    "DEFAULT_PLANNER",
+    "add_planner",
+    "all_options",
+    "given_options",
+    "make_planner",
+    "owners_of",
+    "planner_name",
+]
 
 DEFAULT_PLANNER = "swarm"
 _METAVARS = {str: "WORD", int: "N", float: "X", tuple: "A,B"}
@@ -35,17 +43,18 @@ def planner_name(argv: Sequence[str], default: str = DEFAULT_PLANNER) -> str:
 
 
 def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add `--planner` and the options of one planner. The help also lists those of the other planners."""
+    """Add `--planner` and the options of one planner."""
     from planvec.planners import PLANNERS
 
     parser.add_argument(
         "--planner",
         type=one_of(PLANNERS),
         metavar="NAME",
-        help=f"{', '.join(PLANNERS)} (default: {DEFAULT_PLANNER}); their options are listed below",
+        help=f"{', '.join(PLANNERS)} (default: {DEFAULT_PLANNER}); its options are listed below",
     )
     _add_options(parser, name)
-    parser.epilog = "\n".join(_help_of(other) for other in PLANNERS if other != name)
+    others = ", ".join(other for other in PLANNERS if other != name)
+    parser.epilog = f"The options of {others}: planvec plan --planner NAME --help"
 
 
 def make_planner(name: str, options: dict[str, Any]) -> Planner:
@@ -68,7 +77,11 @@ def make_planner(name: str, options: dict[str, Any]) -> Planner:
     for option in options:
         if option not in known:
             raise ValueError(f"{option}: expected an option of the planner {name}: {', '.join(known)}")
-    return _class_of(name)(**options)
+    try:
+        return _class_of(name)(**options)
+    except ValueError as error:
+        field, colon, problem = str(error).partition(":")
+        raise ValueError(f"{_option_of(field)}:{problem}" if colon and field in known else error) from error
 
 
 def given_options(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -83,6 +96,17 @@ def owners_of(option: str) -> list[str]:
 
     field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
     return [name for name in PLANNERS if field in [one.name for one in _option_fields(_class_of(name))]]
+
+
+def all_options() -> list[str]:
+    """Return the options of all planners, such as "--num-walkers"."""
+    from planvec.planners import PLANNERS
+
+    return [_option_of(field.name) for name in PLANNERS for field in _option_fields(_class_of(name))]
+
+
+def _option_of(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def _class_of(name: str) -> type[Planner]:
@@ -106,8 +130,9 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     hints = typing.get_type_hints(planner_class)
     for field in _option_fields(planner_class):
         value_types = set(_value_types(hints[field.name]))
-        text = f"{field.metadata[HELP]} (default: {_shown(field.default)})".replace("%", "%%")
-        option = f"--{field.name.replace('_', '-')}"
+        default = "" if field.default is None else f" (default: {_shown(field.default)})"
+        text = f"{field.metadata[HELP]}{default}".replace("%", "%%")
+        option = _option_of(field.name)
         if value_types >= {bool, str}:  # a flag, or names
             names: Any = {"nargs": "?", "const": True, "type": _names, "metavar": "NAME,..."}
             group.add_argument(option, dest=field.name, default=None, help=text, **names)
@@ -118,13 +143,6 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
             continue
         parse, metavar = _parser_of(value_types), _metavar(value_types)
         group.add_argument(option, dest=field.name, type=parse, metavar=metavar, help=text)
-
-
-def _help_of(name: str) -> str:
-    """Return the help of a planner's options."""
-    parser = argparse.ArgumentParser(add_help=False, usage=argparse.SUPPRESS)
-    _add_options(parser, name)
-    return parser.format_help()
 
 
 def _value_types(hint: Any) -> list[Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planvec.cli.environments import env_source
 from planvec.cli.parser import FAILED, UsageError, add_json
+
+if TYPE_CHECKING:
+    from planvec.runs import RunFiles
 
 __all__ = ["add_replay"]
 
@@ -34,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> int:
     files = RunFiles(arguments.directory)
     if not files.config.is_file():
         raise UsageError(
-            f"RUN: expected the directory of a run, with a {files.config.name}, got {files.directory}"
+            f"RUN: expected the directory of a run, with a {files.config.name}, got {_described(files)}"
         )
     config = RunConfig.read(files.config)
     paths = files.trajectories()
@@ -60,3 +63,16 @@ def _run(arguments: argparse.Namespace) -> int:
         for line in differences:
             print(f"  {line}")
     return 0 if is_same else FAILED
+
+
+def _described(files: RunFiles) -> str:
+    """Return a path that is no run, and what is wrong with it."""
+    from planvec.runs import RunFiles
+
+    path = files.directory
+    if path.is_dir():
+        return f"{path}, which has none"
+    if not path.exists():
+        return f"{path}, which does not exist"
+    is_part = RunFiles(path.parent).config.is_file()
+    return f"the file {path}" + (f"; pass its directory: planvec replay {path.parent}" if is_part else "")

@@ -52,7 +52,17 @@ def find_source(name: str) -> EnvSpec | Callable[[], Any]:
                     f"{install_command(family.extra)}"
                 ) from error
         import_registrants(wanted or _REGISTERED_ON_IMPORT)
-        return _spec(name)
+        try:
+            return _spec(name)
+        except gymnasium.error.UnregisteredEnv as unknown:
+            unknown.args = (f"{unknown}{_in_another_namespace(name)}",)
+            raise
+
+
+def _in_another_namespace(name: str) -> str:
+    """Return a hint if an id is registered with a namespace before it, as `ALE/Pong-v5`; else ""."""
+    ids = [env_id for env_id in gymnasium.registry if env_id.endswith(f"/{name}")]
+    return f" Did you mean {' or '.join(sorted(ids))}?" if ids else ""
 
 
 def import_registrants(families: Any = _REGISTERED_ON_IMPORT) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from planvec.codecs import FAMILIES
 from planvec.envs.names import find_source, import_registrants
@@ -44,6 +45,9 @@ def make_env(
             return gymnasium.make(source, **env_kwargs)
         except gymnasium.error.DependencyNotInstalled as error:
             raise UnsupportedEnvError(_missing(source, error)) from error
+        except TypeError as error:
+            _check_env_kwargs(source, env_kwargs, error)
+            raise
     if env_kwargs:
         raise TypeError(
             f"{', '.join(sorted(env_kwargs))}: expected no arguments of gymnasium.make for a factory or an "
@@ -65,6 +69,24 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
     except gymnasium.error.UnregisteredEnv:
         import_registrants()
         return factory()
+
+
+def _check_env_kwargs(spec: EnvSpec, env_kwargs: Mapping[str, Any], error: TypeError) -> None:
+    """Say which arguments an environment takes if it was given others.
+
+    Raises:
+        TypeError: It was.
+    """
+    made = spec.entry_point
+    creator = load_env_creator(made) if isinstance(made, str) else made
+    known = inspect.signature(creator).parameters if creator is not None else {}
+    names = [name for name, one in known.items() if one.kind is not one.VAR_KEYWORD]
+    unknown = sorted(set(env_kwargs) - set(names))
+    if unknown and len(names) == len(known) and any(f"'{name}'" in str(error) for name in unknown):
+        raise TypeError(
+            f"env_kwargs: expected arguments of {spec.id} ({', '.join(names) or 'it has none'}) or of "
+            f"gymnasium.make, got {', '.join(unknown)}"
+        ) from error
 
 
 def _missing(spec: EnvSpec, error: Exception) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.rows import BatchStepper
+from planvec.rows import BatchStepper, Start
 
 __all__ = ["check_planner", "check_stepper", "one_state"]
 
@@ -69,6 +69,8 @@ def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
                 "pass the state to plan at, such as env.reset(seed=0).state"
             )
         state = env.get_state()
+    if isinstance(state, Start):
+        raise InvalidBatchError("state: expected one state, got Start; pass its .state")
     if not isinstance(state, (np.ndarray, np.void)):
         states = np.empty(1, object)  # np.array(state) would look for a sequence in it
         states[0] = state

@@ -1,0 +1,83 @@
+"""Signals end a command so that it leaves what there is."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import weakref
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from planvec.cli.parser import INTERRUPTED
+
+__all__ = ["Interrupt", "exit_status", "interrupts"]
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class Interrupt(KeyboardInterrupt):
+    """Raised by a signal that asks the process to end.
+
+    Args:
+        number: The number of the signal.
+
+    Attributes:
+        status: The exit status.
+        text: What ended the command.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        is_typed = number == signal.SIGINT
+        self.status = INTERRUPTED if is_typed else 128 + number
+        self.text = "interrupted" if is_typed else f"ended by {self}"
+        _latest[:] = [number, weakref.ref(self)]
+
+
+_latest: list[Any] = []
+"""The number of the signal, and a weak reference to the exception."""
+
+
+def exit_status(error: KeyboardInterrupt) -> int:
+    """Return the exit status after an interrupt that has arrived, so that it is not raised again."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return int(getattr(error, "status", INTERRUPTED))
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """Raise `Interrupt` in the main thread upon Ctrl-C, SIGTERM and SIGHUP.
+
+    Compiled code may drop an exception: NumPy ignores errors of attributes that it looks up, and an `Enum`
+    is looked up in Python, where a signal is handled. So the exception is raised again until it arrives here
+    or at `exit_status`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: _interrupt for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN}
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number, handler in (*handlers.items(), (signal.SIGALRM, _look)):
+            before[number] = signal.signal(number, handler)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Handle a signal that ends the command."""
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS_BETWEEN_LOOKS, _SECONDS_BETWEEN_LOOKS)
+    raise Interrupt(number)  # without a name here, which would keep it
+
+
+def _look(number: int, frame: FrameType | None) -> None:
+    """Raise the exception again if it was dropped."""
+    first, latest = _latest
+    if latest() is None:
+        raise Interrupt(first)
