@@ -187,7 +187,7 @@ def test_json_is_all_that_a_check_prints(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["Nope-v1"], "Environment `Nope` doesn't exist"),
         (["no_such_module:Nope-v1"], "No module named 'no_such_module'"),
-        (["CartPole-v1", "--make", "gravty=3"], "unexpected keyword argument 'gravty'"),
+        (["CartPole-v1", "--make", "gravty=3"], "--make: expected arguments of CartPole-v1"),
     ],
 )
 def test_wrong_arguments_are_named(

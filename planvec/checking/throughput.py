@@ -59,13 +59,13 @@ class Throughput:
 
     def __str__(self) -> str:
         width = max(map(len, self.contenders))
-        lines = [f"{'env steps/s':<{width}}" + "".join(f"{f'{rows:,} rows':>14}" for rows in self.rows)]
+        lines = ["environment steps per second, by the number of rows in a call (* fastest)"]
+        lines.append(" " * width + "".join(f"{f'{rows:,} rows':>14}" for rows in self.rows))
         for name, row in zip(self.contenders, self.steps_per_second, strict=True):
             best = row == self.steps_per_second.max(axis=0)
             pairs = zip(row, best, strict=True)
             cells = [f"{number:>13,.0f}{'*' if is_best else ' '}" for number, is_best in pairs]
             lines.append(f"{name:<{width}}" + "".join(cells))
-        lines.append("* fastest")
         lines += self._advice()
         return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,12 @@ __all__ = ["Pictures", "add_pictures"]
 
 def add_pictures(parser: argparse._ActionsContainer) -> None:
     """Add the arguments that ask for films, pictures and reports."""
-    parser.add_argument("--video", type=Path, metavar="FILE", help="also film the episode, as .gif or .mp4")
+    parser.add_argument(
+        "--video",
+        type=Path,
+        metavar="FILE",
+        help="also film the episode, as .gif or .mp4 (a path of its own, not in the run)",
+    )
     parser.add_argument("--plot", action="store_true", help="also draw the episode: episode.png in the run")
     parser.add_argument(
         "--report",
@@ -85,6 +91,8 @@ class Pictures:
         from planvec.envs import PlanEnv
 
         env: PlanEnv | None = None
+        # Frames are arrays, so that no window is needed. SDL would complain where there is no screen.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         try:
             env = PlanEnv(
                 render_source(source, env_kwargs), codec=self._config.codec, compiled=False, info_keys=()

@@ -60,7 +60,7 @@ class ProgressBar(RunObserver):
 
     def prepare(self) -> None:
         """Say what happens before the first step."""
-        text = "preparing: kernels are compiled on the first use, and cached on disk"
+        text = "preparing the planner, which is compiled on its first use"
         self._bar = self._tqdm(bar_format="{desc}", desc=text, leave=False, file=sys.stderr)
 
     def search(self, num_simulations: int, num_env_steps: int) -> None:

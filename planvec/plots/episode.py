@@ -14,6 +14,7 @@ from planvec.plots.style import COLORS, faint
 
 __all__ = ["plot_episode"]
 
+_TO_GO = {True: "return that followed", False: "return until it was stopped"}
 _MAX_LINES = 6
 """Numbers of an action, or of an observation, that are drawn as lines."""
 
@@ -26,8 +27,8 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
         action_names: Names of the actions of a Discrete space, from its first one on.
 
     Returns:
-        The three axes: the return so far and the rewards; the value of each decision beside the return that
-        followed; the actions.
+        Three axes: the return so far, and the rewards; the value of each decision beside the return that
+        followed (in an episode that was stopped, a part of what the planner expected); the actions.
     """
     _, axes = plt.subplots(3, 1, figsize=(7.5, 6.5), sharex=True, layout="constrained")
     steps = np.arange(1, episode.num_steps + 1)
@@ -38,12 +39,11 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
         f"seed {episode.seed}",
         fontsize=10,
     )
-    axes[0].bar(steps, episode.rewards, width=1.0, color=COLORS[1], alpha=0.6, label="reward")
-    axes[0].step(steps, np.cumsum(episode.rewards), where="mid", color=COLORS[0], label="return so far")
-    axes[0].set_ylabel("reward")
+    _draw_rewards(axes[0], steps, episode.rewards)
     to_go = np.cumsum(episode.rewards[::-1])[::-1]
     axes[1].plot(steps, episode.values, color=COLORS[0], label="value of the decision")
-    axes[1].plot(steps, to_go, color=COLORS[1], linestyle="--", label="return that followed")
+    is_over = episode.terminated or episode.truncated
+    axes[1].plot(steps, to_go, color=COLORS[1], linestyle="--", label=_TO_GO[is_over])
     axes[1].set_ylabel("return from here")
     _draw_actions(axes[2], steps, episode.actions, action_names)
     axes[2].set_xlabel("step")
@@ -52,6 +52,21 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
             ax.legend(frameon=False, fontsize=8, loc="best")
     drawn: NDArray[Any] = axes
     return drawn
+
+
+def _draw_rewards(ax: Axes, steps: NDArray[np.int64], rewards: NDArray[np.float64]) -> None:
+    """Draw the return so far, and the rewards, which may be much smaller, with a scale of their own."""
+    ax.step(steps, np.cumsum(rewards), where="mid", color=COLORS[0])
+    ax.set_ylabel("return so far", color=COLORS[0])
+    right = ax.twinx()
+    right.bar(steps, rewards, width=1.0, color=COLORS[1], alpha=0.5)
+    right.set_ylabel("reward", color=COLORS[1])
+    lowest, highest = min(0.0, rewards.min(initial=0.0)), max(0.0, rewards.max(initial=0.0))
+    margin = 0.1 * (highest - lowest or 1.0)
+    right.set_ylim(lowest - margin, highest + margin)
+    right.spines["right"].set_visible(True)
+    ax.set_zorder(right.get_zorder() + 1)  # the line above the bars
+    ax.patch.set_visible(False)
 
 
 def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) -> None:

@@ -16,6 +16,8 @@ from planvec.rows import Rollouts
 
 __all__ = ["plot_returns"]
 
+_BOX = 5
+"""Numbers of returns from which on there is a box: quartiles of fewer would be invented."""
 _FEW = 60
 """Numbers of returns that are drawn as points."""
 
@@ -29,7 +31,8 @@ def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
         ax: Where to draw; None makes a figure.
 
     Returns:
-        The axes: a histogram; for a dict, a box for each name, with the points if they are few.
+        The axes: a histogram; for a dict, a box for each name that has five returns or more, and points where
+        they are few.
 
     Raises:
         InvalidBatchError: There are no returns.
@@ -40,7 +43,8 @@ def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
         groups = {str(name): _numbers(group) for name, group in returns.items()}
         if not groups:
             raise InvalidBatchError("returns: expected at least one name, got an empty dict")
-        boxes = ax.boxplot(list(groups.values()), widths=0.5, showfliers=False, patch_artist=True)
+        large = [numbers if len(numbers) >= _BOX else numbers[:0] for numbers in groups.values()]
+        boxes = ax.boxplot(large, widths=0.5, showfliers=False, patch_artist=True)
         for box, color in zip(boxes["boxes"], COLORS * len(groups), strict=False):
             box.set(facecolor=color, alpha=0.5, edgecolor=text_color())
         for part in ("whiskers", "caps"):

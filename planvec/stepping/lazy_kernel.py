@@ -134,7 +134,7 @@ class LazyKernel:
             return
         kernel.settle()
         self._kernel = kernel
-        self.status = f"the same bits in {num_stepped:,} transitions and in rollouts"
+        self.status = f"used: compared in {num_stepped:,} steps and in rollouts, with the same bits"
         if seconds > _SECONDS_TO_ANNOUNCE:
             _log.info("%s: its kernel was compiled or loaded in %.1f s", self._env, seconds)
 
