@@ -114,6 +114,38 @@ def test_an_action_is_shown_in_errors_as_a_number(backend: Backend) -> None:
         env.step_batch([4, 5])
 
 
+class ChangesItsAction(gymnasium.Env[Any, Any]):
+    """Scales its action in place, as many controllers do."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space: Any = spaces.Dict({"force": spaces.Box(-1, 1, (2,), np.float32)})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.position = np.zeros(2, np.float32)
+        return self.position.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        action["force"] *= 2
+        self.position = self.position + action["force"]
+        return self.position.copy(), float(action["force"].sum()), False, False, {}
+
+
+@pytest.mark.parametrize("codec", [None, "replay"])
+def test_an_environment_may_change_its_action_in_place(backend: Backend, codec: Any) -> None:
+    force = np.array([[0.25, 0.5], [-0.5, 1.0]], np.float32)
+    with backend.open(ChangesItsAction, codec=codec) as env:
+        start = env.reset(seed=0).state
+        out = env.step_batch({"force": force}, np.repeat(start, 2), dt=3)
+        assert np.array_equal(out.observations, 6 * force)
+        assert np.array_equal(out.rewards, 6 * force.sum(axis=1))
+        plan = np.repeat(force[:, None], 4, axis=1)
+        ends = env.rollout_batch(np.repeat(start, 2), 4, actions={"force": plan})
+        assert np.array_equal(ends.returns, 8 * force.sum(axis=1))
+        assert np.array_equal(env.observe(ends.final_states), 8 * force)
+    assert force.tolist() == [[0.25, 0.5], [-0.5, 1.0]]
+
+
 # -- environments that a careless copy restores wrongly -------------------------------------------------
 
 

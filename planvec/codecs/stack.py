@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs import generator
-from planvec.codecs.base import Rows, StateCodec
+from planvec.codecs.base import Rows, StateCodec, with_own_action
 from planvec.codecs.compare import origin_of, same
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
@@ -67,7 +67,8 @@ class StackCodec(StateCodec):
         self._outer_limit, self._wrappers = leave_out_outer_wrappers(pairs)
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
         stepped = outermost(env, len(self._wrappers))
-        super().__init__(stepped.step, codec.step_without_info if stepped is self._base else None)
+        step = stepped.step if layers.is_verified else with_own_action(stepped.step, env.action_space)
+        super().__init__(step, codec.step_without_info if stepped is self._base else None)
         all_codecs = (codec, *wrapper_codecs)
         self._draws = any(layer.draws for layer in all_codecs)
         stochastic = [layer.draws if layer.stochastic is None else layer.stochastic for layer in all_codecs]

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
+from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec, with_own_action
 from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
 from planvec.rows import SavedState, StateFormat, own_copy
@@ -61,7 +61,7 @@ class ReplayCodec(StateCodec):
     def __init__(
         self, env: gymnasium.Env[Any, Any], wrappers: Sequence[tuple[Any, WrapperCodec]] = ()
     ) -> None:
-        super().__init__(self._step)
+        super().__init__(with_own_action(self._step, env.action_space))
         self._env = env
         self._wrappers = wrappers
         self._current: _History | None = None  # None if unknown: before a reset, or after a failed step
