@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import textwrap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from environments import Momentum, Unpicklable, Warehouse
 from gymnasium import spaces, wrappers
+from nasty import CountsOnItsClass, View
 
 import planvec
 from planvec.cli.entry import main
@@ -79,7 +81,18 @@ def test_a_hidden_counter_is_found_and_measured() -> None:
     assert not report.differences["other instance"]["reward"].num_different
     text = " ".join(str(report).split())
     assert "NOT exact: observation" in text
-    assert "write a codec for it" in text
+    assert "its steps change test_check.Drifting.steps" in text
+
+
+@pytest.mark.parametrize("make", [CountsOnItsClass, View])
+def test_what_make_refuses_is_not_called_exact(make: Any) -> None:
+    with pytest.raises(planvec.UnsupportedEnvError) as refusal:
+        planvec.PlanEnv(make)
+    report = planvec.check_env(make, **FEW)  # too short to see a difference
+    assert not any(one.num_different for fields in report.differences.values() for one in fields.values())
+    assert not report.exact
+    assert report.error == str(refusal.value)
+    assert str(report).endswith(textwrap.fill(f"NOT exact: {refusal.value}", 100))
 
 
 class Slippery(gymnasium.Wrapper):

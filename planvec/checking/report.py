@@ -24,6 +24,14 @@ STAGES = {
 """Stages of the check, in order -> what each does. Its results are compared with those of the reference."""
 
 
+_ADVICE = (
+    "The state lacks something on which the future depends. If you wrote the environment: keep everything in "
+    "its attributes and draw random numbers only from self.np_random, or write a codec for it "
+    '(planvec.Codec). If the environment restarts exactly from its seed, codec="replay" (--codec replay) is '
+    "exact, but restoring a state repeats all steps since the reset"
+)
+
+
 @dataclass(slots=True)
 class Difference:
     """Counts how many values of one field differ in one stage, and by how much.
@@ -81,7 +89,7 @@ class CheckReport:
         state_bytes: Mean number of bytes of a state.
         microseconds: Median times of "get", "set", "step" and "observe".
         differences: Stage -> field -> how its values differ. The stages are the keys of `STAGES`.
-        error: Why the check could not be completed, or "".
+        error: Why the check could not be completed, or why `planvec.make` refuses the environment; or "".
     """
 
     name: str
@@ -100,7 +108,7 @@ class CheckReport:
 
     @property
     def exact(self) -> bool:
-        """True if the check was completed and no bit differs in any stage."""
+        """True if the check was completed, no bit differs in any stage, and `planvec.make` accepts it."""
         return not self.error and not any(
             difference.num_different for fields in self.differences.values() for difference in fields.values()
         )
@@ -149,23 +157,15 @@ class CheckReport:
         ]
 
     def _verdict(self) -> str:
-        if self.error:
-            return f"NOT exact: {self.error}"
         if self.exact:
             return "exact"
-        first = next(
-            f"{name} ({stage}), first at {difference.first}"
+        firsts = [
+            f"{name} ({stage}), first at {difference.first}. "
             for stage, fields in self.differences.items()
             for name, difference in fields.items()
             if difference.num_different
-        )
-        return (
-            f"NOT exact: {first}. The state lacks something on which the future depends. If you wrote the "
-            "environment: keep everything in its attributes and draw random numbers only from "
-            "self.np_random, or write a codec for it (planvec.Codec). If the environment "
-            'restarts exactly from its seed, codec="replay" (--codec replay) is exact, but restoring a state '
-            "repeats all steps since the reset"
-        )
+        ]
+        return f"NOT exact: {firsts[0] if firsts else ''}{self.error or _ADVICE}"
 
 
 def _distance(expected: Any, got: Any) -> float:

@@ -22,7 +22,7 @@ import gymnasium
 from numpy.typing import NDArray
 
 from planvec.codecs.fields import Fields
-from planvec.rows import StateFormat, own_copy
+from planvec.rows import StateFormat
 
 __all__ = [
     "Codec",
@@ -33,7 +33,6 @@ __all__ = [
     "Step",
     "WrapperCodec",
     "WrapperCodecMaker",
-    "with_own_action",
 ]
 
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
@@ -286,19 +285,3 @@ class StateCodec(ABC):
     @abstractmethod
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         """Convert Python objects to states, written into `out` `[B]`."""
-
-
-def with_own_action(step: Step, action_space: gymnasium.Space[Any]) -> Step:
-    """Return a step that gives the environment a copy of the action, which it may change in place.
-
-    Args:
-        step: The step.
-        action_space: The space of the actions. Numbers cannot be changed, and are not copied.
-    """
-    if isinstance(action_space, gymnasium.spaces.Discrete):
-        return step
-
-    def step_with_copy(action: Any) -> Outcome:
-        return step(own_copy(action))
-
-    return step_with_copy

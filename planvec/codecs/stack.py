@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs import generator
-from planvec.codecs.base import Rows, StateCodec, with_own_action
+from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.compare import origin_of, same
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
+from planvec.codecs.own_actions import with_own_action
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
 from planvec.codecs.unpickling import unpickle
 from planvec.codecs.wrapper_stack import leave_out_outer_wrappers, named_wrappers, outermost
