@@ -935,3 +935,84 @@ def test_same_tells_apart_what_differs() -> None:
     assert not same(np.zeros(2), np.zeros((2, 1)))
     assert not same("left", "right")
     assert not same(1, 1.0)
+
+
+# -- mistakes in codecs of the user's own ----------------------------------------------------------------
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.total = 0.0
+        return np.array([self.total]), {}
+
+    def step(self, action: Any) -> Any:
+        self.total += float(action)
+        return np.array([self.total]), 1.0, False, False, {}
+
+
+class CounterCodec(planvec.Codec):
+    dtype: Any = np.dtype([("total", "f8")])
+    draws = False
+
+    def get(self, env: Any) -> Any:
+        return (env.total,)
+
+    def set(self, env: Any, value: Any) -> None:
+        (env.total,) = value
+
+    def observe(self, env: Any) -> Any:
+        return np.array([env.total])
+
+
+class ListsItsFields(CounterCodec):
+    dtype = [("total", "f8")]  # noqa: RUF012 (the mistake)
+
+
+class ReturnsANumber(CounterCodec):
+    def get(self, env: Any) -> Any:
+        return env.total
+
+
+class ReturnsTooMany(CounterCodec):
+    def get(self, env: Any) -> Any:
+        return env.total, 1
+
+
+class MisspellsAField(CounterCodec):
+    def set(self, env: Any, value: Any) -> None:
+        env.total = value["total"]
+
+
+@pytest.mark.parametrize(
+    ("codec", "message"),
+    [
+        (ListsItsFields, r"ListsItsFields.dtype: expected a np.dtype with named fields, or None, got \[\("),
+        (
+            ReturnsANumber,
+            r"ReturnsANumber.get: expected a tuple with an entry .* \(total\), got float",
+        ),
+        (ReturnsTooMany, r"ReturnsTooMany.get: expected a tuple with an entry .*, got 2 entries"),
+        (MisspellsAField, "MisspellsAField.set raised TypeError: .* while planvec checked this codec"),
+    ],
+)
+def test_a_mistake_in_a_codec_is_not_blamed_on_the_environment(codec: Any, message: str) -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match=message):
+        planvec.PlanEnv(Counter, codec=codec)
+
+
+def test_an_observation_that_a_codec_computes_wrongly_is_mentioned() -> None:
+    class Off(CounterCodec):
+        def observe(self, env: Any) -> Any:
+            return np.array([env.total + 1])
+
+    with pytest.warns(UserWarning, match="observation that Off.observe computes is not that of the env"):
+        env = planvec.make(Counter, codec=Off, num_workers=0)
+    with env:
+        assert env.reset(seed=0).observation == 0.0  # and is not used
+        assert "observation" in (env.state_dtype.names or ())
+    with planvec.make(Counter, codec=CounterCodec, num_workers=0) as env:
+        assert "observation" not in (env.state_dtype.names or ())

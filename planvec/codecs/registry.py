@@ -12,6 +12,7 @@ from planvec.codecs.compare import digest
 from planvec.codecs.costs import warning_on_costs
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
+from planvec.codecs.own_codecs import raised_in
 from planvec.codecs.repeats import InexactStateError
 from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
@@ -69,6 +70,11 @@ def codec_for(
     except PlanvecError:
         raise
     except Exception as error:
+        method = raised_in(error)
+        if method:
+            raise UnsupportedEnvError(
+                f"{env}: {method} raised {type(error).__name__}: {error} while planvec checked this codec"
+            ) from error
         raise UnsupportedEnvError(
             f"{env}: it raised {type(error).__name__}: {error} while planvec checked how to save it. It must "
             "allow reset(seed=0) and steps with actions that its action_space samples, several times"
@@ -127,7 +133,7 @@ def _stack_codec(
         graph.settle()
         stack.fingerprint += digest(graph.referred())
         if reference is not None:
-            stack.warning = warning_on_costs(stack, env, graph)
+            stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack
 
 

@@ -28,6 +28,7 @@ from planvec.codecs.compare import origin_of, same
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.own_actions import with_own_action
+from planvec.codecs.own_codecs import check_value, is_of_user
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
 from planvec.codecs.unpickling import unpickle
 from planvec.codecs.wrapper_stack import leave_out_outer_wrappers, named_wrappers, outermost
@@ -63,6 +64,7 @@ class StackCodec(StateCodec):
         codec, wrapper_codecs = layers.base_codec, layers.wrapper_codecs
         self._env, self._base, self._codec = env, env.unwrapped, codec
         codec.after_first_reset(self._base)
+        check_value(codec, self._base)
         self.how, self.note = codec.how or type(codec).__name__, codec.note
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
         self._outer_limit, self._wrappers = leave_out_outer_wrappers(pairs)
@@ -87,10 +89,8 @@ class StackCodec(StateCodec):
                 self._parts.append(WrapperPart(name, wrapper_codec))
                 setters.append(partial(wrapper_codec.set, wrapper))
                 getters.append(partial(wrapper_codec.get, wrapper))
-        computed = self._compute_observation() if like is None else None
-        # An observation that cannot be computed is None.
         self.saves_observation: bool = (
-            not same(computed, observation) if like is None else like.saves_observation
+            self._must_save(observation) if like is None else like.saves_observation
         )
         if self.saves_observation:
             self._parts.append(ObservationPart(env.observation_space))
@@ -151,6 +151,17 @@ class StackCodec(StateCodec):
                 f"'observation' are planvec's own; expected others, got {names}"
             )
         return np.dtype(fields)
+
+    def _must_save(self, observation: Any) -> bool:
+        """Return whether states have to hold observations, since those of the environment are not computed."""
+        computed = self._compute_observation()
+        is_same = same(computed, observation)  # None: it cannot be computed
+        if not is_same and computed is not None and is_of_user(self._codec) and not self._wrappers:
+            self.warning = (
+                f"{self._env}: the observation that {type(self._codec).__name__}.observe computes is not that "
+                "of the environment, so states hold the observation, too; leave observe out, or mend it"
+            )
+        return not is_same
 
     def _set_observation(self, observation: Any) -> None:
         self._saved_observation = observation
