@@ -153,13 +153,14 @@ class StackCodec(StateCodec):
         return np.dtype(fields)
 
     def _must_save(self, observation: Any) -> bool:
-        """Return whether states have to hold observations, since those of the environment are not computed."""
+        """Return whether states have to hold observations, since they cannot be computed from the rest."""
         computed = self._compute_observation()
         is_same = same(computed, observation)  # None: it cannot be computed
         if not is_same and computed is not None and is_of_user(self._codec) and not self._wrappers:
+            name = type(self._codec).__name__
             self.warning = (
-                f"{self._env}: the observation that {type(self._codec).__name__}.observe computes is not that "
-                "of the environment, so states hold the observation, too; leave observe out, or mend it"
+                f"{self._env}: the observation that {name}.observe computes is not that of the environment, so "
+                "states hold the observation, too; leave observe out, or mend it"
             )
         return not is_same
 
