@@ -24,6 +24,7 @@ from planvec import plots, video
 from planvec.checking import measure_throughput
 from planvec.cli import main
 from planvec.report import ReportRecorder, write_report
+from planvec.report.page import _timeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*XDG_RUNTIME_DIR")
 
@@ -66,7 +67,7 @@ def test_a_tree_is_drawn_with_its_most_visited_nodes(style: str, tmp_path: Path)
         ("CartPole-v1", TREE),
         ("Pendulum-v1", SWARM),
         ("Pendulum-v1", planvec.ICEM(num_trajectories=32, num_elites=4, horizon=6)),
-        ("CartPole-v1", planvec.CEM(num_trajectories=16, horizon=6)),
+        ("CartPole-v1", planvec.CEM(num_trajectories=24, horizon=6)),
     ],
 )
 def test_the_visits_of_every_planner_are_drawn(env_id: str, planner: planvec.Planner, tmp_path: Path) -> None:
@@ -78,12 +79,29 @@ def test_the_visits_of_every_planner_are_drawn(env_id: str, planner: planvec.Pla
 
 
 def test_visits_are_drawn_on_a_map(tmp_path: Path) -> None:
-    planner = planvec.MCTS(num_simulations=300, rollout_horizon=0, transpositions="cell")
+    planner = planvec.MCTS(num_simulations=3000, rollout_horizon=0, transpositions="cell")
     with planvec.PlanEnv("FrozenLake-v1") as env:
         plan = planner.plan(env, env.reset(seed=0).state, seed=0)
     ax = plots.plot_map(plan, (4, 4))
-    assert len([text for text in ax.texts if text.get_text()]) <= 16
+    tree, arrived = plan.search_data, np.zeros(16)
+    cell = tree.saved_states["cell"].astype(int)
+    for node, action in np.ndindex(tree.num_nodes, 4):
+        outcomes = tree.outcomes(node, action)
+        counts = tree.arrays.outcome_counts[outcomes]
+        for outcome, count in zip(outcomes, counts, strict=True):
+            part = tree.arrays.edge_visits[node, action] * count / counts.sum()
+            arrived[cell[tree.arrays.outcome_nodes[outcome]]] += part
+    drawn = np.array([float(text.get_text() or 0) for text in ax.texts])
+    holes_and_goal = [5, 7, 11, 12, 15]
+    assert arrived[15] > 10
+    np.testing.assert_array_equal(drawn[holes_and_goal], np.rint(arrived[holes_and_goal]))
+    others = np.setdiff1d(cell, holes_and_goal)
+    by_cell = np.zeros(16)
+    by_cell[cell] = np.maximum(tree.arrays.visits[: tree.num_nodes], 1)
+    np.testing.assert_array_equal(drawn[others], by_cell[others])
     saved(ax, tmp_path / "map.png")
+    with pytest.raises(planvec.InvalidBatchError, match=r"shape: expected at least 16 cells, got \(2, 2\)"):
+        plots.plot_map(plan, (2, 2))
     with pytest.raises(planvec.InvalidBatchError, match="states have a field 'nothing'"):
         plots.plot_map(plan, (4, 4), field="nothing")
 
@@ -272,6 +290,55 @@ def browse(path: Path, *options: str) -> tuple[str, str]:
     return done.stdout, console
 
 
+@pytest.mark.parametrize(
+    ("env_id", "planner"),
+    [
+        ("CartPole-v1", TREE),
+        ("Pendulum-v1", TREE),
+        ("Pendulum-v1", SWARM),
+        ("CartPole-v1", planvec.SwarmWave(num_walkers=16)),
+        ("Pendulum-v1", planvec.RandomShooting(num_trajectories=40, horizon=6)),
+        ("CartPole-v1", planvec.CEM(num_trajectories=24, horizon=6)),
+        ("Pendulum-v1", planvec.CEM(num_trajectories=24, horizon=6)),
+        ("Pendulum-v1", planvec.ICEM(num_trajectories=24, horizon=6)),
+        ("Pendulum-v1", planvec.MPPI(num_trajectories=16, horizon=6)),
+        ("Hopper-v5", planvec.ICEM(num_trajectories=40, horizon=6)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_report_shows_the_action_and_the_value_of_each_step(
+    env_id: str, planner: planvec.Planner, tmp_path: Path
+) -> None:
+    recorder, plans, path = ReportRecorder(), [], tmp_path / "report.html"
+
+    def record(step: Any) -> None:
+        recorder.step(step)
+        plans.append(step.plan)
+
+    with planvec.PlanEnv(env_id) as env:
+        episode = planvec.run_episode(env, planner, seed=0, max_steps=4, callback=record)
+    write_report(path, episode, recorder.decisions, None, "<b>title</b> & {{ data }}")
+    text = path.read_text()
+    assert "<h1>&lt;b&gt;title&lt;/b&gt; &amp; {{ data }}</h1>" in text
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    for plan, decision in zip(plans, json.loads(data[1])["decisions"], strict=True):
+        chosen = decision["chosen"]
+        assert decision["actions"][chosen] == decision["action"]
+        assert len(decision["actions"]) == len(decision["places"]) == len(decision["visits"]) <= 25
+        same = (np.asarray(plan.root_actions) == plan.action).reshape(len(plan.root_actions), -1).all(axis=1)
+        assert decision["visits"][chosen] == (plan.visit_counts[same][0] if same.any() else 0)
+        if env_id == "Pendulum-v1":
+            assert decision["places"][chosen] == pytest.approx(float(plan.action[0]), rel=1e-4)
+        assert decision["value"] == pytest.approx(plan.value, rel=1e-5)
+        assert any(decision["is_best"]) == bool(decision["lines"])
+    returned, valued = (line.data_source.data for line in _timeline(episode).renderers)
+    assert list(returned["x"]) == [0, 1, 2, 3, 4]
+    assert list(returned["y"]) == [0, *np.cumsum(episode.rewards)]
+    assert list(valued["x"]) == [0, 1, 2, 3]
+    assert list(valued["y"]) == [plan.value for plan in plans]
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["tree", "swarm", "sequences"])
@@ -292,7 +359,11 @@ def test_a_report_works_in_a_browser_without_a_network(kind: str, scheme: str, t
     page, console = browse(path, *options, "--dump-dom", f"file://{path}#step=7")
     assert console == ""
     assert 'data-step="7"' in page
-    assert f">{episode.total_return - episode.rewards[7:].sum():.5g}"[:4] in page
+    table = re.findall(r"<td>([^<]*)</td>", page)
+    shown_as = dict(zip(table[::2], table[1::2], strict=True))
+    assert float(shown_as["value"]) == pytest.approx(episode.values[7], rel=1e-4)
+    assert float(shown_as["reward of this step"]) == pytest.approx(episode.rewards[7], rel=1e-4)
+    assert float(shown_as["return so far"]) == pytest.approx(episode.rewards[:7].sum(), rel=1e-4)
     browse(path, *options, f"--screenshot={tmp_path / 'page.png'}", f"file://{path}#step=7")
     pixels = imageio.imread(tmp_path / "page.png")[..., :3]
     assert (pixels[2, 2].mean() < 60) == (scheme == "dark")

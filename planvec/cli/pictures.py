@@ -82,6 +82,11 @@ class Pictures:
         if self._video is not None or self._report is not None:
             self._env = self._open(source, env_kwargs)
 
+    @property
+    def is_any(self) -> bool:
+        """Whether there is anything to make."""
+        return self._plot or self._video is not None or self._report is not None
+
     def _open(self, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
         """Return the environment for rendering; None if it renders no frames, and only a report needs them.
 

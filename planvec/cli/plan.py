@@ -14,7 +14,7 @@ from planvec.cli.directory import run_files
 from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
 from planvec.cli.interrupts import exit_status
 from planvec.cli.messages import warn
-from planvec.cli.parser import add_json, integer
+from planvec.cli.parser import UsageError, add_json, integer
 from planvec.cli.pictures import Pictures, add_pictures
 from planvec.cli.planner_options import (
     DEFAULT_PLANNER,
@@ -145,6 +145,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         summary = RunSummary(config, planner, env, files, arguments.resume is not None)
         if summary.is_complete:
             warn(f"planvec: the run in {files.directory} is complete already")
+            _finish(env, config, files, pictures)
             status = 0
         else:
             status = _play(arguments, env, planner, config, files, pictures, observers, summary)
@@ -202,8 +203,8 @@ def _play(
             resume = arguments.resume is not None
             for index, episode in play_run(env, planner, config, files, observers, resume=resume):
                 is_over = episode.terminated or episode.truncated or episode.num_steps == config.max_steps
+                pictures.make(index, episode, files)  # first: a run with a summary has its pictures
                 summary.add(index, episode, not is_over)
-                pictures.make(index, episode, files)
                 num_played += 1
     except KeyboardInterrupt as error:
         if not num_played:
@@ -213,6 +214,22 @@ def _play(
         for observer in observers:
             observer.close()
     return 0
+
+
+def _finish(env: BatchEnv, config: RunConfig, files: RunFiles, pictures: Pictures) -> None:
+    """Make the pictures of a run that is complete, from its trajectories.
+
+    Raises:
+        UsageError: A report is asked for, which needs more.
+    """
+    from planvec.runs import read_trajectory, replay
+
+    files.checkpoint.unlink(missing_ok=True)
+    if pictures.recorder is not None:
+        raise UsageError("--report: the run is complete, and its decisions are not kept; begin a new run")
+    if pictures.is_any:
+        for index in range(config.episodes):
+            pictures.make(index, replay(env, read_trajectory(files.trajectory(index))).episode, files)
 
 
 def _observers(

@@ -36,7 +36,10 @@ def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
         return {}  # reported when all arguments are parsed
     except OSError as error:
         option = "--resume" if known.resume is not None else "--config"
-        raise UsageError(f"{option}: expected {error.filename}: {error.strerror}") from error
+        hint = ""
+        if known.resume is not None and known.resume.is_dir():
+            hint = "; nothing was played there yet: begin again"
+        raise UsageError(f"{option}: expected {error.filename}: {error.strerror}{hint}") from error
     except PlanvecError as error:
         raise UsageError(str(error)) from error
 
@@ -57,6 +60,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     if "make" in given:
         given["make"] = dict(given["make"])
     if arguments.resume is not None:
+        if arguments.out is not None:
+            raise UsageError("--out: --resume writes into the directory of the run; leave --out out")
         names = [*given, *options]
         if names and given != {"env_id": arguments.settings["env_id"]}:
             option = f"--{names[0].replace('_', '-')}" if names[0] != "env_id" else "ENV_ID"

@@ -159,8 +159,8 @@ class StackCodec(StateCodec):
         if not is_same and computed is not None and is_of_user(self._codec) and not self._wrappers:
             name = type(self._codec).__name__
             self.warning = (
-                f"{self._env}: the observation that {name}.observe computes is not that of the environment, so "
-                "states hold the observation, too; leave observe out, or mend it"
+                f"{self._env}: the observation that {name}.observe computes is not that of the environment. "
+                "States hold the observation, too; leave observe out, or mend it"
             )
         return not is_same
 

@@ -26,7 +26,7 @@ from planvec.planners.episode import (
     EpisodeRecorder,
     EpisodeStep,
 )
-from planvec.planners.mcts import MCTS, Tree
+from planvec.planners.mcts import MCTS, Tree, links_of, node_visits
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
 from planvec.planners.plan_files import (
@@ -83,7 +83,9 @@ __all__ = [
     "arrays_of_actions",
     "arrays_of_plan",
     "check_plan_states",
+    "links_of",
     "load_plan",
+    "node_visits",
     "option",
     "plan_of_arrays",
     "resume_episode",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -123,7 +122,7 @@ def _draw_observations(ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, in
         fontsize=8,
         zorder=3,
     )
-    plt.colorbar(dots, ax=ax, label="return", fraction=0.04, pad=0.02)
+    ax.figure.colorbar(dots, ax=ax, label="return", fraction=0.04, pad=0.02)
     labels = names or (f"observation {x}", f"observation {y}")
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])

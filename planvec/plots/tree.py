@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.extras import install_command
-from planvec.planners import Plan, Tree
+from planvec.planners import Plan, Tree, links_of, node_visits
 from planvec.plots.style import COLORS, MAP, new_axes, outline, text_color
 
 __all__ = ["TreePicture", "plot_tree", "tree_picture"]
@@ -28,9 +27,12 @@ class TreePicture(NamedTuple):
         actions: `[N]` int64, the index of the action that leads to each; -1 for the root.
         x: `[N]` float64, horizontal positions, from 0 to 1.
         depths: `[N]` int64, numbers of actions from the root.
-        visits: `[N]` int64.
-        values: `[N]` float64.
+        visits: `[N]` int64, the simulations that came to each.
+        values: `[N]` float64, the mean return of the action that leads to each; the value of the root.
         is_best: `[N]` bool, whether it is on the path of best actions.
+        best: `[P + 1]` int64, rows on the path of P best actions, from the root on.
+        others: `[E, 2]` int64, rows of a parent and a child, for the actions that lead to a node besides the
+            one in `parents`, where equal states share nodes.
     """
 
     nodes: NDArray[np.int64]
@@ -41,12 +43,15 @@ class TreePicture(NamedTuple):
     visits: NDArray[np.int64]
     values: NDArray[np.float64]
     is_best: NDArray[np.bool_]
+    best: NDArray[np.int64]
+    others: NDArray[np.int64]
 
 
 def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
     """Choose the most visited nodes of a tree, and lay them out.
 
-    Where equal states share a node, it is drawn below the action that found it first.
+    Where equal states share a node, it is drawn below the action that found it first, and other actions that
+    lead to it are `others`.
 
     Args:
         tree: The tree.
@@ -60,11 +65,12 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
     except ImportError as error:
         raise ImportError(f"plot_tree needs igraph: {install_command('plot')}") from error
     arrays, num_nodes = tree.arrays, tree.num_nodes
-    visits = arrays.visits[:num_nodes].astype(np.int64)
+    visits = np.rint(node_visits(tree)).astype(np.int64)
+    best = tree.principal_variation(by_value=False).nodes
     order = np.argsort(-visits, kind="stable")[:max_nodes]
     parents = arrays.parents[:num_nodes].astype(np.int64)
     kept = {0}
-    for node in order.tolist():  # a node comes with all of its ancestors, which were visited as often
+    for node in [*best.tolist(), *order.tolist()]:  # a node comes with all of its ancestors
         path = []
         while node >= 0 and node not in kept:
             path.append(node)
@@ -80,7 +86,7 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
     graph = igraph.Graph(n=len(nodes), edges=[(int(p), row) for row, p in enumerate(rows) if p >= 0])
     points = np.array(graph.layout_reingold_tilford(root=[0]).coords).reshape(len(nodes), 2)
     x = points[:, 0] - points[:, 0].min()
-    best = set(tree.principal_variation(by_value=False).nodes.tolist())
+    best = np.array([row_of[node] for node in best.tolist() if node in row_of], np.int64)
     return TreePicture(
         nodes,
         rows,
@@ -88,9 +94,25 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
         x / max(x.max(), 1e-9),
         depths,
         visits[nodes],
-        arrays.values[nodes].copy(),
-        np.array([int(node) in best for node in nodes]),
+        np.where(
+            rows >= 0, arrays.edge_values[parents[nodes], arrays.parent_actions[nodes]], arrays.values[0]
+        ),
+        np.isin(np.arange(len(nodes)), best),
+        best,
+        _other_links(tree, row_of, rows),
     )
+
+
+def _other_links(tree: Tree, row_of: dict[int, int], parents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the links `[E, 2]` between drawn nodes that are not those of `parents`, each once."""
+    links = links_of(tree)
+    pairs = {
+        (row_of[node], row_of[child])
+        for node, child in zip(links.nodes.tolist(), links.children.tolist(), strict=True)
+        if node in row_of and child in row_of and node != child
+    }
+    pairs -= {(int(parent), row) for row, parent in enumerate(parents)}
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
 
 
 def _in_order(
@@ -116,7 +138,9 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
         ax: Where to draw; None makes a figure.
 
     Returns:
-        The axes. Nodes are larger with more visits, and coloured by their value; depth grows downwards.
+        The axes. Nodes are larger with more visits, and coloured by the mean return of the action that leads
+        to them; depth grows downwards. Where equal states share nodes, dashed lines are further actions that
+        lead to a node.
 
     Raises:
         InvalidBatchError: The plan has no tree.
@@ -135,16 +159,19 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
     segments = np.stack([points[picture.parents[is_child]], points[is_child]], axis=1)
     share = picture.visits / max(1, picture.visits.max())
     widths = 0.4 + 3.0 * np.sqrt(share[is_child])
-    best = picture.is_best[is_child] & picture.is_best[picture.parents[is_child]]
-    for chosen, color, alpha in ((~best, text_color(), 0.35), (best, COLORS[4], 0.95)):
-        lines = LineCollection(
-            list(segments[chosen]), linewidths=widths[chosen], colors=color, alpha=alpha, zorder=1
-        )
-        ax.add_collection(lines)
+    for lines, options in (
+        (
+            points[picture.others],
+            {"linewidths": 0.5, "colors": text_color(), "alpha": 0.3, "linestyles": "--"},
+        ),
+        (segments, {"linewidths": widths, "colors": text_color(), "alpha": 0.35}),
+        (points[picture.best][None], {"linewidths": 2.4, "colors": COLORS[4], "alpha": 0.9}),
+    ):
+        ax.add_collection(LineCollection(list(lines), zorder=1, **options))
     sizes = 8 + 220 * share
     x, y = points.T
     dots = ax.scatter(x, y, s=sizes, c=picture.values, cmap=MAP, zorder=2, **outline())
-    plt.colorbar(dots, ax=ax, label="value (return from here)", fraction=0.04, pad=0.02)
+    ax.figure.colorbar(dots, ax=ax, label="mean return of the action", fraction=0.04, pad=0.02)
     _label_actions(ax, tree, picture)
     ax.set_ylim(picture.depths.max() + 0.6, -0.6)
     ax.set_xlim(-0.04, 1.04)
@@ -152,7 +179,8 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylabel("actions from the root")
     shown = "" if len(picture.nodes) == tree.num_nodes else f", {len(picture.nodes)} most visited drawn"
-    ax.set_title(f"{tree.num_nodes:,} nodes{shown}; the line marks the best actions", fontsize=10)
+    shared = "; dashed: other ways to a node" if len(picture.others) else ""
+    ax.set_title(f"{tree.num_nodes:,} nodes{shown}; red: the best actions{shared}", fontsize=10)
     for side in ("top", "right", "bottom"):
         ax.spines[side].set_visible(False)
     return ax

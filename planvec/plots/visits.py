@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from planvec.errors import InvalidBatchError
-from planvec.planners import Plan, Tree
+from planvec.planners import Plan, Tree, node_visits
 from planvec.plots.style import COLORS, MAP, faint, new_axes, text_color
 
 __all__ = ["plot_map", "plot_visits"]
@@ -67,17 +67,20 @@ def plot_map(
         ax: Where to draw; None makes a figure.
 
     Returns:
-        The axes. Cells are darker with fewer visits, and the numbers are visits.
+        The axes. Cells are darker with fewer visits, and the numbers are visits: how many simulations came
+        to the cell.
 
     Raises:
-        InvalidBatchError: The plan has no tree with states, or they have no such field.
+        InvalidBatchError: The plan has no tree with states, they have no such field, or more cells.
     """
     tree: Any = plan.search_data if isinstance(plan, Plan) else plan
     states = getattr(tree, "saved_states", None)
     if not isinstance(tree, Tree) or states is None or field not in (states.dtype.names or ()):
         raise InvalidBatchError(f"plan: expected one of planvec.MCTS whose states have a field {field!r}")
-    visits = np.maximum(tree.arrays.visits[: tree.num_nodes], 1)
-    counts = np.bincount(states[field].astype(np.int64), visits, minlength=shape[0] * shape[1]).reshape(shape)
+    cells, visits = states[field].astype(np.int64), np.rint(node_visits(tree))
+    if cells.max() >= shape[0] * shape[1]:
+        raise InvalidBatchError(f"shape: expected at least {cells.max() + 1} cells, got {shape}")
+    counts = np.bincount(cells, visits, minlength=shape[0] * shape[1]).reshape(shape)
     ax = new_axes(ax, (4.4, 4.0))
     ax.imshow(np.log10(counts + 1), cmap=MAP)
     middle = np.log10(counts.max() + 1) / 2

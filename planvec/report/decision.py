@@ -30,7 +30,9 @@ class Decision:
         num_simulations: Simulations of the decision.
         num_env_steps: Environment steps of the decision.
         seconds: Their time.
-        actions: A names of the actions that were compared.
+        actions: A names of the actions that were compared, and of the one that is taken.
+        places: A positions of the actions: their numbers, where an action is one number in a Box.
+        chosen: Index of the one that is taken.
         visits: A visit counts.
         returns: A mean returns; None where there is none.
         kind: What is drawn: "tree", "swarm", "sequences" or "".
@@ -48,6 +50,8 @@ class Decision:
     num_env_steps: int
     seconds: float
     actions: list[str]
+    places: list[float]
+    chosen: int
     visits: list[int]
     returns: list[float | None]
     kind: str
@@ -87,30 +91,49 @@ def decision_of(plan: Plan) -> Decision:
     elif isinstance(data, Distribution):
         drawing = _sequences(data)
     empty: dict[str, Any] = {name: [] for name in ("x", "y", "sizes", "values", "labels", "lines", "is_best")}
-    order = np.argsort(-plan.visit_counts, kind="stable")[:_MAX_ACTIONS]
-    order = np.sort(order)  # the most visited ones, in their order
     return Decision(
         action=_text(plan.action),
         value=_number(plan.value),
         num_simulations=plan.num_simulations,
         num_env_steps=plan.num_env_steps,
         seconds=round(plan.elapsed, 6) if np.isfinite(plan.elapsed) else 0.0,
-        actions=[_text(plan.root_actions[row]) for row in order],
-        visits=[int(plan.visit_counts[row]) for row in order],
-        returns=[_number(plan.action_values[row]) for row in order],
+        **_actions(plan),
         **{**empty, **drawing},
     )
+
+
+def _actions(plan: Plan) -> dict[str, Any]:
+    """Return the fields of the actions: the most visited ones, in their order, and the one that is taken."""
+    taken, actions = np.asarray(plan.action), np.asarray(plan.root_actions)
+    is_taken = np.zeros(len(actions), np.bool_)
+    if actions.ndim and actions.dtype != object:
+        is_taken = (actions == taken).reshape(len(actions), -1).all(axis=1)
+    order = np.argsort(-plan.visit_counts - is_taken * 2.0**62, kind="stable")[:_MAX_ACTIONS]
+    order = np.sort(order)
+    names = [_text(plan.root_actions[row]) for row in order]
+    visits = [int(plan.visit_counts[row]) for row in order]
+    returns = [_number(plan.action_values[row]) for row in order]
+    is_number = taken.dtype.kind == "f" and taken.size == 1
+    places = _floats(actions.reshape(len(actions), -1)[order, 0]) if is_number and len(order) else []
+    found = np.flatnonzero(is_taken[order])
+    chosen = int(found[0]) if len(found) else len(names)
+    if not len(found):  # the mean of a distribution, which was not compared
+        names, visits, returns = [*names, _text(plan.action)], [*visits, 0], [*returns, None]
+        places = [*places, *_floats(taken.reshape(-1)[:1])] if is_number else places
+    if not is_number:
+        places = [float(index) for index in range(len(names))]
+    return {"actions": names, "places": places, "chosen": chosen, "visits": visits, "returns": returns}
 
 
 def _tree(tree: Tree) -> dict[str, Any]:
     picture = tree_picture(tree, _MAX_NODES)
     share = np.sqrt(picture.visits / max(1, picture.visits.max()))
-    lines, is_best = [], []
-    for row, parent in enumerate(picture.parents.tolist()):
-        if parent >= 0:
-            x, depths = picture.x, picture.depths
-            lines.append([_floats([x[parent], x[row]]), _floats([-depths[parent], -depths[row]])])
-            is_best.append(bool(picture.is_best[row] and picture.is_best[parent]))
+    x, depths = picture.x, picture.depths
+    ways = [(parent, row) for row, parent in enumerate(picture.parents.tolist()) if parent >= 0]
+    best = list(zip(picture.best[:-1].tolist(), picture.best[1:].tolist(), strict=True))
+    ways = [way for way in ways if way not in best] + best
+    lines = [[_floats(x[list(way)]), _floats(-depths[list(way)])] for way in ways]
+    is_best = [way in best for way in ways]
     labels = [
         f"action {_text(tree.node_actions(int(picture.nodes[max(parent, 0)]))[action])}, {visits:,} visits"
         if parent >= 0
@@ -164,15 +187,11 @@ def _swarm(walkers: Walkers) -> dict[str, Any]:
 def _sequences(distribution: Distribution) -> dict[str, Any]:
     """Draw the first number of the actions of the best sequences, and of the most likely one."""
     best = np.asarray(distribution.elites, np.float64)[:_MAX_SEQUENCES]
-    rows = best.reshape(*best.shape[:2], -1)[:, :, 0]
-    steps = _floats(np.arange(rows.shape[1]) * distribution.dt)
-    lines = [[steps, _floats(row)] for row in rows]
-    is_best = [False] * len(lines)
-    if len(lines):
-        mode = np.asarray(distribution.mode(), np.float64).reshape(rows.shape[1], -1)[:, 0]
-        lines.append([steps, _floats(mode)])
-        is_best.append(True)
-    return {"kind": "sequences", "lines": lines, "is_best": is_best}
+    mode = np.asarray(distribution.mode(), np.float64)
+    steps = _floats(np.arange(len(mode)) * distribution.dt)
+    rows = [sequence.reshape(len(mode), -1)[:, 0] for sequence in (*best, mode)]
+    is_best = [False] * len(best) + [True]
+    return {"kind": "sequences", "lines": [[steps, _floats(row)] for row in rows], "is_best": is_best}
 
 
 def _text(action: Any) -> str:

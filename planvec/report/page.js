@@ -8,19 +8,25 @@
 
   function fill(step) {
     const decision = data.decisions[Math.min(step, last - 1)];
-    const chosen = decision.actions.indexOf(decision.action);
+    const places = decision.places, chosen = decision.chosen;
+    const isNumber = places.some((place, index) => place !== index);  // else names in a row
+    const low = Math.min(...places), high = Math.max(...places);
+    const span = isNumber ? Math.max(high - low, 1e-9) : places.length;
     model("actions").data = {
-      x: decision.actions.map((_, index) => index), visits: decision.visits, action: decision.actions,
-      value: decision.returns.map(shown),
-      color: decision.actions.map((_, index) => index === chosen ? "#E69F00" : "#0072B2"),
+      x: places, visits: decision.visits, action: decision.actions,
+      value: decision.returns.map(shown), width: places.map(() => isNumber ? span / 50 : 0.8),
+      color: places.map((_, index) => index === chosen ? "#E69F00" : "#0072B2"),
     };
+    model("chosen").data = {x: [places[chosen]], y: [0]};
     const range = model("action_range");
-    range.start = -0.6;
-    range.end = Math.max(1, decision.actions.length) - 0.4;
-    const axis = model("action_axis");
-    axis.ticker = new (Bokeh.Models.get("FixedTicker"))({ticks: decision.actions.map((_, index) => index)});
-    const few = decision.actions.length <= 12;
-    axis.major_label_overrides = new Map(decision.actions.map((name, index) => [index, few ? name : ""]));
+    range.start = isNumber ? low - span / 15 : -0.6;
+    range.end = isNumber ? high + span / 15 : places.length - 0.4;
+    const axis = model("action_axis"), longest = Math.max(...decision.actions.map((name) => name.length));
+    axis.ticker = isNumber ? new (Bokeh.Models.get("BasicTicker"))()
+      : new (Bokeh.Models.get("FixedTicker"))({ticks: places});
+    axis.major_label_overrides = new Map(
+      isNumber ? [] : decision.actions.map((name, index) => [index, longest <= 20 ? name : ""]));
+    axis.major_label_orientation = !isNumber && longest * places.length > 60 ? "vertical" : "horizontal";
     model("lines").data = {
       xs: decision.lines.map((line) => line[0]), ys: decision.lines.map((line) => line[1]),
       color: decision.is_best.map((best) => best ? "#D55E00" : "#8a8a8a"),

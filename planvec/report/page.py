@@ -7,8 +7,10 @@ the decision of a step into the data of the plots.
 from __future__ import annotations
 
 import base64
+import html
 import io
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -85,8 +87,8 @@ def write_report(
     folder = files("planvec.report")
     template = (folder / "page.html").read_text()
     parts = {
-        "title": title,
-        "subtitle": _subtitle(episode, decisions),
+        "title": html.escape(title),
+        "subtitle": html.escape(_subtitle(episode, decisions)),
         "resources": resources.render(),
         "style": (folder / "page.css").read_text(),
         "glue": (folder / "page.js").read_text(),
@@ -94,9 +96,8 @@ def write_report(
         "script": script,
         **divs,
     }
-    for name, text in parts.items():
-        template = template.replace("{{ " + name + " }}", text)
-    path.write_text(template)
+    # In one pass: the parts may contain what looks like the name of another one.
+    path.write_text(re.sub(r"\{\{ (\w+) \}\}", lambda match: parts[match[1]], template))
 
 
 def _subtitle(episode: Episode, decisions: Sequence[Decision]) -> str:
@@ -112,6 +113,7 @@ def _models(episode: Episode, decisions: Sequence[Decision]) -> dict[str, Any]:
     from bokeh import models
 
     slider = models.Slider(start=0, end=max(1, episode.num_steps), value=0, step=1, title="step", name="step")
+    slider.bar_color = _BLUE
     slider.js_on_change("value", models.CustomJS(code="window.planvecShow(cb_obj.value)"))
     slider.sizing_mode = "stretch_width"
     return {
@@ -143,10 +145,10 @@ def _timeline(episode: Episode) -> Any:
     """Return the plot of the whole episode, with a line at the current step."""
     from bokeh import models
 
-    steps = np.arange(1, episode.num_steps + 1)
+    steps = np.arange(episode.num_steps + 1)
     plot = _figure(height=250, x_axis_label="step", title="return so far, and the value of each decision")
-    returned = plot.line(steps, np.cumsum(episode.rewards), color=_BLUE, line_width=2)
-    valued = plot.line(steps, episode.values, color=_ORANGE, line_width=1.5)
+    returned = plot.line(steps, np.append(0.0, np.cumsum(episode.rewards)), color=_BLUE, line_width=2)
+    valued = plot.line(steps[:-1], episode.values, color=_ORANGE, line_width=1.5)
     plot.add_layout(models.Span(location=0, dimension="height", line_color=_RED, line_width=2, name="now"))
     legend = models.Legend(items=[("return", [returned]), ("value", [valued])], orientation="horizontal")
     legend.label_text_color, legend.background_fill_alpha, legend.border_line_color = _GREY, 0, None
@@ -159,12 +161,17 @@ def _actions(decisions: Sequence[Decision]) -> Any:
     from bokeh import models
 
     source = models.ColumnDataSource(
-        {"x": [], "visits": [], "action": [], "value": [], "color": []}, name="actions"
+        {"x": [], "visits": [], "action": [], "value": [], "color": [], "width": []}, name="actions"
     )
+    chosen = models.ColumnDataSource({"x": [], "y": []}, name="chosen")
     plot = _figure(
-        height=230, title="visits of the actions; the one that is taken is orange", x_range=(-0.6, 1.6)
+        height=230,
+        title="visits of the actions; orange: the one that is taken",
+        x_range=(-0.6, 1.6),
+        x_axis_label="action",
     )
-    plot.vbar(x="x", top="visits", width=0.8, color="color", source=source)
+    plot.vbar(x="x", top="visits", width="width", color="color", source=source)
+    plot.scatter("x", "y", marker="triangle", size=11, color=_ORANGE, source=chosen)
     plot.add_tools(
         models.HoverTool(tooltips=[("action", "@action"), ("visits", "@visits"), ("mean return", "@value")])
     )
@@ -181,9 +188,13 @@ def _search(decisions: Sequence[Decision]) -> Any:
     kinds = {decision.kind for decision in decisions}
     kind = next(iter(kinds)) if len(kinds) == 1 else ""
     titles = {
-        "tree": ("the most visited nodes, the best actions in red", "", "actions from now"),
+        "tree": ("the most visited nodes; red: the best actions", "", "actions from now"),
         "swarm": ("the walkers, and the way to the best one", "environment steps", "return"),
-        "sequences": ("the best sequences, the most likely one in red", "environment steps", "first action"),
+        "sequences": (
+            "grey: the best sequences; red: the most likely one",
+            "environment steps",
+            "first action",
+        ),
         "": ("this planner keeps nothing to draw", "", ""),
     }
     title, x_label, y_label = titles[kind]
@@ -211,6 +222,7 @@ def _search(decisions: Sequence[Decision]) -> Any:
         bar.background_fill_alpha = 0
         plot.add_layout(bar, "right")
     if kind == "tree":  # depth grows downwards
+        plot.yaxis.ticker = models.BasicTicker(min_interval=1)
         plot.xaxis.visible = False
         plot.yaxis.formatter = models.CustomJSTickFormatter(code="return Math.abs(tick)")
     return plot

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import InvalidBatchError
 from planvec.planners import EpisodeStep
 from planvec.report.decision import Decision, decision_of
 from planvec.runs import RunObserver
@@ -34,9 +35,18 @@ class ReportRecorder(RunObserver):
             self.decisions = [Decision.from_json(line) for line in lines]
 
     def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
-        """Forget the decisions of the last episode."""
+        """Forget the decisions of the last episode.
+
+        Raises:
+            InvalidBatchError: The run was begun without a report, and the first decisions were not kept.
+        """
         if not num_steps:
             self.decisions = []
+        if len(self.decisions) != num_steps:
+            raise InvalidBatchError(
+                f"report: expected a run that was begun with a report, got one whose first {num_steps} "
+                "decisions were not kept; go on without it, or begin again"
+            )
 
     def step(self, step: EpisodeStep) -> None:
         """Keep a decision."""

@@ -10,8 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from planvec.errors import InvalidBatchError
+from planvec.rows import replacing
 
 __all__ = ["RunConfig", "read_settings", "with_tuples"]
+
+
+_TYPES: tuple[tuple[str, Any, str], ...] = (
+    ("env_id", str, "a text"),
+    ("make", dict, "a table of arguments"),
+    ("wrappers", list, "a list of texts"),
+    ("codec", str | None, "a text"),
+    ("planner", str, "a text"),
+    ("planner_options", dict, "a table of options"),
+    ("seed", int, "an integer"),
+    ("episodes", int, "an integer"),
+    ("max_steps", int | None, "an integer"),
+)
+"""Names of settings, their types, and how messages call these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +55,29 @@ class RunConfig:
     episodes: int = 1
     max_steps: int | None = None
 
+    def __post_init__(self) -> None:
+        """Check the types, which a file may have wrong.
+
+        Raises:
+            InvalidBatchError: A setting has another type, or is out of range. The message names it.
+        """
+        for name, kind, expected in _TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise InvalidBatchError(f"{name}: expected {expected}, got {value!r}")
+        for name, lowest in (("seed", 0), ("episodes", 1), ("max_steps", 1)):
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
+
     def episode_seed(self, episode: int) -> int:
         """Return the seed of an episode, which is counted from 0."""
         return (self.seed + episode) % 2**64
 
     def write(self, path: Path) -> None:
         """Write the settings as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> RunConfig:
@@ -64,6 +95,8 @@ class RunConfig:
             return cls(**parts)
         except TypeError as error:
             raise InvalidBatchError(f"{path}: expected the settings of a run, got others: {error}") from error
+        except InvalidBatchError as error:
+            raise InvalidBatchError(f"{path}: {error}") from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -56,9 +56,18 @@ class RunFiles:
             OSError: That is not possible.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
+        for path in self._unfinished():
+            path.unlink(missing_ok=True)
         with replacing(self.directory / ".planvec") as path:
             path.touch()
         (self.directory / ".planvec").unlink()
+
+    def _unfinished(self) -> list[Path]:
+        """Return what was being written when a process was killed."""
+        own = [self.config, self.steps, self.summary, self.checkpoint, self.directory / ".planvec"]
+        names = {f".{path.stem}-{'[0-9a-f]' * 8}{path.suffix}" for path in own}
+        names |= {f".trajectory*-{'[0-9a-f]' * 8}.npz", ".planvec"}
+        return [path for name in names for path in self.directory.glob(name)]
 
     def clear(self) -> None:
         """Remove the files of an earlier run, which would be mixed up with those of a new one."""

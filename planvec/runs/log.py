@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.planners import EpisodeStep
+from planvec.rows import replacing
 from planvec.runs.observer import RunObserver
 
 __all__ = ["StepLog", "TensorBoardLog"]
@@ -40,8 +41,9 @@ class StepLog(RunObserver):
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
         """Keep the lines up to the checkpoint."""
         self._num_lines = int(kept["log_lines"]) if "log_lines" in kept else 0
-        lines = self._path.read_text().splitlines(keepends=True) if self._path.exists() else []
-        self._path.write_text("".join(lines[: self._num_lines + 1]))
+        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        with replacing(self._path) as temporary:
+            temporary.write_bytes(b"".join(lines[: self._num_lines + 1]))
 
     def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
         """Open the file."""
@@ -49,7 +51,7 @@ class StepLog(RunObserver):
         if self._file is None:
             self._file = self._path.open("a", newline="")
             if not self._file.tell():
-                csv.writer(self._file).writerow(_COLUMNS)
+                self._write(_COLUMNS)
 
     def step(self, step: EpisodeStep) -> None:
         """Write one line."""
@@ -60,9 +62,12 @@ class StepLog(RunObserver):
             *(self._episode, step.num_steps, action, float(step.transition.rewards[0]), step.total_return),
             *(plan.value, plan.num_simulations, plan.num_env_steps, round(plan.elapsed, 6), round(rate, 1)),
         )
-        csv.writer(self._file).writerow(row)
+        self._write(row)
         self._file.flush()
         self._num_lines += 1
+
+    def _write(self, row: Sequence[Any]) -> None:
+        csv.writer(self._file, lineterminator="\n").writerow(row)
 
     def kept(self) -> dict[str, NDArray[Any]]:
         """Return the number of lines."""

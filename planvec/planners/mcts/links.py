@@ -1,0 +1,65 @@
+"""Lists how the nodes of a tree lead to each other. Letters: N nodes, E links."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.planners.mcts.tree import Tree
+
+__all__ = ["Links", "links_of", "node_visits"]
+
+
+class Links(NamedTuple):
+    """Every outcome of every action of a tree. Where equal states share nodes, several links may lead to one.
+
+    Attributes:
+        nodes: `[E]` int64, where the action is taken.
+        actions: `[E]` int64, index of the action.
+        children: `[E]` int64, the node that the outcome leads to.
+        visits: `[E]` float64, the visits of the action, divided among its outcomes as they were sampled.
+    """
+
+    nodes: NDArray[np.int64]
+    actions: NDArray[np.int64]
+    children: NDArray[np.int64]
+    visits: NDArray[np.float64]
+
+
+def links_of(tree: Tree) -> Links:
+    """Return the links of a tree."""
+    arrays = tree.arrays
+    first = arrays.first_outcomes[: tree.num_nodes]
+    nodes, actions = np.nonzero(first >= 0)
+    outcomes = first[nodes, actions].astype(np.int64)
+    parts = [(nodes, actions, outcomes)]
+    while True:
+        following = arrays.next_outcomes[outcomes]
+        is_more = following >= 0
+        if not is_more.any():
+            break
+        nodes, actions, outcomes = nodes[is_more], actions[is_more], following[is_more].astype(np.int64)
+        parts.append((nodes, actions, outcomes))
+    nodes, actions, outcomes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    counts = np.maximum(arrays.outcome_counts[outcomes], 1).astype(np.float64)
+    totals = np.zeros(first.shape)
+    np.add.at(totals, (nodes, actions), counts)
+    visits = arrays.edge_visits[nodes, actions] * counts / totals[nodes, actions]
+    return Links(nodes, actions, arrays.outcome_nodes[outcomes].astype(np.int64), visits)
+
+
+def node_visits(tree: Tree) -> NDArray[np.float64]:
+    """Return how many simulations came to each node, `[N]`.
+
+    At a node where the episode goes on, these are the simulations that took an action there, and the one that
+    found it. No action is taken at the others, so the visits of the actions that led there count.
+    """
+    links = links_of(tree)
+    arrived = np.bincount(links.children, links.visits, minlength=tree.num_nodes)
+    ended = tree.arrays.ended[: tree.num_nodes]
+    visits: NDArray[np.float64] = np.where(
+        ended, arrived, np.maximum(tree.arrays.visits[: tree.num_nodes], 1)
+    )
+    return visits
