@@ -27,6 +27,7 @@ import numpy as np
 
 import planvec
 from planvec import plots
+from planvec.planners import node_visits
 
 DISCOUNT = 0.95
 NAMES = ("left", "down", "right", "up")
@@ -59,8 +60,8 @@ print("value of the start, slippery:    ", exact[True][0].max().round(4))
 # %% [markdown]
 # ## The tree
 #
-# A search without rollouts that lets equal cells share a node. Each point is a cell at some depth, larger
-# with more visits and brighter with a higher value. First where every action does what it should.
+# A search without rollouts that lets equal cells share a node. Each point is a cell, larger with more visits,
+# and brighter where the action that leads to it is worth more. First where every action does what it should.
 
 
 # %%
@@ -91,9 +92,15 @@ def picture(env, title):
 
 dry = planvec.make("FrozenLake-v1", env_kwargs={"is_slippery": False})
 picture(dry, "Not slippery: the tree grows towards the goal")
+tree = search(dry, 1000).search_data
+goal = np.flatnonzero(tree.saved_states["cell"] == 15)[0]
+came = node_visits(tree)[goal]
+print(f"{came:.0f} of 1000 simulations came to the goal")
+assert came > 500
 
 # %% [markdown]
-# The cells that lead to the goal are visited most; holes are tried once and avoided.
+# The numbers count how many simulations came to each cell. Up to 200, none has seen the reward: the search
+# looks everywhere. Of 1000, most come to the goal, and few try a hole.
 #
 # On the slippery lake an action has up to three outcomes. The search samples them, and averages over
 # them: it never foresees which one will happen.

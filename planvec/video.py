@@ -94,17 +94,18 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
 
     Args:
         path: The file, which is overwritten; its suffix says the format.
-        frames: `[height, width, 3]` uint8 each, all of one size.
-        fps: Frames per second. Viewers show GIFs at 50 at most.
+        frames: `[height, width, 3]` uint8 each, all of one size, which is at least 2 x 2 for an MP4.
+        fps: Frames per second, above 0. Viewers show GIFs at 50 at most.
 
     Raises:
-        InvalidBatchError: The format is unknown, or there are no frames.
+        InvalidBatchError: The format is unknown, there are no frames, or one is of another kind or size.
         ImportError: imageio, or its ffmpeg for MP4, is not installed.
     """
     path = check_video_path(path)
-    arrays = [np.asarray(frame, np.uint8) for frame in frames]
-    if not arrays:
-        raise InvalidBatchError("frames: expected at least one, got none")
+    arrays = [np.asarray(frame) for frame in frames]
+    _check_frames(arrays, 2 if path.suffix.lower() == ".mp4" else 1)
+    if not (np.isfinite(fps) and fps > 0):
+        raise InvalidBatchError(f"fps: expected a number above 0, got {fps}")
     import imageio.v3 as imageio
 
     if path.suffix.lower() == ".gif":
@@ -113,6 +114,30 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
     height, width = arrays[0].shape[:2]
     even = [frame[: height - height % 2, : width - width % 2] for frame in arrays]  # H.264 wants even sizes
     imageio.imwrite(path, even, fps=fps, codec="libx264", macro_block_size=1)
+
+
+def _check_frames(frames: list[NDArray[Any]], smallest: int) -> None:
+    """Check that frames make a film.
+
+    Raises:
+        InvalidBatchError: They do not.
+    """
+    if not frames:
+        raise InvalidBatchError("frames: expected at least one, got none")
+    shape = frames[0].shape
+    for index, frame in enumerate(frames):
+        if (
+            frame.dtype != np.uint8
+            or frame.ndim != 3
+            or frame.shape[2] != 3
+            or min(frame.shape[:2]) < smallest
+        ):
+            raise InvalidBatchError(
+                f"frames: expected [height, width, 3] of uint8, at least {smallest} x {smallest}, got "
+                f"{frame.dtype} of shape {frame.shape} at {index}"
+            )
+        if frame.shape != shape:
+            raise InvalidBatchError(f"frames: expected all of shape {shape}, got {frame.shape} at {index}")
 
 
 def _frames(env: Any, states: NDArray[Any]) -> list[NDArray[np.uint8]]:

@@ -259,3 +259,56 @@ def test_infos_of_resets_that_are_random_by_nature_are_not_compared() -> None:
     for seed in range(4):
         report = planvec.check_env(RandomResetInfo, num_steps=20, num_restores=2, num_children=2, seed=seed)
         assert report.exact, str(report)
+
+
+CODEC = """
+import gymnasium
+import numpy as np
+import planvec
+
+
+class Clocked(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Discrete(100)
+    num_made = 0
+
+    def __init__(self):
+        Clocked.num_made += 1
+        self.number = Clocked.num_made  # differs in each instance
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action):
+        self.place = (self.place + int(action)) % 100
+        return self.place, float(action), False, False, {}
+
+
+class ClockedCodec(planvec.Codec):
+    dtype = np.dtype([("place", "i8")])
+    draws = False
+
+    def get(self, env):
+        return (env.place,)
+
+    def set(self, env, value):
+        (env.place,) = value
+"""
+
+
+@pytest.mark.parametrize("codec", ["copied:number", "clocked:ClockedCodec", "replay"])
+def test_the_command_line_names_codecs(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clocked.py").write_text(CODEC)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["check", "clocked:Clocked", "--codec", codec, "--steps", "40"]) == 0
+    assert capsys.readouterr().out.endswith("\nexact\n")
+    arguments = ["--codec", codec, "--num-walkers", "8", "--max-steps", "3", "--no-progress", "--out", "run"]
+    assert main(["plan", "clocked:Clocked", *arguments, "--num-workers", "0"]) == 0
+    assert main(["replay", "run"]) == 0
+    if codec == "clocked:ClockedCodec":
+        assert "place" in np.load("run/trajectory.npz")["states"].dtype.names

@@ -54,7 +54,7 @@ $ planvec plan CartPole-v1 --num-workers two
 $ planvec plan CartPole-v1 --backend cluster
 --backend: expected one of processes, ray, got 'cluster'
 $ planvec plan CartPole-v1 --codec fast
---codec: expected one of copied, replay, got 'fast'
+--codec: expected copied, copied:NAME,..., replay, or module:Codec with a planvec.Codec, got 'fast'
 $ planvec plan CartPole-v1 extra
 expected no further argument, got 'extra'
 $ planvec plan
@@ -91,6 +91,10 @@ $ planvec plan CartPole-v1 --transposition
 unknown option --transposition; did you mean '--transpositions'\?
 $ planvec replay nowhere
 RUN: expected the directory of a run, with a run.json, got nowhere, which does not exist
+$ planvec check CartPole-v1 --codec copy
+--codec: expected copied, copied:NAME,..., replay, or module:Codec with a planvec.Codec, got 'copy'
+$ planvec check CartPole-v1 --codec myenvs:good
+--codec: expected copied, .*, got 'myenvs:good'
 $ planvec check CartPoel-v1
 Did you mean: `CartPole`
 $ planvec check myenvs:raises

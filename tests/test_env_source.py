@@ -177,7 +177,8 @@ step = Scaled.step
 def is_untouched():
     return Scaled.step is step and Scaled.step.__globals__ is globals()
 
-for source in ("Scaled-v0", gymnasium.spec("Scaled-v0"), Scaled, lambda: Scaled()):
+gymnasium.register("Named-v0", "__main__:Scaled")
+for source in ("Named-v0", "Scaled-v0", gymnasium.spec("Scaled-v0"), Scaled, lambda: Scaled()):
     with planvec.make(source, num_workers=2) as env:
         assert is_untouched(), source
         env.step_batch([0, 1])

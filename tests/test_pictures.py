@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import imageio.v3 as imageio
 import matplotlib as mpl
 import numpy as np
@@ -18,6 +19,7 @@ from PIL import Image
 mpl.use("agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 import planvec
 from planvec import plots, video
@@ -134,10 +136,15 @@ def test_the_sequence_of_a_shooting_planner_is_drawn(planner: planvec.Planner, t
     ax = plots.plot_sequence(plan)
     drawn = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
     best = np.repeat(plan.best_actions[:, 0], plan.best_num_steps)
-    np.testing.assert_array_equal(drawn["best sequence"], best)
+    np.testing.assert_array_equal(drawn["best sequence"], np.append(best, best[-1]))  # to the end of a step
     if not isinstance(planner, planvec.RandomShooting):
         index = plan.search_data.action_index(len(best))
-        np.testing.assert_array_equal(drawn["mean, one standard deviation"], plan.search_data.mean[index, 0])
+        mean = plan.search_data.mean[index, 0]
+        np.testing.assert_array_equal(drawn["mean, one standard deviation"], np.append(mean, mean[-1]))
+        (band,) = [one for one in ax.collections if hasattr(one, "get_paths")]
+        height = np.concatenate([path.vertices[:, 1] for path in band.get_paths()])
+        assert height.min() >= -2  # the bounds of the actions
+        assert height.max() <= 2
     saved(ax, tmp_path / "sequence.png")
     with pytest.raises(planvec.InvalidBatchError, match="component: expected from 0 to 0, got 3"):
         plots.plot_sequence(plan, component=3)
@@ -245,6 +252,87 @@ def test_the_film_of_a_plan_shows_the_future_that_it_expects() -> None:
         assert len(video.plan_frames(env, state, plan)) == plan.best_num_steps.sum() + 1
 
 
+WRONG = {
+    "names of actions": (
+        lambda plan, env: plots.plot_visits(plan, names=["left"]),
+        r"names: .* \(2\), got 1",
+    ),
+    "no nodes": (
+        lambda plan, env: plots.plot_tree(plan, max_nodes=0),
+        "max_nodes: expected at least 1, got 0",
+    ),
+    "columns": (
+        lambda plan, env: plots.plot_fan(env, np.repeat(env.get_state(), 2), num_columns=-1),
+        "num_columns: expected at least 1, got -1",
+    ),
+    "text": (lambda plan, env: plots.plot_returns("abc"), "returns: expected numbers or episodes, got 'abc'"),
+    "frames of numbers": (
+        lambda plan, env: video.write_video("film.gif", [np.zeros((4, 4, 3))]),
+        r"frames: expected \[height, width, 3\] of uint8, .* got float64 of shape \(4, 4, 3\) at 0",
+    ),
+    "frames of two sizes": (
+        lambda plan, env: video.write_video("film.gif", [np.zeros((4, n, 3), np.uint8) for n in (4, 5)]),
+        r"frames: expected all of shape \(4, 4, 3\), got \(4, 5, 3\) at 1",
+    ),
+    "frames that are too small": (
+        lambda plan, env: video.write_video("film.mp4", [np.zeros((1, 1, 3), np.uint8)]),
+        "at least 2 x 2, got uint8",
+    ),
+    "no time": (
+        lambda plan, env: video.write_video("film.gif", [np.zeros((4, 4, 3), np.uint8)], fps=0),
+        "fps: expected a number above 0, got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_of_pictures_are_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call, message = WRONG[name]
+    with planvec.PlanEnv("CartPole-v1", render_mode="rgb_array") as env:
+        plan = TREE.plan(env, env.reset(seed=0).state, seed=0)
+        with pytest.raises(planvec.InvalidBatchError, match=message):
+            call(plan, env)
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_arguments_of_phase_space_are_named() -> None:
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        plan = SWARM.plan(env, env.reset(seed=0).state, seed=0)
+        with pytest.raises(planvec.InvalidBatchError, match=r"axes: expected two from 0 to 2, got \(0, 9\)"):
+            plots.plot_swarm(plan, env, axes=(0, 9))
+        with pytest.raises(planvec.InvalidBatchError, match="names: expected two, got 1"):
+            plots.plot_swarm(plan, env, names=("angle",))
+
+
+def test_actions_that_do_not_start_at_0_have_names() -> None:
+    class Shifted(gymnasium.ActionWrapper):
+        def __init__(self) -> None:
+            super().__init__(gymnasium.make("CartPole-v1"))
+            self.action_space = gymnasium.spaces.Discrete(2, start=5)
+
+        def action(self, action: Any) -> Any:
+            return action - 5
+
+    with planvec.PlanEnv(Shifted) as env:
+        episode = planvec.run_episode(env, planvec.Swarm(num_walkers=8), seed=0, max_steps=12)
+    axes = plots.plot_episode(episode, action_names={5: "left", 6: "right"})
+    assert {text.get_text() for text in axes[2].get_yticklabels()} == {"left", "right"}
+    with pytest.raises(planvec.InvalidBatchError, match="action_names: expected a name of action 5"):
+        plots.plot_episode(episode, action_names=("left", "right"))
+
+
+def test_colour_bars_are_drawn_in_the_figure_of_the_axes() -> None:
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        state = env.reset(seed=0).state
+        plt.close("all")
+        plots.plot_tree(TREE.plan(env, state, seed=0), ax=Figure().add_subplot())
+        plots.plot_swarm(SWARM.plan(env, state, seed=0), env, ax=Figure().add_subplot())
+    assert not plt.get_fignums()
+
+
 def test_films_need_a_known_format(tmp_path: Path) -> None:
     with pytest.raises(planvec.InvalidBatchError, match=r"ends with \.gif or \.mp4, got .*film.avi"):
         video.write_video(tmp_path / "film.avi", [np.zeros((4, 4, 3), np.uint8)])
@@ -276,6 +364,48 @@ def test_the_command_makes_all_pictures_also_of_a_run_that_is_resumed(
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert data is not None
     assert len(json.loads(data[1])["decisions"]) == 6
+
+
+def test_a_complete_run_gets_its_pictures_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["--num-workers", "0", "--no-progress"]
+    arguments = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--episodes", "2"]
+    assert main(["plan", "CartPole", *arguments, *common, "--out", "run"]) == 0
+    (tmp_path / "run" / "checkpoint.npz").write_bytes(b"left by a process that was killed")
+    assert main(["plan", "--resume", "run", *common, "--plot", "--video", "film.gif"]) == 0
+    assert not (tmp_path / "run" / "checkpoint.npz").exists()
+    for name in ("film.gif", "film-2.gif"):
+        assert len(shown(tmp_path / name, 50)) == 7
+    assert (tmp_path / "run" / "episode-2.png").exists()
+    capsys.readouterr()
+    assert main(["plan", "--resume", "run", *common, "--report", "page.html"]) == 2
+    assert "--report: the run is complete, and its decisions are not kept" in capsys.readouterr().err
+
+
+def test_a_report_cannot_begin_in_the_middle_of_an_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["--num-workers", "0", "--no-progress"]
+    arguments = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6"]
+    original, calls = planvec.Swarm.plan, []
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(planvec.Swarm, "plan", interrupted)
+        assert main(["plan", "CartPole", *arguments, *common, "--out", "run"]) == 130
+        capsys.readouterr()
+        assert main(["plan", "--resume", "run", *common, "--report", "page.html"]) == 2
+    assert "whose first 3 decisions were not kept" in capsys.readouterr().err
+    assert len(calls) == 4  # nothing was planned
+    assert main(["plan", "--resume", "run", *common]) == 0
 
 
 def browse(path: Path, *options: str) -> tuple[str, str]:

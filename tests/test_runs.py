@@ -72,8 +72,10 @@ def test_an_interrupted_run_ends_with_the_bytes_of_a_whole_one(
     assert not (tmp_path / "run" / "checkpoint.npz").exists()
     tables = []
     for name in ("whole", "run"):
-        lines = (tmp_path / name / "steps.csv").read_text().splitlines()
-        tables.append([row[:8] for row in csv.reader(lines)])
+        data = (tmp_path / name / "steps.csv").read_bytes()
+        assert b"\r" not in data
+        assert data.count(b"\n") == 9
+        tables.append([row[:8] for row in csv.reader(data.decode().splitlines())])
     assert tables[0] == tables[1]
 
 
@@ -158,7 +160,9 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_pat
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
-    arguments = ["CartPole-v1", "--num-walkers", "8", "--num-workers", "0", "--no-progress", "--seed", "1"]
+    # Slow enough not to end before the signal.
+    arguments = ["CartPole-v1", "--num-walkers", "64", "--num-iterations", "40"]
+    arguments += ["--num-workers", "0", "--no-progress", "--seed", "1"]
     command = [sys.executable, "-m", "planvec", "plan", *arguments, "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
     while not (tmp_path / "out" / "checkpoint.npz").exists():
@@ -166,10 +170,48 @@ def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> 
         time.sleep(0.005)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode in (128 + number, 0)  # 0: it had ended just before
-    if process.returncode:
-        assert "--resume" in errors
-        assert (tmp_path / "out" / "trajectory.npz").exists()
+    assert process.returncode == 128 + number
+    assert "--resume" in errors
+    assert (tmp_path / "out" / "trajectory.npz").exists()
+
+
+def test_what_was_being_written_when_a_run_was_killed_is_removed(tmp_path: Path) -> None:
+    whole_run(tmp_path / "run", "CartPole-v1", "swarm")
+    names = [".checkpoint-0123abcd.npz", ".trajectory-2-0123abcd.npz", ".summary-0123abcd.json", ".planvec"]
+    for name in names:
+        (tmp_path / "run" / name).write_bytes(b"")
+    (tmp_path / "run" / ".mine-0123abcd.npz").write_bytes(b"")
+    assert plan("--resume", str(tmp_path / "run")) == 0
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".mine-0123abcd.npz"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("max_steps", "15", "run.json: max_steps: expected an integer, got '15'"),
+        ("seed", "3", "run.json: seed: expected an integer, got '3'"),
+        ("episodes", 0, "run.json: episodes: expected at least 1, got 0"),
+        ("make", [], "run.json: make: expected a table of arguments, got []"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named(
+    setting: str, value: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole_run(tmp_path / "run", "CartPole-v1", "swarm")
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), setting: value}))
+    capsys.readouterr()
+    assert plan("--resume", str(tmp_path / "run")) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_resumed_run_stays_in_its_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole_run(tmp_path / "run", "CartPole-v1", "swarm")
+    assert plan("--resume", str(tmp_path / "run"), "--out", str(tmp_path / "other")) == 2
+    assert "--out: --resume writes into the directory of the run" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert plan("--resume", str(tmp_path / "empty")) == 2
+    assert "nothing was played there yet: begin again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Pendulum-v1", "MiniGrid-Empty-5x5-v0"])

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from planvec.cli.environments import add_environment, given_env
+from planvec.cli.environments import add_environment, codec_of, given_env
 from planvec.cli.parser import add_json, integer
 
 __all__ = ["add_bench"]
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
         rows=arguments.rows,
         num_workers=arguments.workers,
         seconds=arguments.seconds,
-        codec=arguments.codec,
+        codec=codec_of(arguments.codec),
         env_kwargs=env_kwargs,
     )
     print(json.dumps(throughput.to_dict()) if arguments.json else f"{arguments.env_id}\n{throughput}")

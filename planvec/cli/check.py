@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
-from planvec.cli.environments import add_backend, add_environment, backend_of, given_env
+from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, given_env
 from planvec.cli.parser import FAILED, add_json, integer
 
 __all__ = ["add_check"]
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         num_restores=arguments.restores,
         num_children=arguments.children,
-        codec=arguments.codec,
+        codec=codec_of(arguments.codec),
         info_keys=arguments.info_keys,
         env_kwargs=make_kwargs,
         **backend_of(arguments),

@@ -10,12 +10,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.parser import did_you_mean, one_of
+from planvec.cli.parser import UsageError, did_you_mean, one_of
 
 if TYPE_CHECKING:
+    from planvec.codecs import CodecChoice
     from planvec.envs import Makeable
 
-__all__ = ["add_backend", "add_environment", "backend_of", "env_source", "given_env", "render_source"]
+__all__ = [
+    "add_backend",
+    "add_environment",
+    "backend_of",
+    "codec_of",
+    "env_source",
+    "given_env",
+    "render_source",
+]
 
 
 def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -48,9 +57,9 @@ def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) 
     )
     group.add_argument(
         "--codec",
-        type=one_of(["copied", "replay"]),
-        metavar="copied|replay",
-        help="how to save states (default: the fastest exact way)",
+        metavar="CODEC",
+        help="how to save states: copied; copied:NAME,... without the attributes of these names, which never "
+        "change; replay; or module:Codec, a codec of your own (default: the fastest exact way)",
     )
 
 
@@ -111,6 +120,29 @@ def env_source(
     if parsed:
         return _Wrapped(source, dict(make), parsed), {}
     return source, dict(make)
+
+
+def codec_of(text: str | None) -> CodecChoice:
+    """Return the codec that `--codec` names.
+
+    Raises:
+        UsageError: It names none.
+    """
+    from planvec.codecs import Codec, Copied
+    from planvec.envs import import_named
+
+    if text in (None, "copied", "replay"):
+        return text
+    where, _, name = text.rpartition(":")
+    if where == "copied":
+        return Copied([part.strip() for part in name.split(",")])
+    codec = getattr(import_named(where), name, None) if where else None
+    if not (isinstance(codec, type) and issubclass(codec, Codec)):
+        raise UsageError(
+            "--codec: expected copied, copied:NAME,..., replay, or module:Codec with a planvec.Codec, "
+            f"got {text!r}"
+        )
+    return codec
 
 
 def render_source(source: Makeable, env_kwargs: dict[str, Any]) -> Makeable:

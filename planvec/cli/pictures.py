@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.environments import render_source
+from planvec.cli.environments import codec_of, render_source
 from planvec.cli.parser import UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +100,10 @@ class Pictures:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         try:
             env = PlanEnv(
-                render_source(source, env_kwargs), codec=self._config.codec, compiled=False, info_keys=()
+                render_source(source, env_kwargs),
+                codec=codec_of(self._config.codec),
+                compiled=False,
+                info_keys=(),
             )
             env.reset(seed=0)
             frame = env.render([env.get_state()])[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planvec.cli.directory import run_files
-from planvec.cli.environments import add_backend, add_environment, backend_of, env_source
+from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, env_source
 from planvec.cli.interrupts import exit_status
 from planvec.cli.messages import warn
 from planvec.cli.parser import UsageError, add_json, integer
@@ -134,7 +134,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
             **backend_of(arguments),
             timeout=arguments.timeout,
             info_keys=planner.info_keys,
-            codec=config.codec,
+            codec=codec_of(config.codec),
             env_kwargs=env_kwargs,
         ) as env,
     ):

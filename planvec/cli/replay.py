@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.environments import env_source
+from planvec.cli.environments import codec_of, env_source
 from planvec.cli.parser import FAILED, UsageError, add_json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     source, env_kwargs = env_source(config.env_id, config.make, config.wrappers)
     results = []
-    with PlanEnv(source, codec=config.codec, env_kwargs=env_kwargs, compiled=False) as env:
+    with PlanEnv(source, codec=codec_of(config.codec), env_kwargs=env_kwargs, compiled=False) as env:
         for path in paths:
             played, differences = replay(env, read_trajectory(path))
             results.append((str(path), played.num_steps, played.total_return, differences))

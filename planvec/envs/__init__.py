@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.classes import Makeable
-from planvec.envs.names import find_source
+from planvec.envs.names import find_source, import_named
 from planvec.envs.opening import make
 from planvec.envs.plan_env import PlanEnv
 from planvec.envs.registered import RegisteredIds
 from planvec.envs.sources import EnvSource, make_env
 
-__all__ = ["BatchEnv", "EnvSource", "Makeable", "PlanEnv", "RegisteredIds", "find_source", "make", "make_env"]
+__all__ = [
+    "BatchEnv",
+    "EnvSource",
+    "Makeable",
+    "PlanEnv",
+    "RegisteredIds",
+    "find_source",
+    "import_named",
+    "make",
+    "make_env",
+]

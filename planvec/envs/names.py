@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import os
@@ -12,13 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    load_env_creator,
+    parse_env_id,
+)
 
 from planvec.codecs import FAMILIES
 from planvec.errors import UnsupportedEnvError
 from planvec.extras import install_command
 
-__all__ = ["find_source", "import_registrants"]
+__all__ = ["find_source", "import_named", "import_registrants"]
 
 _REGISTERED_ON_IMPORT = tuple(family for family in FAMILIES if family.id_prefixes)
 """The families whose ids are registered when their module is imported."""
@@ -40,7 +46,7 @@ def find_source(name: str) -> EnvSpec | Callable[[], Any]:
     """
     where, _, attribute = name.rpartition(":")
     if where:
-        return _in_module(name, _import(where), attribute)
+        return _in_module(name, import_named(where), attribute)
     try:
         return _spec(name)
     except gymnasium.error.UnregisteredEnv as error:
@@ -79,7 +85,12 @@ def _spec(env_id: str) -> EnvSpec:
         version = find_highest_version(namespace, name)
         if version is not None:
             env_id = f"{env_id}-v{version}"
-    return gymnasium.spec(env_id)
+    spec = gymnasium.spec(env_id)
+    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
+        # Workers have another `__main__`; the class itself is sent to them.
+        creator: Any = load_env_creator(spec.entry_point)
+        return dataclasses.replace(spec, entry_point=creator)
+    return spec
 
 
 def _in_module(name: str, module: Any, attribute: str) -> EnvSpec | Callable[[], Any]:
@@ -100,7 +111,7 @@ def _in_module(name: str, module: Any, attribute: str) -> EnvSpec | Callable[[],
         ) from error
 
 
-def _import(where: str) -> Any:
+def import_named(where: str) -> Any:
     """Import a module by its name, or a file by its path."""
     is_path = where.endswith(".py") or os.sep in where
     module = _module_of_file(where) if is_path else where
@@ -128,7 +139,9 @@ def _module_of_file(where: str) -> str:
     """
     path = Path(where).resolve()
     if not path.is_file():
-        raise ModuleNotFoundError(f"No file {where}: expected the path of a Python file")
+        raise ModuleNotFoundError(
+            f"No file {where}: expected the path of a Python file, as seen from {Path.cwd()}"
+        )
     known = importlib.util.find_spec(path.stem)
     if known is not None and known.origin != str(path):
         raise UnsupportedEnvError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -9,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from planvec.errors import InvalidBatchError
 from planvec.planners import Episode
 from planvec.plots.style import COLORS, faint
 
@@ -24,11 +26,14 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
 
     Args:
         episode: The episode.
-        action_names: Names of the actions of a Discrete space, from its first one on.
+        action_names: Names of the actions, by the action: a dict, or a sequence for actions from 0 on.
 
     Returns:
         Three axes: the return so far, and the rewards; the value of each decision beside the return that
         followed (in an episode that was stopped, a part of what the planner expected); the actions.
+
+    Raises:
+        InvalidBatchError: An action has no name.
     """
     _, axes = plt.subplots(3, 1, figsize=(7.5, 6.5), sharex=True, layout="constrained")
     steps = np.arange(1, episode.num_steps + 1)
@@ -85,5 +90,18 @@ def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) 
     if columns.shape[1] == 1 and len(columns):
         ticks = np.unique(columns)
         if len(ticks) <= 20:
-            labels = [str(tick) if names is None else str(names[int(tick)]) for tick in ticks]
-            ax.set_yticks(ticks, labels)
+            ax.set_yticks(ticks, [_name(names, int(tick)) for tick in ticks])
+
+
+def _name(names: Any, action: int) -> str:
+    """Return the name of an action.
+
+    Raises:
+        InvalidBatchError: It has none.
+    """
+    if names is None:
+        return str(action)
+    known = names if isinstance(names, Mapping) else dict(enumerate(names))
+    if action not in known:
+        raise InvalidBatchError(f"action_names: expected a name of action {action}, got {names!r}")
+    return str(known[action])

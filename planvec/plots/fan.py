@@ -37,6 +37,8 @@ def plot_fan(
         raise InvalidBatchError(f"states: expected from 1 to 100, got {len(states)}")
     if titles is not None and len(titles) != len(states):
         raise InvalidBatchError(f"titles: expected one per state ({len(states)}), got {len(titles)}")
+    if num_columns is not None and num_columns < 1:
+        raise InvalidBatchError(f"num_columns: expected at least 1, got {num_columns}")
     frames = env.render(states)
     columns = num_columns or math.ceil(math.sqrt(len(states)))
     rows = math.ceil(len(states) / columns)

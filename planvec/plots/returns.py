@@ -40,7 +40,7 @@ def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax)
     faint(ax)
     if isinstance(returns, Mapping):
-        groups = {str(name): _numbers(group) for name, group in returns.items()}
+        groups = {str(name): _numbers(group)[0] for name, group in returns.items()}
         if not groups:
             raise InvalidBatchError("returns: expected at least one name, got an empty dict")
         large = [numbers if len(numbers) >= _BOX else numbers[:0] for numbers in groups.values()]
@@ -60,21 +60,22 @@ def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
         ax.set_xticks(range(1, len(groups) + 1), list(groups))
         ax.set_ylabel("return")
         return ax
-    numbers = _numbers(returns)
+    numbers, num_left_out = _numbers(returns)
     ax.hist(numbers, bins=min(40, max(5, len(numbers) // 8)), color=COLORS[0], alpha=0.75)
     mean = float(numbers.mean())
     ax.axvline(mean, color=COLORS[4], linewidth=1.8)
-    ax.set_title(f"{len(numbers):,} returns, mean {mean:.4g}", fontsize=10)
+    note = f", {num_left_out} not finite" if num_left_out else ""
+    ax.set_title(f"{len(numbers):,} returns, mean {mean:.4g}{note}", fontsize=10)
     ax.set_xlabel("return")
     ax.set_ylabel("number")
     return ax
 
 
-def _numbers(returns: Any) -> NDArray[np.float64]:
-    """Return returns as numbers.
+def _numbers(returns: Any) -> tuple[NDArray[np.float64], int]:
+    """Return returns as numbers, and how many were left out, since they are not finite.
 
     Raises:
-        InvalidBatchError: There are none.
+        InvalidBatchError: There are none, or they are no numbers.
     """
     if isinstance(returns, Rollouts):
         returns = returns.returns
@@ -82,8 +83,11 @@ def _numbers(returns: Any) -> NDArray[np.float64]:
         returns = [returns.total_return]
     elif isinstance(returns, Sequence) and any(isinstance(one, Episode) for one in returns):
         returns = [episode.total_return for episode in returns]
-    numbers = np.asarray(returns, np.float64).reshape(-1)
-    numbers = numbers[np.isfinite(numbers)]
-    if not len(numbers):
+    try:
+        numbers = np.asarray(returns, np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InvalidBatchError(f"returns: expected numbers or episodes, got {returns!r}") from error
+    finite = numbers[np.isfinite(numbers)]
+    if not len(finite):
         raise InvalidBatchError("returns: expected at least one finite number, got none")
-    return numbers
+    return finite, len(numbers) - len(finite)

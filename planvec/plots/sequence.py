@@ -41,19 +41,24 @@ def plot_sequence(plan: Plan, *, ax: Axes | None = None, component: int = 0) -> 
     ax = new_axes(ax, (6.4, 3.0))
     faint(ax)
     best = np.repeat(_column(plan.best_actions, 1, component), plan.best_num_steps)
-    steps, index = np.arange(len(best)), distribution.action_index(len(best))
+    index = distribution.action_index(len(best))
     if hasattr(distribution, "probabilities"):
         _draw_probabilities(ax, distribution, index, component)
     elif hasattr(distribution, "mean"):
         _draw_band(ax, distribution, index, component)
     for row in _column(distribution.elites[:_MAX_ELITES], 2, component):
-        ax.step(steps, row[index], where="post", color=text_color(), alpha=0.25, linewidth=0.6)
-    ax.step(steps, best, where="post", color=COLORS[4], linewidth=1.8, label="best sequence")
+        _step(ax, row[index], color=text_color(), alpha=0.25, linewidth=0.6)
+    _step(ax, best, color=COLORS[4], linewidth=1.8, label="best sequence")
     ax.set_xlabel("environment step")
     ax.set_ylabel("action" if plan.best_actions.ndim == 1 else f"action[{component}]")
     ax.set_title(f"best return {plan.best_return:.4g} of {plan.num_simulations} sequences", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="best")
     return ax
+
+
+def _step(ax: Axes, values: NDArray[Any], **options: Any) -> None:
+    """Draw a value for each environment step, from its begin to its end."""
+    ax.step(np.arange(len(values) + 1), np.append(values, values[-1:]), where="post", **options)
 
 
 def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
@@ -83,11 +88,14 @@ def _draw_band(ax: Axes, distribution: Any, index: NDArray[np.int64], component:
         index: `[H]`, the index of the action at each environment step.
         component: Index of the number.
     """
-    steps = np.arange(len(index))
+    steps = np.arange(len(index) + 1)
     mean = _column(distribution.mean, 1, component)[index]
     std = _column(distribution.std, 1, component)[index]
-    ax.fill_between(steps, mean - std, mean + std, step="post", color=COLORS[0], alpha=0.25, linewidth=0)
-    ax.step(steps, mean, where="post", color=COLORS[0], label="mean, one standard deviation")
+    bounds = (np.ravel(bound)[component] for bound in (distribution.space.low, distribution.space.high))
+    band = np.clip([mean - std, mean + std], *bounds)  # what is drawn beyond the space is clipped, too
+    low, high = np.column_stack([band, band[:, -1:]])
+    ax.fill_between(steps, low, high, step="post", color=COLORS[0], alpha=0.25, linewidth=0)
+    _step(ax, mean, color=COLORS[0], label="mean, one standard deviation")
 
 
 def _draw_probabilities(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:

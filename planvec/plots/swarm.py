@@ -71,7 +71,7 @@ def plot_swarm(
         The axes.
 
     Raises:
-        InvalidBatchError: The plan is not one of a swarm.
+        InvalidBatchError: The plan is not one of a swarm, or there are no such two numbers or names.
     """
     walkers: Any = plan.search_data
     if not isinstance(walkers, Walkers):
@@ -109,6 +109,11 @@ def _draw_observations(ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, in
     observed = np.asarray(env.observe(walkers.states), np.float64).reshape(len(walkers.states), -1)
     start = np.asarray(env.observe(walkers.start), np.float64).reshape(1, -1)
     x, y = axes
+    if not (0 <= x < observed.shape[1] and 0 <= y < observed.shape[1]):
+        raise InvalidBatchError(f"axes: expected two from 0 to {observed.shape[1] - 1}, got {axes}")
+    labels = names or (f"observation {x}", f"observation {y}")
+    if len(labels) != 2:
+        raise InvalidBatchError(f"names: expected two, got {len(labels)}")
     dots = ax.scatter(
         observed[:, x], observed[:, y], s=26, c=walkers.returns, cmap=MAP, zorder=2, **outline()
     )
@@ -123,7 +128,6 @@ def _draw_observations(ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, in
         zorder=3,
     )
     ax.figure.colorbar(dots, ax=ax, label="return", fraction=0.04, pad=0.02)
-    labels = names or (f"observation {x}", f"observation {y}")
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])
     return ax

@@ -45,7 +45,7 @@ def plot_throughput(throughput: Throughput, *, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.set_xticks(throughput.rows, [f"{rows:,}" for rows in throughput.rows])
     ax.minorticks_off()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     ax.set_xlabel("rows per call of step_batch")
     ax.set_ylabel("environment steps per second")

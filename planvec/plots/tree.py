@@ -143,7 +143,7 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
         lead to a node.
 
     Raises:
-        InvalidBatchError: The plan has no tree.
+        InvalidBatchError: The plan has no tree, or `max_nodes` is below 1.
         ImportError: igraph is not installed.
     """
     tree: Any = plan.search_data if isinstance(plan, Plan) else plan
@@ -152,6 +152,8 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
             f"plan: expected a plan of planvec.MCTS, or its tree, got one with {type(tree).__name__}; "
             "plot_swarm draws swarms, and plot_visits any plan"
         )
+    if max_nodes < 1:
+        raise InvalidBatchError(f"max_nodes: expected at least 1, got {max_nodes}")
     picture = tree_picture(tree, max_nodes)
     ax = new_axes(ax, (8.0, 5.0))
     points = np.column_stack([picture.x, picture.depths])

@@ -27,7 +27,7 @@ def plot_visits(plan: Plan, *, names: Any = None, ax: Axes | None = None) -> Axe
         Actions of one number in a Box are placed by it.
 
     Raises:
-        InvalidBatchError: The planner compares no actions.
+        InvalidBatchError: The planner compares no actions, or there is another number of names.
     """
     if not len(plan.visit_counts):
         raise InvalidBatchError("plan: expected one with visit_counts, got none")
@@ -50,6 +50,8 @@ def plot_visits(plan: Plan, *, names: Any = None, ax: Axes | None = None) -> Axe
         ax.set_xlim(x.min() - span / 10, x.max() + span / 10)
     else:
         texts = [str(name) for name in (actions.tolist() if names is None else names)]
+        if len(texts) != len(x):
+            raise InvalidBatchError(f"names: expected one per action ({len(x)}), got {len(texts)}")
         ax.set_xticks(x, texts, rotation=0 if max(map(len, texts)) < 6 else 60)
     ax.set_title(f"{plan.num_simulations:,} simulations, value {plan.value:.4g}", fontsize=10)
     return ax
