@@ -12,6 +12,8 @@ from planvec.plots.style import COLORS, faint, new_axes
 
 __all__ = ["plot_throughput"]
 
+_TICKS = ((2.0, (1.0,)), (1.0, (1.0, 2.0, 5.0)), (-1.0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+"""Decades that an axis spans at least, and the first digits of its ticks."""
 _MARKERS = "osD^vP*"
 
 
@@ -45,7 +47,9 @@ def plot_throughput(throughput: Throughput, *, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.set_xticks(throughput.rows, [f"{rows:,}" for rows in throughput.rows])
     ax.minorticks_off()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    low, high = ax.get_ylim()
+    dense = next(ticks for decades, ticks in _TICKS if high / low > 10**decades)
+    ax.yaxis.set_major_locator(LogLocator(subs=dense))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     ax.set_xlabel("rows per call of step_batch")
     ax.set_ylabel("environment steps per second")
