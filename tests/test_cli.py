@@ -232,7 +232,8 @@ def test_every_planner_is_on_the_command_line(
 ) -> None:
     common = ["--num-workers", "0", "--max-steps", "2", "--seed", "1", "--out", str(tmp_path)]
     options = OPTIONS.get(name, ["--max-env-steps", "100"])
-    assert main(["plan", "Pendulum-v1", "--planner", name, *options, *common]) == 0
+    env_id = "CartPole-v1" if name in ("iw", "rollout-iw") else "Pendulum-v1"
+    assert main(["plan", env_id, "--planner", name, *options, *common]) == 0
     said = capsys.readouterr()
     field, value = options[0].strip("-").replace("-", "_"), options[1]
     line = next(line for line in said.out.splitlines() if line.startswith("planner:"))

@@ -26,11 +26,14 @@ PLANNERS = {
     "swarm": ["--num-walkers", "8", "--num-iterations", "6"],
     "swarm-wave": ["--planner", "swarm-wave", "--num-walkers", "16", "--num-iterations", "60"],
     "cem": ["--planner", "cem", "--num-trajectories", "16", "--num-iterations", "2", "--dt", "2"],
+    "rollout-iw": ["--planner", "rollout-iw", "--num-simulations", "40"],
+    "iw": ["--planner", "iw", "--num-simulations", "40"],
     "random-shooting": ["--planner", "random-shooting", "--num-trajectories", "16"],
 }
 CASES = [
     *(("CartPole-v1", name) for name in PLANNERS),
     *(("FrozenLake8x8-v1", "mcts"), ("MiniGrid-Empty-5x5-v0", "mcts"), ("MiniGrid-Empty-5x5-v0", "swarm")),
+    ("MiniGrid-DoorKey-8x8-v0", "rollout-iw"),
 ]
 
 

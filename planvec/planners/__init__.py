@@ -9,7 +9,7 @@
     plan       `Plan`, the result
     acting     plans and acts until the episode ends; `episode` records that, `trajectory` writes it to a file
     plan_files writes plans to files
-    mcts, swarm, shooting    the planners
+    mcts, swarm, shooting, width    the planners
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ from planvec.planners.trajectory import (
     save_trajectory,
     trajectory_arrays,
 )
+from planvec.planners.width import IW, RolloutIW
 
 if TYPE_CHECKING:
     from planvec.planners.swarm.walkers import Walkers
+    from planvec.planners.width.features import Screens
 
 __all__ = [
     "CEM",
     "HELP",
     "ICEM",
+    "IW",
     "MCTS",
     "MPPI",
     "PLANNERS",
@@ -70,7 +73,9 @@ __all__ = [
     "Planner",
     "PlannerEntry",
     "RandomShooting",
+    "RolloutIW",
     "RolloutRequest",
+    "Screens",
     "Search",
     "SearchData",
     "Simulation",
@@ -95,5 +100,8 @@ __all__ = [
     "trajectory_arrays",
 ]
 
-if not TYPE_CHECKING:  # it imports numba
-    __getattr__, __dir__ = lazy_names(__name__, {"Walkers": "planvec.planners.swarm.walkers"})
+if not TYPE_CHECKING:  # they import numba
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"Walkers": "planvec.planners.swarm.walkers", "Screens": "planvec.planners.width.features"},
+    )

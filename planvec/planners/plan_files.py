@@ -26,6 +26,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 _CLASSES = {
     "Tree": "planvec.planners.mcts",
+    "WidthTree": "planvec.planners.width.tree",
     "Walkers": "planvec.planners.swarm.walkers",
     "Gaussian": "planvec.planners.shooting.gaussian",
     "Categorical": "planvec.planners.shooting.categorical",

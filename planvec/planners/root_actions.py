@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import is_uniform
 
-__all__ = ["ActionStatistics", "action_statistics", "check_action_space", "mean_action", "most_visited"]
+__all__ = [
+    "ActionStatistics",
+    "action_statistics",
+    "check_action_space",
+    "list_actions",
+    "mean_action",
+    "most_visited",
+]
 
 
 def check_action_space(space: Space[Any]) -> None:
@@ -34,6 +41,31 @@ def check_action_space(space: Space[Any]) -> None:
         f"action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got {space}; "
         "wrap the environment so that its actions are one array"
     )
+
+
+_MAX_LISTED = 256
+"""Largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn."""
+
+
+def list_actions(space: Any) -> NDArray[Any] | None:
+    """Return all actions `[A, *action shape]` of a small discrete space; None where they have to be drawn.
+
+    Raises:
+        UnsupportedEnvError: They can be neither listed nor drawn.
+    """
+    check_action_space(space)
+    if isinstance(space, spaces.Discrete):
+        actions: NDArray[Any] = np.arange(int(space.n), dtype=space.dtype) + space.dtype.type(space.start)
+        return actions
+    if isinstance(space, spaces.Box):
+        return None
+    is_binary = isinstance(space, spaces.MultiBinary)
+    sizes: Any = np.full(space.shape, 2) if is_binary else space.nvec
+    if np.prod(sizes.astype(float)) > _MAX_LISTED:
+        return None
+    indices = np.indices(sizes.reshape(-1)).reshape(sizes.size, -1).T.reshape(-1, *sizes.shape)
+    listed: NDArray[Any] = (indices + (0 if is_binary else space.start)).astype(space.dtype)
+    return listed
 
 
 class ActionStatistics(NamedTuple):

@@ -34,6 +34,8 @@ PLANNERS = {
     "swarm": PlannerEntry("planvec.planners.swarm", "Swarm"),
     "swarm-wave": PlannerEntry("planvec.planners.swarm", "SwarmWave"),
     "mcts": PlannerEntry("planvec.planners.mcts", "MCTS"),
+    "rollout-iw": PlannerEntry("planvec.planners.width", "RolloutIW"),
+    "iw": PlannerEntry("planvec.planners.width", "IW"),
     "random-shooting": PlannerEntry("planvec.planners.shooting", "RandomShooting"),
     "cem": PlannerEntry("planvec.planners.shooting", "CEM"),
     "icem": PlannerEntry("planvec.planners.shooting", "ICEM"),

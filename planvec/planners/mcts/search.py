@@ -21,12 +21,13 @@ from planvec.planners.mcts.evaluation import Evaluation
 from planvec.planners.mcts.expansion import init
 from planvec.planners.mcts.rollouts import LeafRollouts
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
-from planvec.planners.mcts.setup import create_tree, list_actions, make_rules
+from planvec.planners.mcts.setup import create_tree, make_rules
 from planvec.planners.mcts.simulations.memory import Simulations
 from planvec.planners.mcts.simulations.progress import LEAVES, NONE, PERFORM, Steps
 from planvec.planners.mcts.transpositions import TranspositionTable
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
+from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, Simulation, StepRequest
 from planvec.rows import BatchStepper, Transitions
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
@@ -25,36 +24,13 @@ from planvec.planners.mcts.rules import (
     TreeKind,
 )
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.root_actions import check_action_space
+from planvec.planners.root_actions import list_actions
 from planvec.rows import BatchStepper
 
-__all__ = ["create_tree", "has_room", "list_actions", "make_rules", "tree_kind"]
+__all__ = ["create_tree", "has_room", "make_rules", "tree_kind"]
 
-_MAX_LISTED = 256
-"""Largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn."""
 _BYTES_OF_OBJECT = 160
 """Memory of a `SavedState`, besides its data."""
-
-
-def list_actions(space: Any) -> NDArray[Any] | None:
-    """Return all actions `[A, *action shape]` of a small discrete space; None where they have to be drawn.
-
-    Raises:
-        UnsupportedEnvError: They can be neither listed nor drawn.
-    """
-    check_action_space(space)
-    if isinstance(space, spaces.Discrete):
-        actions: NDArray[Any] = np.arange(int(space.n), dtype=space.dtype) + space.dtype.type(space.start)
-        return actions
-    if isinstance(space, spaces.Box):
-        return None
-    is_binary = isinstance(space, spaces.MultiBinary)
-    sizes: Any = np.full(space.shape, 2) if is_binary else space.nvec
-    if np.prod(sizes.astype(float)) > _MAX_LISTED:
-        return None
-    indices = np.indices(sizes.reshape(-1)).reshape(sizes.size, -1).T.reshape(-1, *sizes.shape)
-    listed: NDArray[Any] = (indices + (0 if is_binary else space.start)).astype(space.dtype)
-    return listed
 
 
 def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, seed: int) -> Rules:

@@ -1,0 +1,102 @@
+"""The settings of width-based planners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import UnsupportedEnvError
+from planvec.planners.base import Planner
+from planvec.planners.options import option
+from planvec.planners.plan import Plan
+from planvec.planners.root_actions import list_actions
+from planvec.rows import state_keys
+
+__all__ = ["FeatureFunction", "WidthConfig"]
+
+_DEFAULT_SIMULATIONS = 200
+FeatureFunction = Callable[[Any], Any]
+"""`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthConfig(Planner):
+    """Holds the settings of `RolloutIW` and `IW`, which describe them."""
+
+    num_simulations: int | None = option(
+        None, "steps from nodes of the tree, one for each new node; default: by another budget, else 200"
+    )
+    batch_size: int = option(4, "steps in flight")
+    features: FeatureFunction | Any = None
+    discount: float = option(0.995, "factor per action")
+    dt: int = option(1, "environment steps for which an action is repeated")
+    subtables: bool = option(True, "rewards open new tables: what is old without one is new with one")
+    risk_aversion: float = option(1.0, "factor of negative rewards")
+    life_cost: float = option(0.0, "cost of a lost life, where the info has lives")
+    reuse_tree: bool = option(True, "a decision goes on with the tree of the previous one")
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ValueError: A field is out of range. The message names it.
+        """
+        super().__post_init__()
+        self._check_integers(1, "num_simulations")
+        self._check_integers(1, "batch_size", "dt", optional=False)
+        self._check_numbers(0, 1, "discount")
+        self._check_numbers(0, np.inf, "risk_aversion", "life_cost")
+        if self.features is not None and not (callable(self.features) or hasattr(self.features, "new_table")):
+            raise ValueError(f"features: expected a function of observations, got {self.features!r}")
+
+    @property
+    def simulation_limit(self) -> int:
+        """Largest number of new nodes of a decision."""
+        if self.num_simulations is not None:
+            return self.num_simulations
+        if self.max_env_steps is not None:
+            return self.max_env_steps
+        return _DEFAULT_SIMULATIONS if self.max_seconds is None else 1_000_000
+
+    @property
+    def num_planned(self) -> int | None:
+        """Simulations of a decision, for progress bars; None if another budget ends it."""
+        return self.num_simulations if self.max_seconds is None else None
+
+    @property
+    def info_keys(self) -> tuple[str, ...]:
+        """Keys of the infos that the planner reads."""
+        return ("lives",) if self.life_cost else ()
+
+    def check_space(self, action_space: gymnasium.Space[Any]) -> None:
+        """Check that actions can be listed.
+
+        Raises:
+            UnsupportedEnvError: They cannot.
+        """
+        if list_actions(action_space) is None:
+            raise UnsupportedEnvError(
+                f"action_space: expected actions that can be listed, got {action_space}; plan those with "
+                "ICEM, MPPI or Swarm"
+            )
+
+    def kept_tree(self, state: NDArray[Any], previous: Plan | None) -> Any:
+        """Return the tree that is left of the last decision, at a state; None for a new one."""
+        from planvec.planners.width.tree import WidthTree
+
+        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, WidthTree):
+            return None
+        tree = previous.search_data
+        taken = (tree.actions == previous.action).reshape(len(tree.actions), -1).all(axis=1)
+        child = int(tree.children[0, int(taken.argmax())]) if taken.any() else -1
+        if child < 0 or tree.ended[child] or tree.states.dtype != state.dtype:
+            return None
+        # The generator in the state may differ: it was reseeded.
+        if state_keys(tree.states[child : child + 1])[0] != state_keys(state)[0]:
+            return None
+        return tree.subtree(child, self.simulation_limit)

@@ -1,0 +1,186 @@
+"""Features of observations, by which width-based planners tell what is new.
+
+Letters: B observations, F columns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.planners.width.config import FeatureFunction
+from planvec.planners.width.novelty import NoveltyTable, ScreenTable, ValueTable
+from planvec.planners.width.screens import NUM_COLORS, ROWS, encode_screens
+
+__all__ = ["Features", "Screens", "Values", "features_for"]
+
+_NUM_BINS, _LARGEST = 32, 10**9
+_MIN_SCREEN = 32
+"""Height and width from which on an image is a screen."""
+
+
+class Features(ABC):
+    """Turns observations into codes, and makes tables that know which features of codes were seen."""
+
+    @abstractmethod
+    def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
+        """Return the codes `[B, ...]` of observations.
+
+        Args:
+            observations: `[B, ...]`, stacked by the observation space.
+            memory: `[1024, 2]` int32, zeros at first: what the codes of a tree depend on; changed.
+        """
+
+    @abstractmethod
+    def new_table(self) -> NoveltyTable:
+        """Return a table that has seen nothing."""
+
+
+class Values(Features):
+    """Features of a function that returns integers.
+
+    Args:
+        function: `function(observations) -> [B, F]`.
+    """
+
+    def __init__(self, function: FeatureFunction) -> None:
+        self._function = function
+
+    def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
+        """Return `[B, F]` int64; see `Features.encode`.
+
+        Raises:
+            InvalidBatchError: The function returns something else than integers `[B, F]`.
+        """
+        values = np.asarray(self._function(observations))
+        if values.ndim != 2 or values.dtype.kind not in "biu":
+            raise InvalidBatchError(
+                f"features: expected integers [B, F], got {values.dtype} of shape {values.shape}"
+            )
+        return np.ascontiguousarray(values, np.int64)
+
+    def new_table(self) -> NoveltyTable:
+        """Return a table that has seen nothing."""
+        return ValueTable()
+
+
+class Screens(Features):
+    """B-PROST features of images (Liang et al. 2016): colours of tiles, and distances between colours.
+
+    Images are `[height, width, 3]` or `[height, width]` uint8 of any size, divided into 14 rows of 16 tiles.
+    The first 128 colours are told apart.
+    """
+
+    def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
+        """Return `[B, 128 * 14 + 64]` uint16; see `Features.encode`.
+
+        Raises:
+            InvalidBatchError: The observations are no images.
+        """
+        pixels = np.asarray(observations)
+        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+        if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
+            raise InvalidBatchError(
+                "features: expected images [B, height, width, 3] or [B, height, width] of uint8, got "
+                f"{pixels.dtype} of shape {np.shape(observations)}"
+            )
+        codes = np.zeros((len(pixels), NUM_COLORS * ROWS + NUM_COLORS // 2), np.uint16)
+        tiles = np.zeros((len(pixels), NUM_COLORS, ROWS), np.uint16)
+        encode_screens(np.ascontiguousarray(pixels), memory, tiles, pixels.shape[3] == 3)
+        codes[:, : NUM_COLORS * ROWS] = tiles.reshape(len(pixels), -1)
+        return codes
+
+    def new_table(self) -> NoveltyTable:
+        """Return a table that has seen nothing."""
+        return ScreenTable()
+
+
+def features_for(space: Space[Any], given: Features | FeatureFunction | None) -> Features:
+    """Return the features that were given, or those that suit an observation space.
+
+    Images of at least 32 x 32 get `Screens`; bytes (the RAM of Atari) and other integers are features
+    themselves; of numbers in a bounded Box, the index of one of 32 equal intervals, elsewhere of intervals
+    whose width grows with the number.
+
+    Args:
+        space: The space of one observation.
+        given: Features, a function, or None.
+
+    Raises:
+        UnsupportedEnvError: None is given, and the space has no numbers.
+    """
+    if isinstance(given, Features):
+        return given
+    if given is not None:
+        return Values(given)
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and _is_screen(space):
+        return Screens()
+    numbers = _Numbers(space)
+    if numbers.is_empty:
+        raise UnsupportedEnvError(
+            f"features: expected a function of the observations, since those of {space} hold no numbers"
+        )
+    return Values(numbers)
+
+
+def _is_screen(space: spaces.Box) -> bool:
+    """Return whether observations are images of a size for tiles."""
+    shape = space.shape
+    return len(shape) in (2, 3) and min(shape[:2]) >= _MIN_SCREEN and (len(shape) == 2 or shape[2] in (1, 3))
+
+
+class _Numbers:
+    """Returns the numbers of observations as integers.
+
+    Args:
+        space: The space of one observation.
+
+    Attributes:
+        is_empty: Whether there are none.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self._space = space
+        self.is_empty = not any(True for _ in _numeric(space))
+
+    def __call__(self, observations: Any) -> NDArray[np.int64]:
+        columns = []
+        for path, space in _numeric(self._space):
+            part = observations
+            for key in path:
+                part = part[key]
+            values = np.asarray(part)
+            values = values.reshape(len(values), -1)
+            columns.append(values.astype(np.int64) if values.dtype.kind in "biu" else _bins(space, values))
+        return np.concatenate(columns, axis=1)
+
+
+def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space[Any]]]:
+    """Yield the keys and the space of each part of observations that is an array of numbers."""
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _numeric(child, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, child in enumerate(space.spaces):
+            yield from _numeric(child, (*path, index))
+    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        yield path, space
+
+
+def _bins(space: Any, values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the index of the interval of each number `[B, N]`."""
+    low, high = (np.asarray(bound, np.float64).reshape(-1) for bound in (space.low, space.high))
+    # float32's largest number stands for "no bound" in many environments.
+    is_bounded = (low > -1e30) & (high < 1e30)
+    span = np.where(is_bounded & (high > low), high - low, 1.0)
+    equal = np.floor((values - np.where(is_bounded, low, 0.0)) / span * _NUM_BINS)
+    growing = np.floor(np.arcsinh(np.asarray(values, np.float64) * 4) * 4)
+    chosen = np.nan_to_num(np.where(is_bounded, equal, growing))
+    indices: NDArray[np.int64] = np.clip(chosen, -_LARGEST, _LARGEST).astype(np.int64)
+    return indices

@@ -1,0 +1,209 @@
+"""What both width-based searches share: the tree, the marking of nodes, and the decision.
+
+Letters: N nodes, A actions, B rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.planners.plan import Plan
+from planvec.planners.root_actions import list_actions
+from planvec.planners.search import Search, StepRequest
+from planvec.planners.width.config import WidthConfig
+from planvec.planners.width.features import features_for
+from planvec.planners.width.novelty import NoveltyTable
+from planvec.planners.width.tree import PENDING, WidthTree
+from planvec.rows import BatchStepper, Transitions
+
+__all__ = ["WidthSearch"]
+
+
+class WidthSearch(Search):
+    """One decision in progress.
+
+    Args:
+        config: The settings.
+        env: The stepper.
+        state: `[1]`.
+        generator: The source of every random choice.
+        tree: The tree that is left of the last decision, at the state; None for a new one.
+        info: The environment's info at the state.
+
+    Attributes:
+        tree: The tree.
+        depths: `[capacity]`, number of actions from the root.
+    """
+
+    averages = True
+
+    def __init__(
+        self,
+        config: WidthConfig,
+        env: BatchStepper,
+        state: NDArray[Any],
+        generator: np.random.Generator,
+        tree: WidthTree | None,
+        info: dict[str, Any] | None,
+    ) -> None:
+        self._config = config
+        self._env = env
+        self._generator = generator
+        self._features = features_for(env.observation_space, config.features)
+        if tree is None:
+            actions = list_actions(env.action_space)
+            assert actions is not None  # `check_space` has refused others
+            memory = np.zeros((1024, 2), np.int32)
+            codes = self._features.encode(env.observe(state), memory)
+            tree = WidthTree(1 + config.simulation_limit, actions, state, codes, memory)
+            tree.lives[0] = _lives(info)
+        self.tree = tree
+        capacity = len(tree.parents)
+        self.depths = np.zeros(capacity, np.int64)
+        self._path_rewards = np.zeros(capacity)
+        self._subtables = np.zeros(capacity, np.int64)
+        self._tables: dict[int, NoveltyTable] = {}
+        self._is_marked = np.zeros(capacity, np.bool_)
+        self._found: dict[int, NDArray[np.int64]] = {}  # features with which a node was novel
+        self.num_kept = tree.num_nodes
+        for node in range(1, tree.num_nodes):
+            self._place(node)
+        self.mark(0)
+
+    # -- nodes ----------------------------------------------------------------------------------------
+
+    def request(self, parents: NDArray[np.int64], actions: NDArray[np.int64]) -> StepRequest:
+        """Return the request for the children of nodes.
+
+        Args:
+            parents: `[B]`.
+            actions: `[B]`, indices.
+        """
+        self.tree.children[parents, actions] = PENDING
+        seeds = None
+        if self._env.is_stochastic:
+            seeds = self._generator.integers(2**64, size=len(parents), dtype=np.uint64)
+        return StepRequest(self.tree.actions[actions], self.tree.states[parents], self._config.dt, seeds)
+
+    def receive(self, parents: NDArray[np.int64], actions: NDArray[np.int64], out: Transitions) -> list[int]:
+        """Add the children of nodes to the tree, and return their indices."""
+        codes = self._features.encode(out.observations, self.tree.memory)
+        lives = out.infos.get("lives")
+        nodes = []
+        pairs = zip(parents.tolist(), actions.tolist(), strict=True)
+        assert out.new_states is not None
+        for row, (parent, action) in enumerate(pairs):
+            node = self.tree.add(parent, action, out.new_states[row], codes[row])
+            self.tree.rewards[node] = out.rewards[row]
+            self.tree.ended[node] = out.terminated[row] or out.truncated[row]
+            if lives is not None:
+                self.tree.lives[node] = lives[row]
+            self._place(node)
+            nodes.append(node)
+        self.num_simulations += len(nodes)
+        if self.num_simulations >= self._config.simulation_limit:
+            self.stop_reason = "num_simulations"
+        return nodes
+
+    def _place(self, node: int) -> None:
+        """Set what follows from the path to a node."""
+        parent, config = int(self.tree.parents[node]), self._config
+        depth = int(self.depths[parent]) + 1
+        reward = self._path_rewards[parent] + config.discount ** (depth - 1) * self.shaped_reward(node)
+        self.depths[node], self._path_rewards[node] = depth, reward
+        if config.subtables and reward > 0:
+            self._subtables[node] = max(0, int(np.floor(np.log2(reward)))) + 1
+
+    def shaped_reward(self, node: int) -> float:
+        """Return the reward of the action that leads to a node, with the weights of losses."""
+        tree, config = self.tree, self._config
+        reward = float(tree.rewards[node])
+        if reward < 0:
+            reward *= config.risk_aversion
+        lost = tree.lives[tree.parents[node]] - tree.lives[node]
+        return reward - config.life_cost * float(lost) if lost > 0 else reward
+
+    def mark(self, node: int) -> bool:
+        """Mark the features of a node that was not marked in this decision; return whether it is novel."""
+        number = int(self._subtables[node])
+        table = self._tables.get(number)
+        if table is None:
+            table = self._tables[number] = self._features.new_table()
+        parent = int(self.tree.parents[node])
+        before = self.tree.codes[parent] if node else None
+        is_first = node == 0 or int(self._subtables[parent]) != number
+        found = table.mark(self.tree.codes[node], before, int(self.depths[node]), is_first)
+        self._is_marked[node] = True
+        self._found[node] = found
+        return len(found) > 0
+
+    def is_still_novel(self, node: int) -> bool:
+        """Return whether a marked node has a feature that no shallower node has."""
+        found, table = self._found[node], self._tables[int(self._subtables[node])]
+        start = table.first_novel(found, 0, int(self.depths[node]))
+        if start < 0:
+            return False
+        self._found[node] = found[start:]  # stamps only grow: the ones before stay old
+        return True
+
+    # -- the decision ---------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Return the action that leads to the best branch."""
+        tree, discount = self.tree, self._config.discount
+        size, num_actions = tree.num_nodes, len(tree.actions)
+        values, lengths, best = np.zeros(size), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+        returns = np.full((size, num_actions), -np.inf)
+        counts = np.ones(size, np.int64)
+        noise = self._generator.random((size, num_actions))  # decides between equal branches
+        for node in range(size - 1, -1, -1):  # children come after their parents
+            if best[node] < 0 and (returns[node] > -np.inf).any():
+                best[node] = self._best_action(node, returns[node], lengths, noise[node])
+                values[node] = returns[node, best[node]]
+                lengths[node] = 1 + lengths[tree.children[node, best[node]]]
+            if node:
+                parent = tree.parents[node]
+                returns[parent, tree.taken[node]] = self.shaped_reward(node) + discount * values[node]
+                counts[parent] += counts[node]
+        tried = returns[0] > -np.inf
+        action = int(best[0]) if best[0] >= 0 else int(noise[0].argmax())
+        path, node = [], 0
+        while best[node] >= 0:
+            path.append(int(best[node]))
+            node = int(tree.children[node, best[node]])
+        visits = np.zeros(num_actions, np.int64)
+        visits[tried] = counts[tree.children[0, tried]]
+        return Plan(
+            action=tree.actions[action],
+            value=float(values[0]),
+            root_actions=tree.actions.copy(),
+            visit_counts=visits,
+            action_values=np.where(tried, returns[0], np.nan),
+            best_actions=tree.actions[path],
+            best_num_steps=np.full(len(path), self._config.dt, np.int64),
+            best_return=float(values[0]),
+            depth_histogram=np.bincount(self.depths[:size]),
+            search_data=tree,
+        )
+
+    def _best_action(
+        self,
+        node: int,
+        returns: NDArray[np.float64],
+        lengths: NDArray[np.int64],
+        noise: NDArray[np.float64],
+    ) -> int:
+        """Return the action with the highest return; of equal ones without a gain the longest branch."""
+        best = np.flatnonzero(returns == returns.max())
+        if len(best) > 1 and returns.max() <= 0:
+            reach = lengths[self.tree.children[node, best]]
+            best = best[reach == reach.max()]
+        return int(best[noise[best].argmax()])
+
+
+def _lives(info: dict[str, Any] | None) -> float:
+    """Return the lives that are left by an info; NaN if it does not say."""
+    return float(info["lives"]) if info and "lives" in info else float("nan")

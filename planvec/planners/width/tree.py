@@ -1,0 +1,142 @@
+"""The tree of a width-based search. Letters: N nodes, A actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.rows import arrays_of_states, states_of_arrays
+
+__all__ = ["PENDING", "WidthTree"]
+
+PENDING = -2
+"""Child of an action whose step was requested."""
+_COLOR_MEMORY = (1024, 2)
+
+
+class WidthTree:
+    """The nodes of a search, node 0 the root; children come after their parents.
+
+    Args:
+        capacity: Largest number of nodes.
+        actions: `[A, *action shape]`, the actions of every node.
+        states: `[1]`, the state of the root.
+        codes: `[1, ...]`, its code; see `planvec.planners.width.Features`.
+        memory: What the codes depend on.
+
+    Attributes:
+        num_nodes: N.
+        actions: `[A, *action shape]`.
+        parents: `[N]` int32; -1 for the root.
+        taken: `[N]` int32, index of the action that leads to a node; -1 for the root.
+        children: `[N, A]` int32; -1: not generated.
+        rewards: `[N]` float64, reward of the action that leads to a node.
+        lives: `[N]` float64, lives that are left; NaN if unknown.
+        ended: `[N]` bool, whether the episode has ended.
+        states: `[N]`.
+        codes: `[N, ...]`.
+        memory: What the codes depend on.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        actions: NDArray[Any],
+        states: NDArray[Any],
+        codes: NDArray[Any],
+        memory: NDArray[np.int32],
+    ) -> None:
+        self.num_nodes = 1
+        self.actions = actions
+        self.parents = np.full(capacity, -1, np.int32)
+        self.taken = np.full(capacity, -1, np.int32)
+        self.children = np.full((capacity, len(actions)), -1, np.int32)
+        self.rewards = np.zeros(capacity)
+        self.lives = np.full(capacity, np.nan)
+        self.ended = np.zeros(capacity, np.bool_)
+        self.states = np.empty(capacity, states.dtype)
+        self.codes = np.empty((capacity, *codes.shape[1:]), codes.dtype)
+        self.states[:1], self.codes[:1] = states, codes
+        self.memory = memory
+
+    def __repr__(self) -> str:
+        return f"<WidthTree: {self.num_nodes} nodes, {len(self.actions)} actions>"
+
+    def add(self, parent: int, action: int, state: Any, code: NDArray[Any]) -> int:
+        """Add a node and return its index."""
+        node = self.num_nodes
+        self.num_nodes += 1
+        self.parents[node], self.taken[node] = parent, action
+        self.children[parent, action] = node
+        self.states[node], self.codes[node] = state, code
+        return node
+
+    def subtree(self, root: int, num_more: int) -> WidthTree:
+        """Return a copy of the tree below a node, with room for more nodes."""
+        kept = np.zeros(self.num_nodes, np.bool_)
+        kept[root] = True
+        for node in range(root + 1, self.num_nodes):
+            kept[node] = kept[self.parents[node]]
+        nodes = np.flatnonzero(kept)
+        number = np.full(self.num_nodes + 1, -1, np.int32)  # the last entry is that of -1
+        number[nodes] = np.arange(len(nodes))
+        size = len(nodes)
+        memory = self.memory.copy()
+        tree = WidthTree(size + num_more, self.actions, self.states[nodes[:1]], self.codes[nodes[:1]], memory)
+        tree.num_nodes = size
+        for name in ("taken", "rewards", "lives", "ended", "states", "codes"):
+            getattr(tree, name)[:size] = getattr(self, name)[nodes]
+        tree.parents[:size] = number[self.parents[nodes]]
+        tree.children[:size] = number[np.maximum(self.children[nodes], -1)]
+        tree.parents[0] = tree.taken[0] = -1
+        tree.rewards[0] = 0.0
+        return tree
+
+    # -- files ----------------------------------------------------------------------------------------
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the tree as arrays of numbers and text, without spare capacity."""
+        names = ("parents", "taken", "rewards", "lives", "ended", "codes")
+        arrays = {name: getattr(self, name)[: self.num_nodes] for name in names}
+        return {
+            **arrays,
+            "actions": self.actions,
+            "memory": self.memory,
+            **arrays_of_states("states", self.states[: self.num_nodes]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> WidthTree:
+        """Return the tree that `to_arrays` turned into arrays.
+
+        Args:
+            arrays: The arrays, which may be damaged or made by others.
+            action_space: The space of one action.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError: They are damaged.
+        """
+        states, codes = states_of_arrays("states", arrays), arrays["codes"]
+        size, memory = len(states), np.array(arrays["memory"], np.int32)
+        if not size or memory.shape != _COLOR_MEMORY:
+            raise ValueError("a tree without nodes, or without the memory of its codes")
+        tree = cls(size, arrays["actions"], states[:1], codes[:1], memory)
+        tree.num_nodes = size
+        tree.states[:], tree.codes[:] = states, codes
+        for name in ("parents", "taken", "rewards", "lives", "ended"):
+            getattr(tree, name)[:] = arrays[name]
+        nodes = np.arange(1, size)
+        parents, taken = tree.parents[1:], tree.taken[1:]
+        if ((parents < 0) | (parents >= nodes) | (taken < 0) | (taken >= len(tree.actions))).any():
+            raise ValueError("parents or actions that are not there")
+        tree.children[parents, taken] = nodes
+        return tree
+
+    @property
+    def saved_states(self) -> NDArray[Any]:
+        """The states of the nodes."""
+        return self.states[: self.num_nodes]

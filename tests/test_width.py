@@ -1,0 +1,310 @@
+"""Width-based search: what is novel, against plain dictionaries; and plans, against known optima."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
+
+import planvec
+from planvec import IW, RolloutIW
+from planvec.planners import load_plan, save_plan
+from planvec.planners.width.features import Screens, Values, features_for
+from planvec.planners.width.novelty import ScreenTable, ValueTable
+
+ROWS, COLUMNS = 14, 16
+
+
+def memory() -> Any:
+    return np.zeros((1024, 2), np.int32)
+
+
+# -- features and novelty -------------------------------------------------------------------------------
+
+
+def colors_of_tiles(screen: Any) -> set[tuple[Any, int, int]]:
+    """Return (colour, row, column) of the tiles of a screen, by plain loops."""
+    height, width = screen.shape[:2]
+    found = set()
+    for row in range(ROWS):
+        for column in range(COLUMNS):
+            tile = screen[
+                row * height // ROWS : (row + 1) * height // ROWS,
+                column * width // COLUMNS : (column + 1) * width // COLUMNS,
+            ]
+            for color in np.unique(tile.reshape(-1, *screen.shape[2:]), axis=0).tolist():
+                found.add((tuple(color) if isinstance(color, list) else color, row, column))
+    return found
+
+
+def prost(screen: Any, before: Any) -> set[Any]:
+    """Return the B-PROST features of a screen, by the words of the paper."""
+    now = colors_of_tiles(screen)
+    features: set[Any] = {("basic", *tile) for tile in now}
+    for one, row, column in now:
+        for other, other_row, other_column in now:
+            if (one, row, column) == (other, other_row, other_column):
+                continue
+            pair = ((one, other), (other_row - row, other_column - column))
+            opposite = ((other, one), (row - other_row, column - other_column))
+            features.add(("space", min(pair, opposite)))
+    if before is not None:
+        for one, row, column in colors_of_tiles(before):
+            for other, other_row, other_column in now:
+                features.add(("time", one, other, other_row - row, other_column - column))
+    return features
+
+
+def screens(game: str, count: int, **options: Any) -> Any:
+    with planvec.PlanEnv(
+        f"ALE/{game}-v5", env_kwargs={"frameskip": 15, "repeat_action_probability": 0.0, **options}
+    ) as env:
+        env.action_space.seed(1)
+        shown = [env.reset(seed=0).observation]
+        shown += [env.step(env.action_space.sample())[0] for _ in range(count - 1)]
+    return np.array(shown)
+
+
+@pytest.mark.parametrize(
+    ("game", "options"), [("Breakout", {}), ("Freeway", {"obs_type": "grayscale"}), ("Boxing", {})]
+)
+def test_the_features_of_screens_are_those_of_the_paper(game: str, options: dict[str, Any]) -> None:
+    shown = screens(game, 9, **options)
+    features = Screens()
+    table = features.new_table()
+    assert isinstance(table, ScreenTable)
+    table._found = np.empty(1_000_000, np.int64)  # all of them
+    codes = features.encode(shown, memory())
+    least: dict[Any, int] = {}
+    parents, depths = [-1, 0, 1, 2, 0, 4, 5, 3, 7], [0, 1, 2, 3, 1, 2, 3, 4, 5]
+    for index, (parent, depth) in enumerate(zip(parents, depths, strict=True)):
+        wanted = 0
+        for feature in prost(shown[index], shown[parent] if index else None):
+            if least.get(feature, 99) > depth:
+                least[feature] = depth
+                wanted += 1
+        found = table.mark(codes[index], codes[parent] if index else None, depth, index == 0)
+        assert len(found) == len(set(found.tolist())) == wanted, index
+
+
+def test_a_screen_whose_parent_is_in_another_table_is_marked_whole() -> None:
+    shown = screens("Breakout", 3)
+    features = Screens()
+    codes = features.encode(shown, memory())
+    first, second = features.new_table(), features.new_table()
+    for table in (first, second):
+        table._found = np.empty(1_000_000, np.int64)  # type: ignore[attr-defined]
+    first.mark(codes[0], None, 0, True)
+    first.mark(codes[1], codes[0], 1, False)
+    found = second.mark(codes[2], codes[1], 2, True)
+    assert len(found) == len(prost(shown[2], shown[1]))
+
+
+def test_many_colours_share_numbers_and_images_of_any_size_are_screens() -> None:
+    generator = np.random.default_rng(0)
+    images = generator.integers(256, size=(3, 37, 50, 3), dtype=np.uint8)
+    codes = Screens().encode(images, memory())
+    again = Screens().encode(images, memory())
+    assert (codes == again).all()
+    tiles = codes[:, : 128 * ROWS].reshape(3, 128, ROWS)
+    assert np.bitwise_or.reduce(tiles, axis=1).tolist() == [[2**16 - 1] * ROWS] * 3
+
+
+def test_features_of_integers_are_columns_with_values() -> None:
+    generator = np.random.default_rng(0)
+    table, least = ValueTable(), dict[tuple[int, int], int]()
+    for _ in range(400):
+        values = generator.integers(-50, 50, size=40)
+        values[0] = generator.integers(-(2**62), 2**62)
+        depth = int(generator.integers(30))
+        wanted = {pair for pair in enumerate(values.tolist()) if least.get(pair, 99) > depth}
+        least |= dict.fromkeys(wanted, depth)
+        found = table.mark(values, None, depth, True)
+        assert len(found) == len(wanted)
+        assert (table.first_novel(found, 0, depth) == 0) == bool(wanted)
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (spaces.Box(0, 255, (128,), np.uint8), (128,)),
+        (spaces.Box(-1, 1, (3,), np.float32), (3,)),
+        (spaces.Box(-np.inf, np.inf, (3,), np.float64), (3,)),
+        (spaces.Discrete(7, start=2), (1,)),
+        (spaces.Dict(a=spaces.Box(0, 9, (2, 2), np.uint8), b=spaces.Discrete(4), t=spaces.Text(3)), (5,)),
+        (spaces.Tuple((spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3]))), (5,)),
+    ],
+    ids=str,
+)
+def test_every_space_with_numbers_has_features(space: Any, shape: tuple[int, ...]) -> None:
+    space.seed(0)
+    features = features_for(space, None)
+    assert isinstance(features, Values)
+    batch = gymnasium.vector.utils.concatenate(
+        space, [space.sample() for _ in range(4)], gymnasium.vector.utils.create_empty_array(space, 4)
+    )
+    codes = features.encode(batch, memory())
+    assert codes.shape == (4, *shape)
+    assert codes.dtype == np.int64
+
+
+def test_numbers_are_divided_into_intervals() -> None:
+    features = features_for(spaces.Box(-1, 1, (1,), np.float64), None)
+    codes = features.encode(np.array([[-1.0], [-0.94], [-0.93], [0.0], [0.999], [1.0]]), memory())
+    assert codes[:, 0].tolist() == [0, 0, 1, 16, 31, 32]
+    unbounded = features_for(spaces.Box(-np.inf, np.inf, (1,), np.float64), None)
+    codes = unbounded.encode(np.array([[-np.inf], [-100.0], [0.0], [0.1], [100.0], [np.nan]]), memory())
+    assert (np.diff(codes[1:5, 0]) > 0).all()
+
+
+def test_what_has_no_features_is_named() -> None:
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="features: expected a function of the observations"
+    ):
+        features_for(spaces.Text(5), None)
+    for bad, message in (
+        (lambda observations: observations, r"features: expected integers \[B, F\], got float32 of shape"),
+        (
+            lambda observations: np.zeros(3, int),
+            r"features: expected integers \[B, F\], got int64 of shape \(3,",
+        ),
+    ):
+        with (
+            planvec.PlanEnv("CartPole-v1") as env,
+            pytest.raises(planvec.InvalidBatchError, match=message),
+        ):
+            RolloutIW(features=bad).plan(env, env.reset(seed=0).state, seed=0)
+    with pytest.raises(ValueError, match="features: expected a function of observations, got 'ram'"):
+        IW(features="ram")
+    with (
+        planvec.PlanEnv("Pendulum-v1") as env,
+        pytest.raises(planvec.UnsupportedEnvError, match="expected actions that can be listed"),
+    ):
+        IW().plan(env, env.reset(seed=0).state)
+
+
+# -- plans ----------------------------------------------------------------------------------------------
+
+LAKE = "FrozenLake8x8-v1"
+DRY = {"is_slippery": False}
+
+
+@pytest.mark.parametrize("planner", [IW(num_simulations=400), RolloutIW(num_simulations=400)])
+def test_a_goal_that_is_one_new_feature_after_the_other_is_reached(planner: planvec.Planner) -> None:
+    with planvec.make(LAKE, num_workers=0, env_kwargs=DRY) as env:
+        for seed in range(3):
+            episode = planvec.run_episode(env, planner, seed=seed)
+            assert (episode.total_return, episode.num_steps) == (1.0, 14)  # the shortest way
+
+
+def test_breadth_first_search_generates_each_cell_once_by_the_shortest_way() -> None:
+    with planvec.PlanEnv(LAKE, env_kwargs=DRY) as env:
+        plan = IW(num_simulations=4000, batch_size=1).plan(env, env.reset(seed=0).state, seed=0)
+    tree = plan.search_data
+    assert plan.stop_reason == "exhausted"
+    cells = tree.saved_states["cell"]
+    novel = np.flatnonzero((tree.children[: tree.num_nodes] >= 0).any(axis=1))  # those that were expanded
+    assert len(set(cells[novel].tolist())) == len(novel)
+    assert len(set(cells.tolist())) == 64  # 4 of each cell that goes on, and all holes
+    depths = np.zeros(tree.num_nodes, int)
+    for node in range(1, tree.num_nodes):
+        depths[node] = depths[tree.parents[node]] + 1
+    for node in novel:
+        assert depths[node] == min(depths[cells == cells[node]])
+    assert plan.best_actions.shape == (14,)
+    assert plan.best_return == pytest.approx(0.995**13)
+
+
+@pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
+@pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "ALE/Freeway-v5", "CartPole-v1"])
+def test_the_number_of_workers_changes_nothing(planner: planvec.Planner, env_id: str) -> None:
+    plans = []
+    for num_workers in (0, 1, 3):
+        with planvec.make(env_id, num_workers=num_workers) as env:
+            plans.append(planner.plan(env, env.reset(seed=0).state, seed=5))
+    for plan in plans[1:]:
+        assert_same_plan(plans[0], plan)
+
+
+def assert_same_plan(one: Any, other: Any) -> None:
+    assert (one.action, one.value, one.num_env_steps) == (other.action, other.value, other.num_env_steps)
+    for name in ("visit_counts", "action_values", "best_actions", "depth_histogram"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    mine, yours = one.search_data.to_arrays(), other.search_data.to_arrays()
+    assert mine.keys() == yours.keys()
+    for name, array in mine.items():
+        assert array.tobytes() == yours[name].tobytes(), name
+
+
+def test_a_worker_that_is_killed_changes_nothing() -> None:
+    planner = RolloutIW(num_simulations=80)
+    with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=2) as env:
+        state = env.reset(seed=0).state
+        expected = planner.plan(env, state, seed=1)
+        killed = []
+
+        def kill(num_simulations: int, num_env_steps: int) -> None:
+            if num_simulations >= 20 and not killed:
+                killed.append(os.kill(env.workers[0].pid, signal.SIGKILL))
+
+        assert_same_plan(expected, planner.plan(env, state, seed=1, callback=kill))
+        assert env.stats.restarts == 1
+
+
+def test_a_tree_is_kept_and_written(tmp_path: Any) -> None:
+    planner = RolloutIW(num_simulations=100)
+    with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=0) as env:
+        start = env.reset(seed=0).state
+        plan = planner.plan(env, start, seed=0)
+        assert plan.search_data.num_nodes == 101
+        after = env.step_batch([plan.action], np.array([start])).new_states
+        again = planner.plan(env, after, seed=1, previous=plan)
+        assert 101 < again.search_data.num_nodes <= 201
+        save_plan(tmp_path / "plan.npz", plan, env)
+        loaded = load_plan(tmp_path / "plan.npz", env)
+        assert_same_plan(plan, loaded)
+        assert_same_plan(again, planner.plan(env, after, seed=1, previous=loaded))
+        # Another state than the one that the action leads to has no tree.
+        fresh = planner.plan(env, start, seed=1, previous=plan)
+        assert_same_plan(fresh, planner.plan(env, start, seed=1))
+
+
+def test_lost_lives_and_negative_rewards_weigh_as_they_are_told() -> None:
+    class Lives(gymnasium.Env[Any, Any]):
+        """Action 0 earns 1 and costs a life; action 1 earns 0.5; action 2 costs 1, then earns 3."""
+
+        action_space = spaces.Discrete(3)
+        observation_space = spaces.MultiDiscrete([9, 9, 9])
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            super().reset(seed=seed)
+            self.lives, self.counts = 3, np.zeros(3, np.int64)
+            return self.counts.copy(), {"lives": self.lives}
+
+        def step(self, action: Any) -> Any:
+            self.counts[action] += 1
+            self.lives -= int(action) == 0
+            reward = (1.0, 0.5, -1.0 if self.counts[2] == 1 else 3.0)[int(action)]
+            return self.counts.copy(), reward, False, False, {"lives": self.lives}
+
+    def first(**options: Any) -> int:
+        planner = RolloutIW(num_simulations=39, discount=1.0, **options)
+        with planvec.make(lambda: TimeLimit(Lives(), 3), num_workers=0, info_keys=planner.info_keys) as env:
+            start = env.reset(seed=0)
+            return int(planner.plan(env, start.state, seed=0, info=start.info).action)
+
+    assert first(features=lambda counts: np.arange(len(counts))[:, None]) in (0, 1)  # one node is novel
+    assert first(features=_every, risk_aversion=1.0) == 2  # -1 + 3 + 3
+    assert first(features=_every, risk_aversion=10.0) == 0
+    assert first(features=_every, risk_aversion=10.0, life_cost=5.0) == 1
+
+
+def _every(counts: Any) -> Any:
+    """Return a feature for every combination of counts, so that nothing is pruned."""
+    return (counts * np.array([1, 10, 100])).sum(axis=1)[:, None]
