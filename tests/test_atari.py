@@ -108,9 +108,12 @@ class Lives(gymnasium.Wrapper):
 
 
 @pytest.mark.slow
-def test_a_wrapper_may_hold_the_emulator() -> None:
-    report = check(lambda: Lives(gymnasium.make("ALE/Breakout-v5", obs_type="ram", **PLAIN)))
-    assert report.exact, report
+@pytest.mark.parametrize("frameskip", [4, 15])
+@pytest.mark.parametrize("game", ["Breakout", "Pong"])
+def test_a_wrapper_may_hold_the_emulator(game: str, frameskip: int) -> None:
+    options = {"obs_type": "ram", "frameskip": frameskip, "repeat_action_probability": 0.0}
+    report = check(lambda: Lives(gymnasium.make(f"ALE/{game}-v5", **options)))
+    assert report.exact, report  # which says that `make` accepts it, too
 
 
 # -- stickiness -------------------------------------------------------------------------------------

@@ -83,6 +83,14 @@ class AtariCodec(Codec):
             raise EnvError(f"states: expected states of {env._game}, got one of another game")
         self._emulator.restore(value)
 
+    def digests(self, saved: Any) -> dict[str, bytes]:
+        """Return digests of what decides about the future; see `Fields.digests`.
+
+        The checkpoint depends on when the state was saved and restored. It only repaints the picture.
+        """
+        now = self._emulator.save()
+        return {"AtariEnv.ale": now.emulator, "the held action": repr(now.held).encode()}
+
     def observe(self, env: Any) -> Any:
         return env._get_obs()
 

@@ -1,0 +1,140 @@
+"""Compare `RolloutIW` with the published scores of Rollout-IW.
+
+    python benchmarks/width.py                               # ten games, 5 seeds: about two hours on 2 cores
+    python benchmarks/width.py --only Breakout --seeds 1
+    python benchmarks/width.py --long                        # the calls of 32 s per decision: hours
+    python benchmarks/width.py --cost                        # features beside steps
+
+Rollout-IW(1) of Bandres, Bonet and Geffner (AAAI 2018), with B-PROST features, novelty subtables and risk
+aversion, at 0.5 s and at 32 s per decision: means of five runs, computed from the authors' data. A decision
+takes as many simulator calls here as theirs did on average, each of 15 frames; no sticky actions; episodes
+end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import planvec
+from planvec.planners.width.features import Screens
+
+FIRST_SEED = 100
+FRAME_SKIP, MAX_FRAMES = 15, 18_000
+OPTIONS: dict[str, Any] = {
+    "frameskip": FRAME_SKIP,
+    "repeat_action_probability": 0.0,
+    "max_num_frames_per_episode": MAX_FRAMES,
+}
+
+
+class Published(NamedTuple):
+    """Scores and simulator calls per decision, at 0.5 s and at 32 s per decision."""
+
+    score: float
+    calls: int
+    long_score: float
+    long_calls: int
+
+
+PUBLISHED = {
+    "Alien": Published(8550.0, 81, 19354.0, 2325),
+    "Asterix": Published(48700.0, 87, 87600.0, 4097),
+    "Boxing": Published(78.6, 55, 80.2, 2649),
+    "Breakout": Published(79.8, 67, 370.0, 4137),
+    "Freeway": Published(3.6, 222, 10.0, 2334),
+    "MsPacman": Published(13746.8, 75, 21833.0, 2288),
+    "Pong": Published(-1.4, 62, 18.2, 3205),
+    "Qbert": Published(14160.0, 72, 40350.0, 3429),
+    "Seaquest": Published(1236.0, 101, 9846.0, 3712),
+    "SpaceInvaders": Published(1812.0, 113, 4362.0, 4423),
+}
+LONG = ("Freeway", "Seaquest", "Breakout")
+
+
+def planner(calls: int) -> planvec.RolloutIW:
+    """Return the planner of all games."""
+    return planvec.RolloutIW(num_simulations=calls, batch_size=2, life_cost=500.0)
+
+
+def play(game: str, calls: int, seed: int) -> tuple[planvec.Episode, float, float]:
+    """Play an episode; return it, the calls per decision, and the seconds."""
+    started = time.perf_counter()
+    with planvec.make(f"ALE/{game}-v5", num_workers=2, info_keys=("lives",), env_kwargs=OPTIONS) as env:
+        played = planvec.run_episode(env, planner(calls), seed=seed, max_steps=MAX_FRAMES // FRAME_SKIP)
+    return played, played.num_env_steps / played.num_steps, time.perf_counter() - started
+
+
+def compare(game: str, num_seeds: int, is_long: bool) -> None:
+    """Print the line of a game."""
+    published = PUBLISHED[game]
+    target = published.long_score if is_long else published.score
+    calls = published.long_calls if is_long else published.calls
+    scores, used, seconds = [], [], 0.0
+    for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
+        episode, num_calls, took = play(game, calls, seed)
+        scores.append(episode.total_return)
+        used.append(num_calls)
+        seconds += took
+    mean = statistics.fmean(scores)
+    listed = " ".join(f"{score:,.0f}" for score in scores)
+    print(
+        f"| {game} | {target:,.1f} | {mean:,.1f} | {mean / target if target > 0 else float('nan'):.2f} | "
+        f"{listed} | {calls} | {statistics.fmean(used):.0f} | {seconds:.0f} s |",
+        flush=True,
+    )
+
+
+def measure_cost(games: list[str]) -> None:
+    """Print the time of the features of a screen beside that of a step, in one process, in turn."""
+    print("| game | a step, us | encoding, us | marking, us | share of a step |")
+    print("| --- | --- | --- | --- | --- |")
+    for game in games:
+        with planvec.PlanEnv(f"ALE/{game}-v5", env_kwargs=OPTIONS) as env:
+            features = Screens()
+            table, memory = features.new_table(), np.zeros((1024, 2), np.int32)
+            env.action_space.seed(0)
+            before = features.encode(env.reset(seed=0).observation[None], memory)[0]
+            table.mark(before, None, 0, True)
+            times: list[list[float]] = [[], [], []]
+            for depth in range(1, 200):
+                marks = [time.perf_counter()]
+                observation = env.step(env.action_space.sample())[0]
+                marks.append(time.perf_counter())
+                code = features.encode(observation[None], memory)[0]
+                marks.append(time.perf_counter())
+                table.mark(code, before, depth, False)
+                marks.append(time.perf_counter())
+                before = code
+                for one, took in zip(times, np.diff(marks), strict=True):
+                    one.append(took * 1e6)
+        step, encoding, marking = (statistics.median(one) for one in times)
+        share = (encoding + marking) / step
+        print(f"| {game} | {step:.0f} | {encoding:.0f} | {marking:.0f} | {share:.0%} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", metavar="GAME", help="these games")
+    parser.add_argument("--seeds", type=int, help="default: 5, with --long 1")
+    parser.add_argument("--long", action="store_true", help="the calls of 32 s per decision")
+    parser.add_argument("--cost", action="store_true", help="the time of the features")
+    arguments = parser.parse_args()
+    games = arguments.only or (list(LONG) if arguments.long else list(PUBLISHED))
+    if arguments.cost:
+        measure_cost(games)
+        return
+    print("| game | published | mean | ratio | scores | calls published | calls used | time |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for game in games:
+        compare(game, arguments.seeds or (1 if arguments.long else 5), arguments.long)
+
+
+if __name__ == "__main__":
+    main()
