@@ -44,7 +44,7 @@ got 'CartPole-v1'; to plan, type: planvec plan CartPole-v1
 $ planvec plan CartPole-v1 --planner mcts --num-walkers 8
 --num-walkers belongs to --planner swarm and swarm-wave, and the planner is mcts
 $ planvec plan CartPole-v1 --num-simulations 8
---num-simulations belongs to --planner mcts, and the planner is swarm
+--num-simulations belongs to --planner mcts, rollout-iw and iw, and the planner is swarm
 $ planvec plan CartPole-v1 --planner mtcs
 --planner: expected one of swarm, .*, got 'mtcs'; did you mean 'mcts'\?
 $ planvec plan CartPole-v1 --num-worker-s 1

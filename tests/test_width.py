@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
+from minigrid.wrappers import FullyObsWrapper
 
 import planvec
 from planvec import IW, RolloutIW
@@ -189,6 +190,34 @@ def test_what_has_no_features_is_named() -> None:
         IW().plan(env, env.reset(seed=0).state)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_features_of_a_grid_are_cells_beside_what_the_agent_does(is_full: bool) -> None:
+    def make() -> Any:
+        env = gymnasium.make("MiniGrid-DoorKey-6x6-v0")
+        return FullyObsWrapper(env) if is_full else env
+
+    env, features = make(), features_for(make().observation_space, None)
+    observations = [env.reset(seed=3)[0]]
+    env.action_space.seed(3)
+    observations += [env.step(env.action_space.sample())[0] for _ in range(150)]
+    stacked = {
+        "image": np.array([one["image"] for one in observations]),
+        "direction": np.array([one["direction"] for one in observations]),
+    }
+    codes = features.encode(stacked, memory())
+    meaning: dict[tuple[int, int], Any] = {}
+    for code, observation in zip(codes.tolist(), observations, strict=True):
+        image = observation["image"].tolist()
+        places = [(x, y) for x in range(len(image)) for y in range(len(image[0]))]
+        agents = [(x, y) for x, y in places if image[x][y][0] == 10]
+        x, y = agents[0] if agents else (len(image) // 2, len(image[0]) - 1)
+        assert bool(agents) == is_full
+        for column, (value, (i, j)) in enumerate(zip(code, places, strict=True)):
+            content = ((x, y), image[x][y], int(observation["direction"]), image[i][j])
+            assert meaning.setdefault((column, value), content) == content
+    assert len({(column, str(content)) for (column, _), content in meaning.items()}) == len(meaning)
+
+
 # -- plans ----------------------------------------------------------------------------------------------
 
 LAKE = "FrozenLake8x8-v1"
@@ -201,6 +230,23 @@ def test_a_goal_that_is_one_new_feature_after_the_other_is_reached(planner: plan
         for seed in range(3):
             episode = planvec.run_episode(env, planner, seed=seed)
             assert (episode.total_return, episode.num_steps) == (1.0, 14)  # the shortest way
+
+
+@pytest.mark.parametrize("planner", [IW(num_simulations=3000), RolloutIW(num_simulations=3000)])
+def test_a_door_is_opened_with_its_key(planner: planvec.Planner) -> None:
+    with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=2) as env:
+        episode = planvec.run_episode(env, planner, seed=1, max_steps=30)
+    assert (episode.terminated, episode.num_steps) == (True, 7)  # the shortest way
+
+
+@pytest.mark.slow
+def test_a_corridor_with_a_key_is_solved() -> None:
+    with planvec.make(
+        lambda: FullyObsWrapper(gymnasium.make("MiniGrid-KeyCorridorS3R3-v0")), num_workers=2
+    ) as env:
+        episode = planvec.run_episode(env, IW(num_simulations=3000), seed=1, max_steps=60)
+    assert episode.terminated
+    assert episode.total_return > 0.9
 
 
 def test_breadth_first_search_generates_each_cell_once_by_the_shortest_way() -> None:

@@ -18,8 +18,10 @@ from planvec.planners.width.config import FeatureFunction
 from planvec.planners.width.novelty import NoveltyTable, ScreenTable, ValueTable
 from planvec.planners.width.screens import NUM_COLORS, ROWS, encode_screens
 
-__all__ = ["Features", "Screens", "Values", "features_for"]
+__all__ = ["Features", "Screens", "Values", "features_for", "grid_features"]
 
+_AGENT, _NUM_CONTENTS = 10, 4096
+"""MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number."""
 _NUM_BINS, _LARGEST = 32, 10**9
 _MIN_SCREEN = 32
 """Height and width from which on an image is a screen."""
@@ -104,9 +106,9 @@ class Screens(Features):
 def features_for(space: Space[Any], given: Features | FeatureFunction | None) -> Features:
     """Return the features that were given, or those that suit an observation space.
 
-    Images of at least 32 x 32 get `Screens`; bytes (the RAM of Atari) and other integers are features
-    themselves; of numbers in a bounded Box, the index of one of 32 equal intervals, elsewhere of intervals
-    whose width grows with the number.
+    Images of at least 32 x 32 get `Screens`, those of MiniGrid `grid_features`; bytes (the RAM of Atari) and
+    other integers are features themselves; of numbers in a bounded Box, the index of one of 32 equal
+    intervals, elsewhere of intervals whose width grows with the number.
 
     Args:
         space: The space of one observation.
@@ -121,12 +123,46 @@ def features_for(space: Space[Any], given: Features | FeatureFunction | None) ->
         return Values(given)
     if isinstance(space, spaces.Box) and space.dtype == np.uint8 and _is_screen(space):
         return Screens()
+    if _is_grid(space):
+        return Values(grid_features)
     numbers = _Numbers(space)
     if numbers.is_empty:
         raise UnsupportedEnvError(
             f"features: expected a function of the observations, since those of {space} hold no numbers"
         )
     return Values(numbers)
+
+
+def grid_features(observations: Any) -> NDArray[np.int64]:
+    """Return what each cell of a MiniGrid holds, together with where the agent is and what it carries.
+
+    A key that is carried makes every cell new again. Works with the agent's own view, whose middle of the
+    last row shows what it carries, and with `FullyObsWrapper`, which shows the agent.
+
+    Args:
+        observations: A dict with "image" `[B, width, height, 3]`, and perhaps "direction" `[B]`.
+
+    Returns:
+        `[B, width * height]`.
+    """
+    image = np.asarray(observations["image"]).astype(np.int64)
+    num_rows, width, height, _ = image.shape
+    cells = (image @ np.array([1, 16, 256])).reshape(num_rows, -1)
+    is_agent = image[..., 0].reshape(num_rows, -1) == _AGENT
+    own_place = (width // 2) * height + height - 1
+    places = np.where(is_agent.any(axis=1), is_agent.argmax(axis=1), own_place)
+    direction = np.asarray(observations.get("direction", 0), np.int64)
+    context = (places * _NUM_CONTENTS + cells[np.arange(num_rows), places]) * 4 + direction
+    features: NDArray[np.int64] = context[:, None] * _NUM_CONTENTS + cells
+    return features
+
+
+def _is_grid(space: Space[Any]) -> bool:
+    """Return whether observations are those of MiniGrid."""
+    image = space.spaces.get("image") if isinstance(space, spaces.Dict) else None
+    if not isinstance(image, spaces.Box) or image.dtype != np.uint8 or len(image.shape) != 3:
+        return False
+    return image.shape[2] == 3 and max(image.shape[:2]) < _MIN_SCREEN
 
 
 def _is_screen(space: spaces.Box) -> bool:
