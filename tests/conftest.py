@@ -14,7 +14,7 @@ from ray_here import disconnect_ray
 from planvec.backends.processes.os import procfs
 from planvec.codecs import timing
 
-# `.ci/run` runs them in an environment of their own, since PyTorch is large.
+# `.ci/run` runs them in environments of their own, since PyTorch and JAX are large.
 collect_ignore = [
     test
     for package, test in (
@@ -22,6 +22,7 @@ collect_ignore = [
         ("ding", "test_ding.py"),
         ("ding", "test_ding_faults.py"),
         ("torch", "test_ppo.py"),
+        ("mctx", "test_mctx.py"),
     )
     if not importlib.util.find_spec(package)
 ]

@@ -34,6 +34,7 @@ LEVELS = {
     "plots": 9,
     "report": 10,
     "video": 8,
+    "mctx": 2,
     "cli": 11,
     "__main__": 12,
 }

@@ -34,6 +34,7 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
 NOT_IMPORTED = (
     "planvec.__main__",
     *(() if find_spec("stable_baselines3") else ("planvec.vector.sb3",)),
+    *(() if find_spec("mctx") else ("planvec.mctx",)),
     *(() if find_spec("ding") else ("planvec.vector.ding",)),
 )
 """Modules that run a program, or need an extra that is not installed."""
@@ -73,10 +74,13 @@ def test_importing_planvec_imports_neither_gymnasium_nor_numba() -> None:
     assert not {"gymnasium", "numpy", "numba"} & loaded_after("import planvec")
 
 
-@pytest.mark.parametrize("name", ["mcts.planner", "swarm.planner"])
+CLASSES = {"mcts.planner": "MCTS", "swarm.planner": "Swarm", "width.planner": "RolloutIW"}
+
+
+@pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("code", ["from planvec.planners import {}", "import planvec; planvec.{}()"])
 def test_a_planner_is_made_without_numba(code: str, name: str) -> None:
-    loaded = loaded_after(code.format({"mcts.planner": "MCTS", "swarm.planner": "Swarm"}[name]))
+    loaded = loaded_after(code.format(CLASSES[name]))
     assert f"planvec.planners.{name}" in loaded
     assert "numba" not in loaded
 

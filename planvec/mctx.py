@@ -1,0 +1,159 @@
+"""mctx on any environment: Gumbel MuZero, MuZero and AlphaZero policies of mctx on exact simulators.
+
+mctx asks for a model that is a JAX function. `jax.pure_callback` makes one of an environment, and may call
+it again, or not at all: that is right for planvec, whose transitions are pure functions.
+
+    root = planvec.mctx.root(env, network, params, states)
+    model = planvec.mctx.recurrent_fn(env, network)
+    policy = mctx.gumbel_muzero_policy(params, key, root, model, num_simulations=32)
+
+Letters: B rows, A actions, S bytes of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.extras import install_command
+from planvec.rows import BatchStepper
+
+__all__ = ["Network", "embed", "recurrent_fn", "root", "states_of"]
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import mctx
+except ImportError as error:
+    raise ImportError(f"planvec.mctx needs JAX and mctx: {install_command('mctx')}") from error
+
+Network = Callable[[Any, Any], tuple[Any, Any]]
+"""`network(params, observations [B, ...]) -> (prior logits [B, A], values [B])`, a JAX function."""
+
+
+def embed(states: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return states `[B]` as bytes `[B, S]`, which JAX can hold."""
+    states = np.ascontiguousarray(states)
+    return states.view(np.uint8).reshape(len(states), states.dtype.itemsize)
+
+
+def states_of(env: BatchStepper, embedding: Any) -> NDArray[Any]:
+    """Return the states `[B]` of bytes `[B, S]`."""
+    data = np.ascontiguousarray(np.asarray(embedding))
+    states: NDArray[Any] = data.reshape(-1).view(env.state_dtype)
+    return states
+
+
+def root(env: BatchStepper, network: Network, params: Any, states: NDArray[Any]) -> Any:
+    """Return the root of a search at states.
+
+    Args:
+        env: The stepper.
+        network: Evaluates observations.
+        params: Its parameters.
+        states: `[B]`.
+
+    Returns:
+        An `mctx.RootFnOutput`, whose embedding holds the states.
+
+    Raises:
+        InvalidBatchError: The states are no array `[B]`.
+        UnsupportedEnvError: The states have no fixed size, or the actions are not Discrete.
+    """
+    _check(env)
+    if not isinstance(states, np.ndarray) or states.ndim != 1:
+        raise InvalidBatchError(f"states: expected an array [B] of states, got {type(states).__name__}")
+    logits, values = network(params, jnp.asarray(_observed(env.observe(states))))
+    return mctx.RootFnOutput(prior_logits=logits, value=values, embedding=jnp.asarray(embed(states)))
+
+
+def recurrent_fn(
+    env: BatchStepper, network: Network, *, discount: float = 1.0, dt: int = 1
+) -> Callable[[Any, Any, Any, Any], tuple[Any, Any]]:
+    """Return the `recurrent_fn` of mctx: it steps the environment, and evaluates where that leads to.
+
+    Where steps are random, each is sampled with a seed of the key that mctx gives, so that a search samples
+    one outcome of each action that it takes, and goes on from that.
+
+    Args:
+        env: The stepper. It must not be closed while the function is in use.
+        network: Evaluates observations.
+        discount: Factor per action; 0 where an episode has ended.
+        dt: Environment steps for which an action is repeated.
+
+    Returns:
+        `recurrent_fn(params, rng_key, action [B], embedding [B, S])`, which returns an
+        `mctx.RecurrentFnOutput` and the embedding of the new states.
+
+    Raises:
+        UnsupportedEnvError: The states have no fixed size, or the actions are not Discrete.
+    """
+    _check(env)
+    space: Any = env.action_space
+    shape, dtype = _observation_form(env)
+
+    def step(action: Any, embedding: Any, seeds: Any) -> tuple[Any, ...]:
+        """Step rows outside of JAX."""
+        actions = np.asarray(action).astype(space.dtype) + space.dtype.type(space.start)
+        given = np.asarray(seeds).astype(np.uint64) if env.is_stochastic else None
+        out = env.step_batch(actions, states_of(env, embedding), dt, seeds=given, blocking=True)
+        assert out.new_states is not None
+        going_on = ~(out.terminated | out.truncated)
+        return (
+            _observed(out.observations).astype(dtype, copy=False),
+            out.rewards.astype(np.float32),
+            (discount * going_on).astype(np.float32),
+            embed(out.new_states),
+        )
+
+    def recurrent(params: Any, rng_key: Any, action: Any, embedding: Any) -> tuple[Any, Any]:
+        size = action.shape[0]
+        forms = (
+            jax.ShapeDtypeStruct((size, *shape), dtype),
+            jax.ShapeDtypeStruct((size,), np.float32),
+            jax.ShapeDtypeStruct((size,), np.float32),
+            jax.ShapeDtypeStruct(embedding.shape, np.uint8),
+        )
+        seeds = jax.random.bits(rng_key, (size,), np.uint32)
+        observations, rewards, discounts, following = jax.pure_callback(step, forms, action, embedding, seeds)
+        logits, values = network(params, observations)
+        output = mctx.RecurrentFnOutput(
+            reward=rewards, discount=discounts, prior_logits=logits, value=values * (discounts > 0)
+        )
+        return output, following
+
+    return recurrent
+
+
+def _check(env: BatchStepper) -> None:
+    """Check that JAX can hold the states, and mctx the actions.
+
+    Raises:
+        UnsupportedEnvError: They cannot.
+    """
+    if env.state_dtype.hasobject:
+        raise UnsupportedEnvError(
+            "env: expected states of a fixed size, since JAX holds their bytes; write a codec for the "
+            "environment (planvec.Codec), or plan with planvec.MCTS"
+        )
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise UnsupportedEnvError(f"action_space: expected Discrete, got {env.action_space}")
+
+
+def _observation_form(env: BatchStepper) -> tuple[tuple[int, ...], Any]:
+    """Return the shape and the dtype of one observation for JAX, which has no 64 bits by default."""
+    space = env.observation_space
+    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise UnsupportedEnvError(f"observation_space: expected one array of numbers, got {space}")
+    return space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype)
+
+
+def _observed(observations: Any) -> NDArray[Any]:
+    """Return observations as an array of a dtype that JAX has."""
+    array = np.asarray(observations)
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
