@@ -134,7 +134,7 @@ def test_several_episodes_are_resumed_where_they_were(
     assert "is complete already" in capsys.readouterr().err
 
 
-KILLED = ["--planner", "mcts", "--num-simulations", "60", "--max-steps", "40", "--seed", "2"]
+KILLED = ["--planner", "mcts", "--num-simulations", "200", "--max-steps", "40", "--seed", "2"]
 
 
 @pytest.mark.slow
@@ -143,15 +143,20 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_pat
     assert plan("CartPole-v1", *KILLED, "--out", str(whole)) == 0
     command = [sys.executable, "-m", "planvec", "plan", "--num-workers", "0", "--no-progress"]
     arguments, rng, kills = ["CartPole-v1", *KILLED, "--out", str(killed)], np.random.default_rng(0), 0
+    log = killed / "steps.csv"
+
+    def num_lines() -> int:
+        return log.read_bytes().count(b"\n") if log.exists() else 0
+
     for _ in range(60):
+        before = num_lines()
         process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        started = time.monotonic()
-        while not (killed / "run.json").exists() and process.poll() is None:
-            time.sleep(0.01)
-        if kills < 6 and process.poll() is None:
-            time.sleep(rng.uniform(0, 1) + time.monotonic() - started)
-            process.send_signal(signal.SIGKILL)
-            kills += 1
+        if kills < 6:
+            wanted = before + rng.integers(2, 8)
+            while num_lines() < wanted and process.poll() is None:
+                time.sleep(rng.uniform(0, 0.003))
+            process.send_signal(signal.SIGKILL)  # of a process that has ended, nothing happens
+            kills += process.wait() == -signal.SIGKILL
         _, errors = process.communicate()
         arguments = ["--resume", str(killed)]
         if process.returncode == 0:
