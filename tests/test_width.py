@@ -128,7 +128,7 @@ def test_features_of_integers_are_columns_with_values() -> None:
         least |= dict.fromkeys(wanted, depth)
         found = table.mark(values, None, depth, True)
         assert len(found) == len(wanted)
-        assert (table.first_novel(found, 0, depth) == 0) == bool(wanted)
+        assert (table.first_novel(found, depth) == 0) == bool(wanted)
 
 
 @pytest.mark.parametrize(

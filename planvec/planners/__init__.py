@@ -37,6 +37,7 @@ from planvec.planners.plan_files import (
     plan_of_arrays,
     save_plan,
 )
+from planvec.planners.root_actions import equal_actions
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
 from planvec.planners.shooting import CEM, ICEM, MPPI, Distribution, RandomShooting
 from planvec.planners.swarm import NormalDt, Swarm, SwarmWave
@@ -88,6 +89,7 @@ __all__ = [
     "arrays_of_actions",
     "arrays_of_plan",
     "check_plan_states",
+    "equal_actions",
     "links_of",
     "load_plan",
     "node_visits",

@@ -18,6 +18,7 @@ __all__ = [
     "ActionStatistics",
     "action_statistics",
     "check_action_space",
+    "equal_actions",
     "list_actions",
     "mean_action",
     "most_visited",
@@ -45,6 +46,12 @@ def check_action_space(space: Space[Any]) -> None:
 
 _MAX_LISTED = 256
 """Largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn."""
+
+
+def equal_actions(actions: NDArray[Any], action: Any) -> NDArray[np.bool_]:
+    """Return which of some actions `[A, *action shape]` are equal to an action, `[A]`."""
+    equal: NDArray[np.bool_] = (actions == np.asarray(action)).reshape(len(actions), -1).all(axis=1)
+    return equal
 
 
 def list_actions(space: Any) -> NDArray[Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.planners import Distribution, Plan, Tree, Walkers
+from planvec.planners import Distribution, Plan, Tree, Walkers, equal_actions
 from planvec.plots import swarm_picture, tree_picture
 
 __all__ = ["Decision", "decision_of"]
@@ -107,7 +107,7 @@ def _actions(plan: Plan) -> dict[str, Any]:
     taken, actions = np.asarray(plan.action), np.asarray(plan.root_actions)
     is_taken = np.zeros(len(actions), np.bool_)
     if actions.ndim and actions.dtype != object:
-        is_taken = (actions == taken).reshape(len(actions), -1).all(axis=1)
+        is_taken = equal_actions(actions, taken)
     order = np.argsort(-plan.visit_counts - is_taken * 2.0**62, kind="stable")[:_MAX_ACTIONS]
     order = np.sort(order)
     names = [_text(plan.root_actions[row]) for row in order]

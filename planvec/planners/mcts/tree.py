@@ -19,6 +19,7 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, TreeArrays, empty_arrays
 from planvec.planners.mcts.files import read_tree, tree_parts
 from planvec.planners.mcts.rules import TreeKind
+from planvec.planners.root_actions import equal_actions
 from planvec.rows import arrays_of_states, state_keys
 
 __all__ = ["Branch", "Tree"]
@@ -170,7 +171,7 @@ class Tree:
     def _index_of(self, action: Any) -> int:
         """Return the index of an action of the root."""
         actions = self.node_actions(0)
-        equal = (actions == np.asarray(action)).reshape(len(actions), -1).all(axis=1)
+        equal = equal_actions(actions, action)
         if not equal.any():
             raise InvalidBatchError(f"action: expected one of the root's actions, got {action!r}")
         return int(np.argmax(equal))

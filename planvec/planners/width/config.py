@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ from planvec.errors import UnsupportedEnvError
 from planvec.planners.base import Planner
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import list_actions
-from planvec.rows import state_keys
+from planvec.planners.root_actions import equal_actions, list_actions
+from planvec.planners.search import Search
+from planvec.rows import BatchStepper, state_keys
 
 __all__ = ["FeatureFunction", "WidthConfig"]
 
@@ -85,14 +87,37 @@ class WidthConfig(Planner):
                 "ICEM, MPPI or Swarm"
             )
 
-    def kept_tree(self, state: NDArray[Any], previous: Plan | None) -> Any:
+    @abstractmethod
+    def _search_class(self) -> type[Search]:
+        """Import and return the class of the search; importing it imports numba, which takes long."""
+
+    def begin(
+        self,
+        env: BatchStepper,
+        state: NDArray[Any],
+        generator: np.random.Generator,
+        *,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Search:
+        """Return a new search at a state; the arguments are those of `Planner.begin`.
+
+        Raises:
+            UnsupportedEnvError: Actions of this space cannot be listed, or its observations have no numbers.
+        """
+        self.check_space(env.action_space)
+        search_class: Any = self._search_class()
+        search: Search = search_class(self, env, state, generator, self._kept_tree(state, previous), info)
+        return search
+
+    def _kept_tree(self, state: NDArray[Any], previous: Plan | None) -> Any:
         """Return the tree that is left of the last decision, at a state; None for a new one."""
         from planvec.planners.width.tree import WidthTree
 
         if not self.reuse_tree or previous is None or not isinstance(previous.search_data, WidthTree):
             return None
         tree = previous.search_data
-        taken = (tree.actions == previous.action).reshape(len(tree.actions), -1).all(axis=1)
+        taken = equal_actions(tree.actions, previous.action)
         child = int(tree.children[0, int(taken.argmax())]) if taken.any() else -1
         if child < 0 or tree.ended[child] or tree.states.dtype != state.dtype:
             return None

@@ -50,16 +50,16 @@ class NoveltyTable(ABC):
             code: What the features of the observation are computed from, see `Features.encode`; may change.
             before: That of the parent; None for the root.
             depth: Number of actions from the root.
-            is_first: Whether the parent was not marked in this table.
+            is_first: Whether the parent was not marked in this table, or there is none.
 
         Returns:
             `[K]`, some of them; empty if the node is not novel.
         """
 
-    def first_novel(self, features: NDArray[np.int64], start: int, depth: int) -> int:
-        """Return the index of the first feature from `start` on that no shallower node has; -1: none."""
+    def first_novel(self, features: NDArray[np.int64], depth: int) -> int:
+        """Return the index of the first feature that no shallower node has; -1: none."""
         stamp = MAX_DEPTH - depth
-        for index in range(start, len(features)):
+        for index in range(len(features)):
             if self.stamps[features[index]] == stamp:
                 return index
         return -1
@@ -120,7 +120,7 @@ class ScreenTable(NoveltyTable):
             old, had_changed = _parts(before)
         stamp = np.int32(MAX_DEPTH - depth)
         arguments = (tiles, old, had_changed, changed, self._table, self._scratch)
-        count = mark_features(*arguments, is_first or before is None, stamp, self._found)
+        count = mark_features(*arguments, is_first, stamp, self._found)
         if before is None:
             changed[:] = True  # the distances to a screen before it were not marked
         return self._found[:count].copy()

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from planvec.planners.plan import Plan
 from planvec.planners.search import Search
 from planvec.planners.width.config import WidthConfig
-from planvec.rows import BatchStepper
 
 __all__ = ["IW", "RolloutIW"]
 
@@ -50,24 +44,11 @@ class RolloutIW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def begin(
-        self,
-        env: BatchStepper,
-        state: NDArray[Any],
-        generator: np.random.Generator,
-        *,
-        previous: Plan | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Search:
-        """Return a new search at a state; the arguments are those of `Planner.begin`.
-
-        Raises:
-            UnsupportedEnvError: Actions of this space cannot be listed, or its observations have no numbers.
-        """
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
         from planvec.planners.width.rollouts import RolloutSearch  # here, since numba takes long to import
 
-        self.check_space(env.action_space)
-        return RolloutSearch(self, env, state, generator, self.kept_tree(state, previous), info)
+        return RolloutSearch
 
 
 @dataclass(frozen=True)
@@ -95,21 +76,8 @@ class IW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def begin(
-        self,
-        env: BatchStepper,
-        state: NDArray[Any],
-        generator: np.random.Generator,
-        *,
-        previous: Plan | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Search:
-        """Return a new search at a state; the arguments are those of `Planner.begin`.
-
-        Raises:
-            UnsupportedEnvError: Actions of this space cannot be listed, or its observations have no numbers.
-        """
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
         from planvec.planners.width.breadth import BreadthSearch  # here, since numba takes long to import
 
-        self.check_space(env.action_space)
-        return BreadthSearch(self, env, state, generator, self.kept_tree(state, previous), info)
+        return BreadthSearch

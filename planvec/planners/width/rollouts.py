@@ -8,7 +8,6 @@ import numpy as np
 
 from planvec.planners.search import Simulation
 from planvec.planners.width.search import WidthSearch
-from planvec.planners.width.tree import PENDING
 
 __all__ = ["RolloutSearch"]
 
@@ -33,33 +32,22 @@ class RolloutSearch(WidthSearch):
             self._free.append(half)
 
     def _simulate(self, half: list[int]) -> Simulation:
-        left = self._config.simulation_limit - self.num_simulations - self._num_pending
-        slots, parents, actions = [], [], []
-        for slot in half[: max(0, left)]:
+        slots, steps = [], []
+        for slot in half[: max(0, self.num_left)]:
             step = self._next_step(slot)
             if step is not None:
                 slots.append(slot)
-                parents.append(step[0])
-                actions.append(step[1])
+                steps.append(step)
         if not slots:
             if self._is_solved[0]:
                 self.stop_reason = "exhausted"
             return
-        nodes, taken = np.array(parents, np.int64), np.array(actions, np.int64)
-        self._num_pending += len(slots)
-        out = yield self.request(nodes, taken)
-        self._num_pending -= len(slots)
-        for slot, node in zip(slots, self.receive(nodes, taken, out), strict=True):
-            if self.mark(node) and not self.tree.ended[node]:
-                self._at[slot] = node
-            else:
-                self._solve(node)
-                self._at[slot] = 0
-
-    _num_pending = 0
+        nodes = yield from self.generate(steps)
+        for slot, node in zip(slots, nodes, strict=True):
+            self._go_on(slot, node, self.mark(node) and not self.tree.ended[node])
 
     def _next_step(self, slot: int) -> tuple[int, int] | None:
-        """Walk on from where a rollout is; return the node and the action of the next step, None: no one.
+        """Walk on from where a rollout is; return the node and the action of the next step; None: wait.
 
         A rollout that ends begins again at the root.
         """
@@ -74,38 +62,27 @@ class RolloutSearch(WidthSearch):
                 for action, child in enumerate(children.tolist())
                 if child == -1 or (child >= 0 and not self._is_solved[child])
             ]
-            if not open_actions:  # the others are in flight
-                if node == 0:
-                    return None
+            if not open_actions:  # those that are not solved are in flight
                 self._at[slot] = 0
-                if self._is_waiting(node):
-                    return None
-                continue
+                return None
             action = open_actions[int(self._generator.integers(len(open_actions)))]
             child = int(children[action])
             if child == -1:
-                self.tree.children[node, action] = PENDING
-                return node, action
-            self._walk_to(slot, child)
+                return self.reserve(node, action)
+            self._go_on(slot, child, self._is_novel(child))
         return None
 
-    def _walk_to(self, slot: int, child: int) -> None:
-        """Walk to a node that exists, and end there if it is not novel."""
-        if self.tree.ended[child]:
-            is_novel = False
-        elif self._is_marked[child]:
-            is_novel = self.is_still_novel(child)
-        else:  # of the last decision
-            is_novel = self.mark(child)
-        if is_novel:
-            self._at[slot] = child
-        else:
-            self._solve(child)
-            self._at[slot] = 0
+    def _is_novel(self, node: int) -> bool:
+        """Return whether a rollout goes on at a node that exists."""
+        if self.tree.ended[node]:
+            return False
+        return self.is_still_novel(node) if self._is_marked[node] else self.mark(node)
 
-    def _is_waiting(self, node: int) -> bool:
-        """Return whether a child of a node is in flight."""
-        return bool((self.tree.children[node] == PENDING).any())
+    def _go_on(self, slot: int, node: int, is_novel: bool) -> None:
+        """Go on with a rollout at a node, or end it there."""
+        if not is_novel:
+            self._solve(node)
+        self._at[slot] = node if is_novel else 0
 
     def _solve(self, node: int) -> None:
         """Label a node as solved, and its ancestors whose children all are."""

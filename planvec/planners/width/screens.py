@@ -28,8 +28,6 @@ NUM_FEATURES = _NUM_BASIC + 2 * _NUM_PAIRS
 NUM_WORDS = NUM_COLORS * ROWS + 2 * NUM_COLORS * NUM_COLORS * _ROW_OFFSETS
 """Number of words of features: the tiles of a colour in a row, or the distances of two colours in columns."""
 SCRATCH = 4 * NUM_COLORS + _ROW_OFFSETS
-_NUM_KEYS = 1024
-"""Length of the hash table of colours."""
 
 
 @jit(cache=True)
@@ -68,7 +66,7 @@ def encode_screens(
 @jit()
 def _number_of(color: Any, keys: NDArray[np.int32]) -> int:
     """Return the number of a colour, a new one if it is new; beyond 128 colours share numbers."""
-    mask = np.int64(_NUM_KEYS - 1)
+    mask = np.int64(len(keys) - 1)
     slot = (np.int64(color) * np.int64(2654435761) >> 12) & mask
     for _ in range(64):
         if slot == mask:  # the row of the count
@@ -76,10 +74,10 @@ def _number_of(color: Any, keys: NDArray[np.int32]) -> int:
         if keys[slot, 0] == color + 1:
             return int(keys[slot, 1])
         if keys[slot, 0] == 0:
-            number = keys[_NUM_KEYS - 1, 1]
+            number = keys[mask, 1]
             if number < NUM_COLORS:
                 keys[slot, 0], keys[slot, 1] = color + 1, number
-                keys[_NUM_KEYS - 1, 1] = number + 1
+                keys[mask, 1] = number + 1
                 return int(number)
             break
         slot = (slot + 1) & mask

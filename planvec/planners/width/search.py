@@ -5,6 +5,7 @@ Letters: N nodes, A actions, B rows.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from planvec.planners.search import Search, StepRequest
 from planvec.planners.width.config import WidthConfig
 from planvec.planners.width.features import features_for
 from planvec.planners.width.novelty import NoveltyTable
-from planvec.planners.width.tree import PENDING, WidthTree
+from planvec.planners.width.tree import MEMORY_SHAPE, PENDING, WidthTree
 from planvec.rows import BatchStepper, Transitions
 
 __all__ = ["WidthSearch"]
@@ -36,6 +37,7 @@ class WidthSearch(Search):
     Attributes:
         tree: The tree.
         depths: `[capacity]`, number of actions from the root.
+        num_pending: Number of steps in flight.
     """
 
     averages = True
@@ -56,7 +58,7 @@ class WidthSearch(Search):
         if tree is None:
             actions = list_actions(env.action_space)
             assert actions is not None  # `check_space` has refused others
-            memory = np.zeros((1024, 2), np.int32)
+            memory = np.zeros(MEMORY_SHAPE, np.int32)
             codes = self._features.encode(env.observe(state), memory)
             tree = WidthTree(1 + config.simulation_limit, actions, state, codes, memory)
             tree.lives[0] = _lives(info)
@@ -68,34 +70,41 @@ class WidthSearch(Search):
         self._tables: dict[int, NoveltyTable] = {}
         self._is_marked = np.zeros(capacity, np.bool_)
         self._found: dict[int, NDArray[np.int64]] = {}  # features with which a node was novel
-        self.num_kept = tree.num_nodes
+        self.num_pending = 0
         for node in range(1, tree.num_nodes):
             self._place(node)
         self.mark(0)
 
     # -- nodes ----------------------------------------------------------------------------------------
 
-    def request(self, parents: NDArray[np.int64], actions: NDArray[np.int64]) -> StepRequest:
-        """Return the request for the children of nodes.
+    @property
+    def num_left(self) -> int:
+        """How many steps may still be requested."""
+        return self._config.simulation_limit - self.num_simulations - self.num_pending
 
-        Args:
-            parents: `[B]`.
-            actions: `[B]`, indices.
-        """
-        self.tree.children[parents, actions] = PENDING
+    def reserve(self, parent: int, action: int) -> tuple[int, int]:
+        """Return a node and the index of its action, whose step will be requested."""
+        self.tree.children[parent, action] = PENDING
+        return parent, action
+
+    def generate(self, steps: list[tuple[int, int]]) -> Generator[StepRequest, Transitions, list[int]]:
+        """Request steps that were reserved, `[B]`, and return the new nodes; a generator."""
+        parents, actions = np.array(steps, np.int64).T
         seeds = None
         if self._env.is_stochastic:
-            seeds = self._generator.integers(2**64, size=len(parents), dtype=np.uint64)
-        return StepRequest(self.tree.actions[actions], self.tree.states[parents], self._config.dt, seeds)
+            seeds = self._generator.integers(2**64, size=len(steps), dtype=np.uint64)
+        self.num_pending += len(steps)
+        out = yield StepRequest(self.tree.actions[actions], self.tree.states[parents], self._config.dt, seeds)
+        self.num_pending -= len(steps)
+        return self._receive(steps, out)
 
-    def receive(self, parents: NDArray[np.int64], actions: NDArray[np.int64], out: Transitions) -> list[int]:
-        """Add the children of nodes to the tree, and return their indices."""
+    def _receive(self, steps: list[tuple[int, int]], out: Transitions) -> list[int]:
+        """Add the nodes that steps led to, and return their indices."""
         codes = self._features.encode(out.observations, self.tree.memory)
         lives = out.infos.get("lives")
         nodes = []
-        pairs = zip(parents.tolist(), actions.tolist(), strict=True)
         assert out.new_states is not None
-        for row, (parent, action) in enumerate(pairs):
+        for row, (parent, action) in enumerate(steps):
             node = self.tree.add(parent, action, out.new_states[row], codes[row])
             self.tree.rewards[node] = out.rewards[row]
             self.tree.ended[node] = out.terminated[row] or out.truncated[row]
@@ -143,7 +152,7 @@ class WidthSearch(Search):
     def is_still_novel(self, node: int) -> bool:
         """Return whether a marked node has a feature that no shallower node has."""
         found, table = self._found[node], self._tables[int(self._subtables[node])]
-        start = table.first_novel(found, 0, int(self.depths[node]))
+        start = table.first_novel(found, int(self.depths[node]))
         if start < 0:
             return False
         self._found[node] = found[start:]  # stamps only grow: the ones before stay old
@@ -160,7 +169,7 @@ class WidthSearch(Search):
         counts = np.ones(size, np.int64)
         noise = self._generator.random((size, num_actions))  # decides between equal branches
         for node in range(size - 1, -1, -1):  # children come after their parents
-            if best[node] < 0 and (returns[node] > -np.inf).any():
+            if (returns[node] > -np.inf).any():
                 best[node] = self._best_action(node, returns[node], lengths, noise[node])
                 values[node] = returns[node, best[node]]
                 lengths[node] = 1 + lengths[tree.children[node, best[node]]]

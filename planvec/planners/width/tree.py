@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from planvec.rows import arrays_of_states, states_of_arrays
 
-__all__ = ["PENDING", "WidthTree"]
+__all__ = ["MEMORY_SHAPE", "PENDING", "WidthTree"]
 
 PENDING = -2
 """Child of an action whose step was requested."""
-_COLOR_MEMORY = (1024, 2)
+MEMORY_SHAPE = (1024, 2)
+"""Shape of what the codes of a tree depend on: a hash table of colours."""
 
 
 class WidthTree:
@@ -122,7 +123,7 @@ class WidthTree:
         """
         states, codes = states_of_arrays("states", arrays), arrays["codes"]
         size, memory = len(states), np.array(arrays["memory"], np.int32)
-        if not size or memory.shape != _COLOR_MEMORY:
+        if not size or memory.shape != MEMORY_SHAPE:
             raise ValueError("a tree without nodes, or without the memory of its codes")
         tree = cls(size, arrays["actions"], states[:1], codes[:1], memory)
         tree.num_nodes = size
