@@ -14,6 +14,7 @@ import imageio.v3 as imageio
 import matplotlib as mpl
 import numpy as np
 import pytest
+from interrupted import interrupt_at
 from PIL import Image
 
 mpl.use("agg")
@@ -346,16 +347,8 @@ def test_the_command_makes_all_pictures_also_of_a_run_that_is_resumed(
     monkeypatch.chdir(tmp_path)
     common = ["--num-workers", "0", "--no-progress", "--plot", "--video", "film.gif", "--report", "page.html"]
     arguments = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6", "--seed", "3"]
-    plan, calls = planvec.Swarm.plan, []
-
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return plan(*args, **kwargs)
-
     with monkeypatch.context() as patched:
-        patched.setattr(planvec.Swarm, "plan", interrupted)
+        interrupt_at(patched, 4)
         assert main(["plan", "CartPole", *arguments, *common, "--out", "run"]) == 130
     assert main(["plan", "--resume", "run", *common]) == 0
     assert len(shown(tmp_path / "film.gif", 50)) == 7
@@ -390,16 +383,8 @@ def test_a_report_cannot_begin_in_the_middle_of_an_episode(
     monkeypatch.chdir(tmp_path)
     common = ["--num-workers", "0", "--no-progress"]
     arguments = ["--num-walkers", "8", "--num-iterations", "5", "--max-steps", "6"]
-    original, calls = planvec.Swarm.plan, []
-
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return original(*args, **kwargs)
-
     with monkeypatch.context() as patched:
-        patched.setattr(planvec.Swarm, "plan", interrupted)
+        calls = interrupt_at(patched, 4)
         assert main(["plan", "CartPole", *arguments, *common, "--out", "run"]) == 130
         capsys.readouterr()
         assert main(["plan", "--resume", "run", *common, "--report", "page.html"]) == 2

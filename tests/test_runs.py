@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupted import interrupt_at
 
 import planvec
 from planvec.cli import main
-from planvec.planners import Planner, load_plan, save_plan
+from planvec.planners import load_plan, save_plan
 from planvec.runs import play
 
 PLANNERS = {
@@ -44,19 +45,6 @@ def plan(*arguments: str, num_workers: int = 0) -> int:
 def whole_run(directory: Path, env_id: str, planner: str, *arguments: str) -> None:
     common = ["--seed", "5", "--max-steps", "8", "--out", str(directory)]
     assert plan(env_id, *PLANNERS[planner], *common, *arguments) == 0
-
-
-def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """Let Ctrl-C arrive while decision `call` is being made."""
-    calls, original = [], Planner.plan
-
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(Planner, "plan", interrupted)
 
 
 @pytest.mark.parametrize(("env_id", "planner"), CASES)

@@ -58,11 +58,12 @@ def interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {number: _interrupt for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN}
     before: dict[signal.Signals, Any] = {}
     try:
-        for number, handler in (*handlers.items(), (signal.SIGALRM, _look)):
-            before[number] = signal.signal(number, handler)
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _look)
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+                before[number] = signal.signal(number, _interrupt)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
