@@ -12,7 +12,7 @@ __all__ = ["interrupt_at"]
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> list[int]:
-    """Let Ctrl-C arrive while decision `call` is being made; return a list that gets an entry per decision."""
+    """Let Ctrl-C arrive while decision `call` is being made; return a list with an entry per decision."""
     calls: list[int] = []
     original = Planner.plan
 
