@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WorkerStartError,
         WorkerTimeoutError,
     )
+    from planvec.exploring import Archive, Downscaled, Explorer
     from planvec.kernels import batch_kernel, kernel
     from planvec.planners import (
         CEM,
@@ -66,6 +67,7 @@ __all__ = [
     "IW",
     "MCTS",
     "MPPI",
+    "Archive",
     "Backend",
     "BatchEnv",
     "BatchStepper",
@@ -73,8 +75,10 @@ __all__ = [
     "ClosedError",
     "Codec",
     "Copied",
+    "Downscaled",
     "EnvError",
     "Episode",
+    "Explorer",
     "ExternalProcess",
     "InvalidBatchError",
     "NormalDt",
@@ -151,6 +155,11 @@ _NAMES_OF = {
         "WorkerCrashedError",
         "WorkerStartError",
         "WorkerTimeoutError",
+    ),
+    "planvec.exploring": (
+        "Archive",
+        "Downscaled",
+        "Explorer",
     ),
     "planvec.kernels": (
         "batch_kernel",

@@ -30,6 +30,7 @@ LEVELS = {
     "planners": 7,
     "vector": 7,
     "checking": 8,
+    "exploring": 8,
     "runs": 8,
     "plots": 9,
     "report": 10,

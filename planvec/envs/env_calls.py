@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Any, NoReturn, Self
 
@@ -55,6 +56,13 @@ class EnvCalls(BatchCalls[Mode]):
     def is_stochastic(self) -> bool:
         """False only if every step is known to have one outcome, whatever its seed."""
         return self._about.is_stochastic
+
+    @property
+    def fingerprint(self) -> str:
+        """Hexadecimal digits: equal for environments of the same kind, constants and form of states."""
+        about = self._about
+        parts = (about.state_format.origin.encode(), repr(about.state_dtype).encode(), about.fingerprint)
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
     @property
     def spec(self) -> EnvSpec | None:

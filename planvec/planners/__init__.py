@@ -45,10 +45,11 @@ from planvec.planners.table import PLANNERS, PlannerEntry
 from planvec.planners.trajectory import (
     actions_of_arrays,
     arrays_of_actions,
+    replay_steps,
     save_trajectory,
     trajectory_arrays,
 )
-from planvec.planners.width import IW, RolloutIW
+from planvec.planners.width import IW, RolloutIW, is_screen, numbers_of_space
 
 if TYPE_CHECKING:
     from planvec.planners.swarm.walkers import Walkers
@@ -90,11 +91,14 @@ __all__ = [
     "arrays_of_plan",
     "check_plan_states",
     "equal_actions",
+    "is_screen",
     "links_of",
     "load_plan",
     "node_visits",
+    "numbers_of_space",
     "option",
     "plan_of_arrays",
+    "replay_steps",
     "resume_episode",
     "run_episode",
     "save_plan",

@@ -1,8 +1,8 @@
-"""An episode as a NumPy archive that loads without running code."""
+"""An episode as a NumPy archive that loads without running code, and how it is stepped again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.episode import Episode
+from planvec.planners.episode import Episode, EpisodeRecorder
 from planvec.planners.space_leaves import space_leaves, tree_of_leaves
-from planvec.rows import arrays_of_states
+from planvec.rows import arrays_of_states, one_action, take_row
 
 __all__ = [
     "actions_of_arrays",
     "arrays_of_actions",
+    "replay_steps",
     "save_trajectory",
     "trajectory_arrays",
 ]
@@ -82,3 +83,43 @@ def save_trajectory(
 ) -> None:
     """Write `trajectory_arrays` to a file. Read it with `np.load(path, allow_pickle=False)`."""
     np.savez(path, **trajectory_arrays(episode, action_space, observation_space))  # type: ignore[arg-type]
+
+
+def replay_steps(
+    env: Any,
+    recorder: EpisodeRecorder,
+    seed: int,
+    actions: Any,
+    numbers: Sequence[tuple[float, int]],
+    dt: int = 1,
+    seeds: NDArray[np.uint64] | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """Step an episode again from its seed and its actions, and record it.
+
+    Args:
+        env: The environment.
+        recorder: Records the steps.
+        seed: The seed of the reset.
+        actions: `[T, ...]`, stacked by the action space.
+        numbers: T pairs: the value of each decision, and the environment steps that it simulated.
+        dt: Environment steps for which each action is repeated.
+        seeds: `[T]`, those of the steps; None: the generator in the state decides.
+
+    Returns:
+        The last state, and the info there.
+
+    Raises:
+        EnvError: The environment raised.
+    """
+    start = env.reset(seed=seed)
+    recorder.begin(seed, start)
+    info: dict[str, Any] = start.info
+    states = np.empty(1, env.state_dtype)
+    states[0] = start.state
+    for row, (value, num_env_steps) in enumerate(numbers):
+        action = take_row(env.action_space, actions, row)
+        own = None if seeds is None else seeds[row : row + 1]
+        out = env.step_batch(one_action(env.action_space, action), states, dt, seeds=own, blocking=True)
+        recorder.add(action, value, num_env_steps, out)
+        info, states = out.row(env.observation_space, 0)[-1], out.new_states
+    return states[0], info

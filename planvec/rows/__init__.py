@@ -10,7 +10,7 @@ from planvec.rows.arguments import check_compiled, check_seed
 from planvec.rows.attributes import resolve
 from planvec.rows.checks import check_rollout, check_step
 from planvec.rows.description import EnvDescription
-from planvec.rows.files import DAMAGED, read_arrays, replacing
+from planvec.rows.files import DAMAGED, read_arrays, replacing, write_arrays
 from planvec.rows.info_bytes import decode_columns, encode_columns
 from planvec.rows.infos import (
     Column,
@@ -144,4 +144,5 @@ __all__ = [
     "unpicklable_rows",
     "vector_infos",
     "wait_for",
+    "write_arrays",
 ]

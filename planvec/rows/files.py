@@ -1,4 +1,4 @@
-"""Reads files of arrays, which run no code, names the errors of damaged ones, and replaces whole files."""
+"""Reads and writes files of arrays, which run no code, and replaces whole files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAMAGED", "read_arrays", "replacing"]
+__all__ = ["DAMAGED", "read_arrays", "replacing", "write_arrays"]
 
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
@@ -35,6 +35,22 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
     """
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         return dict(archive)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a NumPy archive, compressed fast (`numpy.savez_compressed` takes several times as long).
+
+    Args:
+        path: The file, which is replaced when the new one is complete.
+        arrays: The arrays by name; none of objects.
+    """
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -26,9 +26,9 @@ from planvec.planners import (
     arrays_of_plan,
     check_plan_states,
     plan_of_arrays,
+    replay_steps,
 )
 from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
-from planvec.runs.trajectories import replay_steps
 
 __all__ = ["Checkpoint"]
 

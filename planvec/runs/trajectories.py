@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners import Episode, EpisodeRecorder, actions_of_arrays, trajectory_arrays
-from planvec.rows import DAMAGED, one_action, read_arrays, take_row
+from planvec.planners import (
+    Episode,
+    EpisodeRecorder,
+    actions_of_arrays,
+    replay_steps,
+    trajectory_arrays,
+)
+from planvec.rows import DAMAGED, read_arrays
 
-__all__ = ["Replay", "read_trajectory", "replay", "replay_steps"]
+__all__ = ["Replay", "read_trajectory", "replay"]
 
 
 class Replay(NamedTuple):
@@ -71,37 +76,6 @@ def replay(env: Any, arrays: Mapping[str, NDArray[Any]]) -> Replay:
     episode = recorder.episode()
     played = trajectory_arrays(episode, env.action_space, env.observation_space)
     return Replay(episode, _differences(arrays, played))
-
-
-def replay_steps(
-    env: Any, recorder: EpisodeRecorder, seed: int, actions: Any, numbers: Sequence[tuple[float, int]]
-) -> tuple[Any, dict[str, Any]]:
-    """Step an episode again from its seed and its actions, and record it.
-
-    Args:
-        env: The environment.
-        recorder: Records the steps.
-        seed: The seed of the reset.
-        actions: `[T, ...]`, stacked by the action space.
-        numbers: T pairs: the value of each decision, and the environment steps that it simulated.
-
-    Returns:
-        The last state, and the info there.
-
-    Raises:
-        EnvError: The environment raised.
-    """
-    start = env.reset(seed=seed)
-    recorder.begin(seed, start)
-    info: dict[str, Any] = start.info
-    states = np.empty(1, env.state_dtype)
-    states[0] = start.state
-    for row, (value, num_env_steps) in enumerate(numbers):
-        action = take_row(env.action_space, actions, row)
-        out = env.step_batch(one_action(env.action_space, action), states, blocking=True)
-        recorder.add(action, value, num_env_steps, out)
-        info, states = out.row(env.observation_space, 0)[-1], out.new_states
-    return states[0], info
 
 
 def _differences(arrays: Mapping[str, NDArray[Any]], played: Mapping[str, NDArray[Any]]) -> list[str]:

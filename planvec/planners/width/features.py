@@ -6,25 +6,23 @@ Letters: B observations, F columns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.errors import InvalidBatchError
 from planvec.planners.width.config import FeatureFunction
 from planvec.planners.width.novelty import NoveltyTable, ScreenTable, ValueTable
+from planvec.planners.width.numbers import is_screen, numbers_of_space
 from planvec.planners.width.screens import NUM_COLORS, ROWS, encode_screens
 
 __all__ = ["Features", "Screens", "Values", "features_for", "grid_features"]
 
 _AGENT, _NUM_CONTENTS = 10, 4096
 """MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number."""
-_NUM_BINS, _LARGEST = 32, 10**9
-_MIN_SCREEN = 32
-"""Height and width from which on an image is a screen."""
+_LARGEST_GRID = 31
 
 
 class Features(ABC):
@@ -121,16 +119,11 @@ def features_for(space: Space[Any], given: Features | FeatureFunction | None) ->
         return given
     if given is not None:
         return Values(given)
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and _is_screen(space):
+    if is_screen(space):
         return Screens()
     if _is_grid(space):
         return Values(grid_features)
-    numbers = _Numbers(space)
-    if numbers.is_empty:
-        raise UnsupportedEnvError(
-            f"features: expected a function of the observations, since those of {space} hold no numbers"
-        )
-    return Values(numbers)
+    return Values(numbers_of_space(space, "features"))
 
 
 def grid_features(observations: Any) -> NDArray[np.int64]:
@@ -162,61 +155,4 @@ def _is_grid(space: Space[Any]) -> bool:
     image = space.spaces.get("image") if isinstance(space, spaces.Dict) else None
     if not isinstance(image, spaces.Box) or image.dtype != np.uint8 or len(image.shape) != 3:
         return False
-    return image.shape[2] == 3 and max(image.shape[:2]) < _MIN_SCREEN
-
-
-def _is_screen(space: spaces.Box) -> bool:
-    """Return whether observations are images of a size for tiles."""
-    shape = space.shape
-    return len(shape) in (2, 3) and min(shape[:2]) >= _MIN_SCREEN and (len(shape) == 2 or shape[2] in (1, 3))
-
-
-class _Numbers:
-    """Returns the numbers of observations as integers.
-
-    Args:
-        space: The space of one observation.
-
-    Attributes:
-        is_empty: Whether there are none.
-    """
-
-    def __init__(self, space: Space[Any]) -> None:
-        self._space = space
-        self.is_empty = not any(True for _ in _numeric(space))
-
-    def __call__(self, observations: Any) -> NDArray[np.int64]:
-        columns = []
-        for path, space in _numeric(self._space):
-            part = observations
-            for key in path:
-                part = part[key]
-            values = np.asarray(part)
-            values = values.reshape(len(values), -1)
-            columns.append(values.astype(np.int64) if values.dtype.kind in "biu" else _bins(space, values))
-        return np.concatenate(columns, axis=1)
-
-
-def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space[Any]]]:
-    """Yield the keys and the space of each part of observations that is an array of numbers."""
-    if isinstance(space, spaces.Dict):
-        for key, child in space.spaces.items():
-            yield from _numeric(child, (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for index, child in enumerate(space.spaces):
-            yield from _numeric(child, (*path, index))
-    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        yield path, space
-
-
-def _bins(space: Any, values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the index of the interval of each number `[B, N]`."""
-    low, high = (np.asarray(bound, np.float64).reshape(-1) for bound in (space.low, space.high))
-    # float32's largest number stands for "no bound" in many environments.
-    is_bounded = (low > -1e30) & (high < 1e30)
-    span = np.where(is_bounded & (high > low), high - low, 1.0)
-    equal = np.floor((values - np.where(is_bounded, low, 0.0)) / span * _NUM_BINS)
-    growing = np.floor(np.arcsinh(np.asarray(values, np.float64) * 4) * 4)
-    chosen = np.nan_to_num(np.where(is_bounded, equal, growing))
-    indices: NDArray[np.int64] = np.clip(chosen, -_LARGEST, _LARGEST).astype(np.int64)
-    return indices
+    return image.shape[2] == 3 and max(image.shape[:2]) <= _LARGEST_GRID

@@ -1,0 +1,115 @@
+"""Cells: observations that an archive takes for one. Letters: B observations, F columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners import is_screen, numbers_of_space
+
+__all__ = ["CellFunction", "Downscaled", "cells_for", "keys_of"]
+
+CellFunction = Callable[[Any], Any]
+"""`cells(observations) -> [B, F]` integers: observations with equal rows are of one cell."""
+
+
+@dataclass(frozen=True)
+class Downscaled:
+    """Cells of images: grey, of few pixels, of few levels (Ecoffet et al. 2021).
+
+    Args:
+        width: Pixels of a row.
+        height: Number of rows.
+        levels: Levels of grey, from 2 to 256.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    width: int = 11
+    height: int = 8
+    levels: int = 8
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, low, high in (("width", 1, 4096), ("height", 1, 4096), ("levels", 2, 256)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise ValueError(f"{name}: expected an integer from {low} to {high}, got {value!r}")
+
+    def __call__(self, observations: Any) -> NDArray[np.uint8]:
+        """Return the cells of images.
+
+        Args:
+            observations: `[B, height, width]` or `[B, height, width, 3]` uint8.
+
+        Returns:
+            `[B, F]` uint8 with F = width * height of the cells.
+
+        Raises:
+            InvalidBatchError: The observations are no images, or smaller than the cells.
+        """
+        from planvec.exploring.pixels import downscale  # here, since numba takes long to import
+
+        pixels = np.asarray(observations)
+        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+        if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
+            raise InvalidBatchError(
+                "cells: expected images [B, height, width, 3] or [B, height, width] of uint8, got "
+                f"{pixels.dtype} of shape {np.shape(observations)}"
+            )
+        if pixels.shape[1] < self.height or pixels.shape[2] < self.width:
+            raise InvalidBatchError(
+                f"cells: expected images of at least {self.height} x {self.width} pixels, got "
+                f"{pixels.shape[1]} x {pixels.shape[2]}"
+            )
+        cells = np.empty((len(pixels), self.height, self.width), np.uint8)
+        downscale(np.ascontiguousarray(pixels), self.levels, cells)
+        return cells.reshape(len(pixels), -1)
+
+
+def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
+    """Return the function of cells that was given, or one that suits an observation space.
+
+    Args:
+        space: The space of one observation.
+        given: A function, or None: `Downscaled()` for images of at least 32 x 32; otherwise integers as they
+            are, and of other numbers the index of one of 32 intervals.
+
+    Raises:
+        UnsupportedEnvError: None is given, and the space has no numbers.
+    """
+    if given is not None:
+        return given
+    if is_screen(space):
+        return Downscaled()
+    return numbers_of_space(space, "cells")
+
+
+def keys_of(cells: CellFunction, observations: Any, num_rows: int) -> NDArray[Any]:
+    """Return the cells of observations, after a check.
+
+    Args:
+        cells: The function.
+        observations: `[B, ...]`, stacked by the observation space.
+        num_rows: B.
+
+    Returns:
+        `[B, F]` integers.
+
+    Raises:
+        InvalidBatchError: The function returns something else.
+    """
+    keys = np.asarray(cells(observations))
+    if keys.ndim != 2 or len(keys) != num_rows or keys.dtype.kind not in "biu":
+        raise InvalidBatchError(
+            f"cells: expected a function that returns integers [{num_rows}, F], got {keys.dtype} of shape "
+            f"{keys.shape}"
+        )
+    return np.ascontiguousarray(keys)

@@ -1,0 +1,92 @@
+"""What observations hold: screens, or numbers, which become integers. Letters: B observations, F columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from planvec.errors import UnsupportedEnvError
+
+__all__ = ["is_screen", "numbers_of_space"]
+
+_MIN_SCREEN = 32
+"""Height and width from which on an image is a screen."""
+_NUM_BINS, _LARGEST = 32, 10**9
+
+
+def is_screen(space: Space[Any]) -> bool:
+    """Return whether observations are images, `[height, width]` or `[height, width, 3]`, not small grids."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return False
+    return min(space.shape[:2]) >= _MIN_SCREEN and (len(space.shape) == 2 or space.shape[2] in (1, 3))
+
+
+def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArray[np.int64]]:
+    """Return a function that turns observations into integers `[B, F]`.
+
+    Integers stay as they are. Of other numbers it gives the index of one of 32 equal intervals where the
+    space is bounded, and elsewhere of intervals whose width grows with the number.
+
+    Args:
+        space: The space of one observation.
+        argument: Name of the argument that takes another function.
+
+    Raises:
+        UnsupportedEnvError: The space has no numbers.
+    """
+    if not any(True for _ in _numeric(space)):
+        raise UnsupportedEnvError(
+            f"{argument}: expected a function of the observations, since those of {space} hold no numbers"
+        )
+    return _Numbers(space)
+
+
+class _Numbers:
+    """Returns the numbers of observations as integers.
+
+    Args:
+        space: The space of one observation.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self._space = space
+
+    def __call__(self, observations: Any) -> NDArray[np.int64]:
+        columns = []
+        for path, space in _numeric(self._space):
+            part = observations
+            for key in path:
+                part = part[key]
+            values = np.asarray(part)
+            values = values.reshape(len(values), -1)
+            columns.append(values.astype(np.int64) if values.dtype.kind in "biu" else _bins(space, values))
+        return np.concatenate(columns, axis=1)
+
+
+def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space[Any]]]:
+    """Yield the keys and the space of each part of observations that is an array of numbers."""
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _numeric(child, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, child in enumerate(space.spaces):
+            yield from _numeric(child, (*path, index))
+    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        yield path, space
+
+
+def _bins(space: Any, values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the index of the interval of each number `[B, N]`."""
+    low, high = (np.asarray(bound, np.float64).reshape(-1) for bound in (space.low, space.high))
+    # float32's largest number stands for "no bound" in many environments.
+    is_bounded = (low > -1e30) & (high < 1e30)
+    span = np.where(is_bounded & (high > low), high - low, 1.0)
+    equal = np.floor((values - np.where(is_bounded, low, 0.0)) / span * _NUM_BINS)
+    growing = np.floor(np.arcsinh(np.asarray(values, np.float64) * 4) * 4)
+    chosen = np.nan_to_num(np.where(is_bounded, equal, growing))
+    indices: NDArray[np.int64] = np.clip(chosen, -_LARGEST, _LARGEST).astype(np.int64)
+    return indices
