@@ -1,7 +1,8 @@
 """Explores environments from the states that were reached, and archives them (Go-Explore's first phase).
 
 cells       which observations are taken for one cell; `pixels` reduces images
-archive     the best state of each cell; `steps` leads there, `tables` grow, `files` keeps them on disk
+archive     what users read; `contents`: the cells (`store`, `tables`) and the steps that lead there (`steps`)
+files       the directory of an archive; `replay` checks its states, or computes them again
 explorer    rounds of exploration; `walkers` is half of its explorers
 """
 

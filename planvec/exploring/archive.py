@@ -6,78 +6,27 @@ Letters: N cells, F columns of a cell, K some of the cells, T steps, R rounds.
 from __future__ import annotations
 
 import operator
-import secrets
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.exploring.cells import CellFunction
-from planvec.exploring.steps import StepTree
-from planvec.exploring.store import Arrival, CellStore
+from planvec.exploring.contents import Contents
+from planvec.exploring.files import load_contents, save_contents
 from planvec.planners import Episode, EpisodeRecorder, replay_steps
 
-__all__ = ["Archive", "Origin"]
+__all__ = ["Archive"]
 
 
-class Origin(NamedTuple):
-    """What an archive begins with.
-
-    Attributes:
-        seed: Seed of the reset, after which all trajectories begin.
-        dt: Environment steps for which each action is repeated.
-        state: The state of the reset.
-        key: `[F]`, its cell.
-        action_space: The space of one action.
-        is_stochastic: Whether steps have seeds.
-        lives: Lives at the start; NaN if unknown.
-        fingerprint: That of the environment; "" if it has none.
-        settings: Those of the exploration, as text.
-    """
-
-    seed: int
-    dt: int
-    state: Any
-    key: NDArray[Any]
-    action_space: Space[Any]
-    is_stochastic: bool
-    lives: float
-    fingerprint: str
-    settings: dict[str, str]
-
-
-class Archive:
+class Archive(Contents):
     """Holds the best known state of each cell: the one with the highest score, of those the nearest.
 
     `Explorer.run` makes an archive and adds to it, `save` writes it to a directory, `load` reads it. Cell 0
     is the start. Ends of episodes are cells of their own, which are not explored further.
-
-    Attributes:
-        origin: Where all trajectories begin, and the environment.
-        num_env_steps: Environment steps that were simulated.
-        generator: The source of every random choice of the exploration.
-        steps: The steps that lead to the cells.
-        store: The cells.
-        was_replayed: Whether the states were computed again when the archive was loaded.
-        identity: Of the archive, in any form.
-        saved_as: The form in which it was saved last.
     """
-
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
-        self.num_env_steps = 0
-        self.generator = np.random.default_rng(origin.seed)
-        self.store = CellStore(origin.key, origin.state)
-        self._history: list[tuple[int, int, float]] = []
-        self.steps = StepTree(origin.action_space, origin.is_stochastic)
-        self.was_replayed = False
-        self.identity = secrets.token_hex(8)
-        self.saved_as = ""
-        start = Arrival(origin.key, origin.state, 0.0, 0, False, origin.lives)
-        self.store.put(start, 0, 0)
 
     def __len__(self) -> int:
         return self.num_cells
@@ -89,11 +38,6 @@ class Archive:
         )
 
     # -- reading --------------------------------------------------------------------------------------
-
-    @property
-    def num_cells(self) -> int:
-        """N."""
-        return len(self.store)
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -129,35 +73,6 @@ class Archive:
     def ended(self) -> NDArray[np.bool_]:
         """`[N]`, whether the episode has ended there."""
         return _read_only(self.store["ended"])
-
-    @property
-    def best(self) -> int:
-        """The cell with the highest score; of those the one with the fewest steps."""
-        scores, num_steps = self.store["scores"], self.store["num_steps"]
-        highest = np.flatnonzero(scores == scores.max())
-        return int(highest[num_steps[highest].argmin()])
-
-    @property
-    def history(self) -> NDArray[np.float64]:
-        """`[R, 3]`: environment steps, number of cells and best score after each round."""
-        return np.array(self._history, np.float64).reshape(-1, 3)
-
-    def states(self, cells: Any) -> NDArray[Any]:
-        """Return the best states of some cells.
-
-        Args:
-            cells: `[K]` integers.
-
-        Returns:
-            `[K]` states.
-
-        Raises:
-            IndexError: There is no such cell.
-        """
-        rows = np.atleast_1d(np.asarray(cells))
-        if rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= self.num_cells)).any():
-            raise IndexError(f"cells: expected integers from 0 to {self.num_cells - 1}, got {cells!r}")
-        return self.store.states(rows)
 
     def actions(self, cell: int) -> NDArray[Any]:
         """Return the actions that lead from the start to a cell, `[T, *action shape]`.
@@ -199,20 +114,6 @@ class Archive:
             raise IndexError(f"cell: expected an integer from 0 to {self.num_cells - 1}, got {cell!r}")
         return self.steps.path(int(self.store["nodes"][cell]))
 
-    # -- exploring ------------------------------------------------------------------------------------
-
-    def end_round(self) -> None:
-        """Add a row to the history."""
-        self._history.append((self.num_env_steps, self.num_cells, float(self.store["scores"].max())))
-
-    def set_history(self, history: NDArray[np.float64]) -> None:
-        """Replace the history, `[R, 3]`."""
-        self._history = [(int(steps), int(cells), float(score)) for steps, cells, score in history.tolist()]
-
-    def forget_steps(self) -> None:
-        """Forget the steps that lead to no cell any more."""
-        self.store["nodes"][:] = self.steps.keep(self.store["nodes"])
-
     # -- files ----------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
@@ -228,9 +129,7 @@ class Archive:
             InvalidBatchError: The directory holds something else.
             OSError: It cannot be written.
         """
-        from planvec.exploring.files import save_archive
-
-        save_archive(self, Path(path))
+        save_contents(self, Path(path))
 
     @staticmethod
     def load(
@@ -253,9 +152,7 @@ class Archive:
             InvalidBatchError: The directory holds no archive, a damaged one, or one of another environment.
             OSError: It cannot be read.
         """
-        from planvec.exploring.files import load_archive
-
-        return load_archive(Path(path), env, cells, num_checks)
+        return load_contents(Path(path), env, cells, num_checks, Archive)
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

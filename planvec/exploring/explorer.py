@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.exploring.archive import Archive, Origin
+from planvec.exploring.archive import Archive
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
+from planvec.exploring.contents import Origin
 from planvec.exploring.walkers import Walkers
 from planvec.planners import Planner
 from planvec.rows import BatchStepper, check_seed, is_uniform

@@ -11,16 +11,16 @@ many replaced states in them, all is written anew. Letters: N cells, K cells of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.exploring.archive import Archive, Origin
 from planvec.exploring.cells import CellFunction
+from planvec.exploring.contents import Contents, Origin
 from planvec.exploring.replay import leads_to_states, replay_all
 from planvec.rows import (
     DAMAGED,
@@ -31,7 +31,9 @@ from planvec.rows import (
     write_arrays,
 )
 
-__all__ = ["load_archive", "save_archive"]
+__all__ = ["load_contents", "save_contents"]
+
+C = TypeVar("C", bound=Contents)
 
 _VERSION = 1
 _LARGEST_PART = 1 << 16
@@ -42,7 +44,7 @@ _CELLS = ("keys", "scores", "num_steps", "first_visits", "ended", "nodes", "live
 _COUNTS = ("num_visits", "num_choices")
 
 
-def save_archive(archive: Archive, path: Path) -> None:
+def save_contents(archive: Contents, path: Path) -> None:
     """Write an archive; see `Archive.save`."""
     path.mkdir(parents=True, exist_ok=True)
     header: dict[str, Any] = (
@@ -78,7 +80,7 @@ def save_archive(archive: Archive, path: Path) -> None:
             file.unlink()
 
 
-def _check_own(archive: Archive, path: Path, header: Mapping[str, Any]) -> None:
+def _check_own(archive: Contents, path: Path, header: Mapping[str, Any]) -> None:
     """Check that a directory holds no other archive, and no later form of this one.
 
     Raises:
@@ -102,7 +104,7 @@ def _next_number(path: Path) -> int:
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
-def _write_header(archive: Archive, path: Path, parts: list[str], counts: str, num_written: int) -> None:
+def _write_header(archive: Contents, path: Path, parts: list[str], counts: str, num_written: int) -> None:
     """Write the file that makes a form of an archive the current one."""
     origin = archive.origin
     form = f"{archive.num_env_steps} {counts}"
@@ -151,13 +153,15 @@ def _read_header(path: Path) -> dict[str, Any]:
     return dict(header)
 
 
-def load_archive(path: Path, env: Any, cells: CellFunction | None, num_checks: int) -> Archive:
-    """Read an archive; see `Archive.load`."""
+def load_contents(
+    path: Path, env: Any, cells: CellFunction | None, num_checks: int, make: Callable[[Origin], C]
+) -> C:
+    """Read an archive; see `Archive.load`. `make` makes an empty one."""
     if not (path / _HEADER).exists():
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
     header = _read_header(path)
     try:
-        archive = _archive_of(path, header, env)
+        archive = _read(path, header, env, make)
     except FileNotFoundError as error:
         raise InvalidBatchError(
             f"path: expected a whole archive, got {path} without {error.filename}"
@@ -175,7 +179,7 @@ def load_archive(path: Path, env: Any, cells: CellFunction | None, num_checks: i
     return archive
 
 
-def _archive_of(path: Path, header: Mapping[str, Any], env: Any) -> Archive:
+def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origin], C]) -> C:
     """Return the archive in the files, whose states were not checked.
 
     Raises:
@@ -183,13 +187,13 @@ def _archive_of(path: Path, header: Mapping[str, Any], env: Any) -> Archive:
         OSError: A file cannot be read.
         One of `DAMAGED`: A file is damaged.
     """
-    archive: Archive | None = None
+    archive: C | None = None
     counts = read_arrays(path / header["counts"])
     for name in header["parts"]:
         arrays = read_arrays(path / name)
         states = states_of_arrays("states", arrays)
         if archive is None:
-            archive = Archive(_origin(header, env, states[0], arrays["keys"][0]))
+            archive = make(_origin(header, env, states[0], arrays["keys"][0]))
         steps = {
             key.removeprefix("steps."): array for key, array in arrays.items() if key.startswith("steps.")
         }

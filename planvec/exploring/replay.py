@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.exploring.archive import Archive
 from planvec.exploring.cells import CellFunction, keys_of
+from planvec.exploring.contents import Contents
 
 __all__ = ["leads_to_states", "replay_all"]
 
 _LARGEST_BATCH = 4096
 
 
-def leads_to_states(archive: Archive, env: Any, num_checks: int) -> bool:
+def leads_to_states(archive: Contents, env: Any, num_checks: int) -> bool:
     """Return whether the ways to some cells lead to their states.
 
     Args:
@@ -34,13 +34,13 @@ def leads_to_states(archive: Archive, env: Any, num_checks: int) -> bool:
     cells = np.unique(np.append(spread[1:], archive.best))
     states, scores = _step_again(archive, env, cells)
     expected = archive.states(cells)
-    if states.dtype != expected.dtype or (scores != archive.scores[cells]).any():
+    if states.dtype != expected.dtype or (scores != archive.store["scores"][cells]).any():
         return False
     pairs = zip(states, expected, strict=True)
     return all(bytes(state) == bytes(other) for state, other in pairs)
 
 
-def replay_all(archive: Archive, env: Any, cells: CellFunction | None) -> None:
+def replay_all(archive: Contents, env: Any, cells: CellFunction | None) -> None:
     """Compute the states of all cells from the seed and the actions.
 
     Args:
@@ -53,13 +53,13 @@ def replay_all(archive: Archive, env: Any, cells: CellFunction | None) -> None:
     """
     every = np.arange(archive.num_cells)
     states, scores = _step_again(archive, env, every)
-    differs = scores != archive.scores
+    differs = scores != archive.store["scores"]
     if cells is not None:
         for start in range(0, len(every), _LARGEST_BATCH):
             part = slice(start, start + _LARGEST_BATCH)
             keys = keys_of(cells, env.observe(states[part]), len(states[part]))
-            same_shape = keys.shape == archive.keys[part].shape
-            differs[part] |= (keys != archive.keys[part]).any(axis=1) if same_shape else True
+            same_shape = keys.shape == archive.store["keys"][part].shape
+            differs[part] |= (keys != archive.store["keys"][part]).any(axis=1) if same_shape else True
     if differs.any():
         raise InvalidBatchError(
             f"env: expected the environment that was explored, got one in which the actions lead to other "
@@ -71,7 +71,7 @@ def replay_all(archive: Archive, env: Any, cells: CellFunction | None) -> None:
 
 
 def _step_again(
-    archive: Archive, env: Any, cells: NDArray[np.int64]
+    archive: Contents, env: Any, cells: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Step the ways to cells; return their states and scores, `[K]` each."""
     tree, ends = archive.steps, archive.store["nodes"][cells]
@@ -95,7 +95,7 @@ def _step_again(
 
 
 def _step(
-    archive: Archive, env: Any, nodes: NDArray[np.int64], states: NDArray[Any]
+    archive: Contents, env: Any, nodes: NDArray[np.int64], states: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Take the steps of nodes, `[D]`, from states; return the new states and the rewards."""
     tree, origin = archive.steps, archive.origin

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.exploring.archive import Archive
 from planvec.exploring.cells import CellFunction, keys_of
+from planvec.exploring.contents import Contents
 from planvec.exploring.store import Arrival
 from planvec.planners import Plan, Planner
 from planvec.rows import BatchStepper, Promise, Transitions, uniform_actions
@@ -38,7 +38,7 @@ class Walkers:
     def __init__(
         self,
         env: BatchStepper,
-        archive: Archive,
+        archive: Contents,
         choose: Callable[[int], NDArray[np.int64]],
         num_rows: int,
         *,

@@ -1,0 +1,495 @@
+"""Explorer and archive, against breadth-first search, and against runs that were not interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from environments import Warehouse
+from gymnasium import spaces
+
+import planvec
+from planvec import Archive, Downscaled, Explorer
+from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
+
+COLUMNS = ("keys", "scores", "num_steps", "num_visits", "num_choices", "first_visits", "ended")
+LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
+QUICK = Explorer(num_explorers=8, num_steps=20)
+
+
+def assert_same_archives(one: Archive, other: Archive) -> None:
+    """Compare all that an exploration determines."""
+    for name in COLUMNS:
+        assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name
+    every = np.arange(one.num_cells)
+    pairs = zip(one.states(every), other.states(every), strict=True)
+    assert all(bytes(state) == bytes(same) for state, same in pairs)
+    assert all(one.actions(cell).tobytes() == other.actions(cell).tobytes() for cell in every)
+    assert one.history.tobytes() == other.history.tobytes()
+    assert one.num_env_steps == other.num_env_steps
+    assert one.generator.bit_generator.state == other.generator.bit_generator.state
+
+
+def lives(archive: Archive) -> Any:
+    return archive.store["lives"]
+
+
+# -- cells ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(210, 160, 3), (210, 160), (33, 47, 3)])
+def test_downscaled_cells_are_the_mean_grey_of_parts_of_an_image(shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(0).integers(256, size=(4, *shape), dtype=np.uint8)
+    pixels[1], pixels[2] = 255, 0
+    cells = Downscaled(width=11, height=8, levels=5)(pixels)
+    assert cells.shape == (4, 88)
+    assert cells.dtype == np.uint8
+    wide = pixels.astype(np.int64)
+    grey = wide @ np.array([299, 587, 114]) if len(shape) == 3 else wide * 1000
+    for row in range(8):
+        for column in range(11):
+            part = grey[
+                :,
+                row * shape[0] // 8 : (row + 1) * shape[0] // 8,
+                column * shape[1] // 11 : (column + 1) * shape[1] // 11,
+            ].reshape(4, -1)
+            expected = part.sum(axis=1) * 5 // (part.shape[1] * 256_000)
+            assert cells[:, row * 11 + column].tolist() == expected.tolist()
+    assert set(cells[1]) == {4}
+    assert set(cells[2]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("cells", "observations", "message"),
+    [
+        (Downscaled(), np.zeros((2, 4)), "expected images"),
+        (Downscaled(width=40), np.zeros((2, 36, 36), np.uint8), "at least 8 x 40"),
+    ],
+)
+def test_downscaled_refuses_what_is_no_image(cells: Any, observations: Any, message: str) -> None:
+    with pytest.raises(InvalidBatchError, match=message):
+        cells(observations)
+
+
+# -- exploring ------------------------------------------------------------------------------------------
+
+
+def distances_of_lake() -> dict[int, int]:
+    """Return the shortest number of steps to each place of the lake, by breadth-first search."""
+    with gymnasium.make("FrozenLake-v1", **LAKE) as env:
+        table: Any = env.unwrapped
+        distances, queue = {0: 0}, deque([0])
+        while queue:
+            place = queue.popleft()
+            for action in range(4):
+                ((_, other, _, ended),) = table.P[place][action]
+                if other not in distances:
+                    distances[other] = distances[place] + 1
+                    if not ended:
+                        queue.append(other)
+    return distances
+
+
+def test_every_place_is_found_on_the_shortest_way() -> None:
+    with planvec.make("FrozenLake-v1", num_workers=0, env_kwargs=LAKE) as env:
+        archive = Explorer(num_steps=20, repeat=0.0).run(env, seed=0, max_rounds=40)
+        found = dict(zip(archive.keys[:, 0].tolist(), archive.num_steps.tolist(), strict=True))
+        assert found == distances_of_lake()
+        assert archive.scores[archive.keys[:, 0] == 63] == 1
+        assert archive.best == int(np.flatnonzero(archive.keys[:, 0] == 63)[0])
+        assert archive.keys[archive.ended, 0].tolist()
+        assert (archive.num_choices[archive.ended] == 0).all()
+        assert archive.num_visits.sum() == archive.num_env_steps + 1
+        episode = archive.episode(env)
+        assert (episode.num_steps, episode.total_return, episode.terminated) == (14, 1.0, True)
+        assert archive.first_visits.max() <= archive.num_env_steps
+
+
+def test_trajectories_replay_in_gymnasium() -> None:
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        archive = Explorer(num_steps=50).run(env, seed=3, max_rounds=15)
+        goal = int(np.flatnonzero(archive.ended)[0])
+    with gymnasium.make("MountainCar-v0") as plain:
+        plain.reset(seed=3)
+        outs = [plain.step(action) for action in archive.actions(goal)]
+    assert [out[2] for out in outs] == [False] * (len(outs) - 1) + [True]
+    assert sum(float(out[1]) for out in outs) == archive.scores[goal]
+
+
+def test_random_steps_are_replayed_with_their_seeds() -> None:
+    with planvec.make("FrozenLake-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=20)
+        for cell in range(archive.num_cells):
+            episode = archive.episode(env, cell)
+            assert episode.total_return == archive.scores[cell]
+            assert episode.observations[-1] == archive.keys[cell, 0]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "explorer"),
+    [
+        ("MountainCar-v0", {}, Explorer(num_steps=30)),
+        ("FrozenLake-v1", {}, QUICK),
+        ("Pendulum-v1", {}, QUICK),
+        ("MiniGrid-DoorKey-5x5-v0", {}, Explorer(num_explorers=5, num_steps=20, repeat=0.0)),
+        ("ALE/Boxing-v5", {"frameskip": 4}, Explorer(num_explorers=6, num_steps=40)),
+        (
+            "CartPole-v1",
+            {},
+            Explorer(
+                num_explorers=4, num_steps=20, planner=planvec.RandomShooting(num_trajectories=20, horizon=8)
+            ),
+        ),
+    ],
+)
+def test_an_archive_does_not_depend_on_the_number_of_workers(
+    env_id: str, options: dict[str, Any], explorer: Explorer
+) -> None:
+    archives = []
+    for num_workers in (0, 1, 3):
+        with planvec.make(env_id, num_workers=num_workers, env_kwargs=options) as env:
+            archives.append(explorer.run(env, seed=1, max_rounds=4))
+    assert archives[0].num_cells > 10
+    assert_same_archives(archives[0], archives[1])
+    assert_same_archives(archives[0], archives[2])
+
+
+def test_a_worker_that_is_killed_changes_nothing() -> None:
+    with planvec.make("MountainCar-v0", num_workers=2, compiled=False) as env:
+        expected = QUICK.run(env, seed=0, max_rounds=10)
+
+        def kill(archive: Archive) -> None:
+            if len(archive.history) in (3, 6):
+                os.kill(env.workers[0].pid, signal.SIGKILL)
+
+        assert_same_archives(expected, QUICK.run(env, seed=0, max_rounds=10, callback=kill))
+        assert env.stats.restarts == 2
+
+
+def test_a_lost_life_ends_the_way() -> None:
+    explorer = Explorer(num_explorers=4, num_steps=80, repeat=0.0, end_on_life_loss=True)
+    options = {"frameskip": 15, "repeat_action_probability": 0.0}
+    with planvec.make("ALE/Breakout-v5", num_workers=2, info_keys=("lives",), env_kwargs=options) as env:
+        archive = explorer.run(env, seed=0, max_rounds=2)
+        assert set(lives(archive)) == {5.0}
+        every = Explorer(num_explorers=4, num_steps=80, repeat=0.0).run(env, seed=0, max_rounds=2)
+        assert set(lives(every)) > {5.0}
+
+
+def test_a_planner_leads_away_from_each_cell() -> None:
+    planner = planvec.IW(num_simulations=400)
+    with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=0) as env:
+        explorer = Explorer(num_explorers=2, num_steps=15, planner=planner, repeat=0.0)
+        archive = explorer.run(env, seed=0, max_rounds=1)
+        assert archive.scores.max() > 0
+        random = Explorer(num_explorers=2, num_steps=15, repeat=0.0).run(env, seed=0, max_rounds=1)
+        assert random.scores.max() == 0
+        assert archive.num_env_steps > random.num_env_steps == 30
+
+
+def test_weights_choose_the_cells() -> None:
+    def only_the_start(archive: Archive) -> Any:
+        return np.arange(archive.num_cells) == 0
+
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        archive = Explorer(num_steps=10, weights=only_the_start).run(env, seed=0, max_rounds=5)
+    assert archive.num_choices[0] == 5 * 64
+    assert archive.num_choices[1:].sum() == 0
+    assert archive.num_steps.max() <= 10
+
+
+def test_a_step_that_raises_ends_the_way_if_errors_are_masked() -> None:
+    explorer = Explorer(num_explorers=4, num_steps=20, on_error="mask")
+    with planvec.PlanEnv(Cliff) as env:
+        archive = explorer.run(env, seed=0, max_rounds=5)
+        assert set(archive.keys[:, 0].tolist()) == set(range(-8, 4))
+        with pytest.raises(EnvError, match="fell"):
+            QUICK.run(env, seed=0, max_rounds=5)
+
+
+class Cliff(gymnasium.Env[Any, Any]):
+    """A line from -8 to 3, beyond which the step raises."""
+
+    observation_space = spaces.Discrete(20, start=-10)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 0
+        return self.place, {}
+
+    def step(self, action: Any) -> Any:
+        self.place = max(-8, self.place + 2 * int(action) - 1)
+        if self.place > 3:
+            raise RuntimeError("fell")
+        return self.place, 0.0, False, False, {}
+
+
+# -- limits and errors ------------------------------------------------------------------------------------
+
+
+def test_budgets_end_an_exploration_after_a_round() -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        assert QUICK.run(env, seed=0, max_env_steps=500).num_env_steps == 640
+        assert len(QUICK.run(env, seed=0, max_seconds=1e-9).history) == 0
+        assert len(QUICK.run(env, seed=0, callback=lambda archive: True).history) == 1
+        with pytest.raises(InvalidBatchError, match="max_env_steps: expected a limit"):
+            QUICK.run(env, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_explorers": 0}, "num_explorers: expected an integer of at least 1, got 0"),
+        ({"num_steps": 1.5}, "num_steps: expected an integer of at least 1, got 1.5"),
+        ({"repeat": 2}, "repeat: expected a number from 0 to 1, got 2"),
+        ({"cells": 3}, "cells: expected a function or None, got 3"),
+        ({"weights": Explorer}, "weights: expected a function or None"),
+        ({"planner": "mcts"}, "planner: expected a planvec.Planner or None, got 'mcts'"),
+        ({"on_error": "skip"}, 'on_error: expected "raise" or "mask", got \'skip\''),
+    ],
+)
+def test_wrong_settings_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        Explorer(**arguments)
+
+
+def test_wrong_functions_are_named() -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        for cells in (lambda observations: observations, lambda observations: np.zeros(3, np.int64)):
+            with pytest.raises(InvalidBatchError, match="cells: expected a function that returns integers"):
+                Explorer(cells=cells).run(env, seed=0, max_rounds=1)
+        for weights in (lambda archive: np.ones(3), lambda archive: -np.ones(archive.num_cells)):
+            with pytest.raises(InvalidBatchError, match="weights: expected a function that returns numbers"):
+                Explorer(weights=weights).run(env, seed=0, max_rounds=1)
+        with pytest.raises(InvalidBatchError, match="weights: expected a cell with a weight above 0"):
+            Explorer(weights=lambda archive: np.zeros(archive.num_cells)).run(env, seed=0, max_rounds=1)
+
+
+def test_actions_that_cannot_be_drawn_are_refused() -> None:
+    class Unbounded(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self.action_space = spaces.Box(-np.inf, np.inf, (1,))
+
+    unbounded = planvec.PlanEnv(lambda: Unbounded(gymnasium.make("Pendulum-v1")))
+    with unbounded as env, pytest.raises(UnsupportedEnvError, match="action_space: expected Discrete"):
+        QUICK.run(env, seed=0, max_rounds=1)
+
+
+def test_a_cell_that_is_not_there_is_named() -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=1)
+        for wrong in (-1, archive.num_cells):
+            with pytest.raises(IndexError, match=f"expected an integer from 0 to {archive.num_cells - 1}"):
+                archive.actions(wrong)
+            with pytest.raises(IndexError, match="cells: expected integers from 0"):
+                archive.states([wrong])
+        with pytest.raises(ValueError, match="read-only"):
+            archive.scores[0] = 1.0
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_exploration_ends_with_the_same_bits(tmp_path: Path) -> None:
+    explorer = Explorer(num_steps=20)
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        expected = explorer.run(env, seed=5, max_rounds=30)
+        for rounds in (1, 2, 9, 10, 25, 30):
+            explorer.run(env, seed=5, max_rounds=rounds, path=tmp_path / "archive", save_seconds=0)
+        loaded = explorer.run(env, max_rounds=30, path=tmp_path / "archive")
+        assert_same_archives(expected, loaded)
+        assert not loaded.was_replayed
+
+
+_PARENT = """
+import planvec
+with planvec.make("FrozenLake-v1", num_workers=2, env_kwargs={{"map_name": "8x8"}}) as env:
+    planvec.Explorer(num_explorers=8, num_steps=20).run(
+        env,
+        seed=2,
+        max_rounds=60,
+        path={path!r},
+        save_seconds=0,
+        callback=lambda archive: print(len(archive), flush=True),
+    )
+"""
+
+
+def test_a_process_that_is_killed_leaves_a_whole_archive(tmp_path: Path) -> None:
+    path, options = tmp_path / "archive", {"map_name": "8x8"}
+    with planvec.make("FrozenLake-v1", num_workers=0, env_kwargs=options) as env:
+        expected = QUICK.run(env, seed=2, max_rounds=60)
+        for num_lines in (3, 9, 15):
+            with subprocess.Popen(
+                [sys.executable, "-c", _PARENT.format(path=str(path))], stdout=subprocess.PIPE, text=True
+            ) as parent:
+                assert parent.stdout is not None
+                for _ in range(num_lines):
+                    parent.stdout.readline()
+                parent.send_signal(signal.SIGKILL)
+            assert 0 < len(Archive.load(path, env).history) < 60
+        assert_same_archives(expected, QUICK.run(env, max_rounds=60, path=path))
+
+
+def test_a_save_writes_what_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        QUICK.run(env, seed=0, max_rounds=30, path=path)
+        first = json.loads((path / "archive.json").read_text())["parts"]
+        QUICK.run(env, max_rounds=31, path=path)
+        second = json.loads((path / "archive.json").read_text())["parts"]
+        assert second[:-1] == first
+        archive = QUICK.run(env, max_rounds=151, path=path, save_seconds=0)  # many parts are merged
+        header = json.loads((path / "archive.json").read_text())
+        assert len(header["parts"]) < 102
+        assert {file.name for file in path.iterdir()} == {"archive.json", header["counts"], *header["parts"]}
+        assert_same_archives(archive, QUICK.run(env, seed=0, max_rounds=151))
+
+
+def test_files_hold_no_pickles(tmp_path: Path) -> None:
+    with planvec.make("ALE/Freeway-v5", num_workers=0) as env:
+        Explorer(num_explorers=4, num_steps=5).run(env, seed=0, max_rounds=1, path=tmp_path / "archive")
+    for file in (tmp_path / "archive").glob("*.npz"):
+        with np.load(file, allow_pickle=False) as arrays:
+            assert len([arrays[name] for name in arrays]) > 1
+
+
+def test_states_of_variable_size_are_kept(tmp_path: Path) -> None:
+    with planvec.PlanEnv(Warehouse) as env:
+        assert env.state_dtype.hasobject
+        explorer = Explorer(num_explorers=4, num_steps=10)
+        archive = explorer.run(env, seed=0, max_rounds=3, path=tmp_path / "archive")
+        assert_same_archives(archive, Archive.load(tmp_path / "archive", env))
+        again = explorer.run(env, max_rounds=6, path=tmp_path / "archive")
+        assert_same_archives(explorer.run(env, seed=0, max_rounds=6), again)
+
+
+def change_header(path: Path, **changes: Any) -> None:
+    header = json.loads((path / "archive.json").read_text())
+    (path / "archive.json").write_text(json.dumps({**header, **changes}))
+
+
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "FrozenLake-v1"])
+def test_states_that_do_not_fit_are_computed_again(tmp_path: Path, env_id: str) -> None:
+    path = tmp_path / "archive"
+    with planvec.make(env_id, num_workers=0) as env:
+        archive = Explorer(num_steps=30).run(env, seed=0, max_rounds=8, path=path)
+        change_header(path, fingerprint="of another version")
+        loaded = Archive.load(path, env, cells=lambda observations: keys(env, observations))
+        assert loaded.was_replayed
+        assert_same_archives(archive, loaded)
+        loaded.save(path)
+        assert_same_archives(archive, Archive.load(path, env))
+
+
+def keys(env: Any, observations: Any) -> Any:
+    from planvec.exploring.cells import cells_for
+
+    return cells_for(env.observation_space, None)(observations)
+
+
+def test_states_that_were_changed_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=2, path=path)
+        (part,) = path.glob("part-*.npz")
+        with np.load(part) as arrays:
+            changed = {name: arrays[name] for name in arrays}
+        changed["states"] = changed["states"][::-1]
+        np.savez(part, **changed)
+        loaded = Archive.load(path, env)
+        assert loaded.was_replayed
+        assert_same_archives(archive, loaded)
+
+
+def test_another_environment_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        Explorer(num_steps=50).run(env, seed=0, max_rounds=10, path=path)
+
+    class Steeper(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def __init__(self) -> None:
+            super().__init__(gymnasium.make("MountainCar-v0"))
+            self.unwrapped.gravity = 0.002  # type: ignore[attr-defined]
+
+    with planvec.PlanEnv(Steeper) as other:
+        with pytest.raises(InvalidBatchError, match="lead to other scores or cells, for .* cells"):
+            Archive.load(path, other, cells=lambda observations: keys(other, observations))
+        with pytest.raises(InvalidBatchError, match="lead to other scores or cells"):
+            Explorer(num_steps=50).run(other, max_rounds=11, path=path)
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "archive"
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=2, path=path)
+        with pytest.raises(InvalidBatchError, match="repeat: expected 0.95, with which the exploration"):
+            Explorer(num_explorers=8, num_steps=20, repeat=0.5).run(env, max_rounds=3, path=path)
+        with pytest.raises(InvalidBatchError, match="seed: expected 0, with which"):
+            QUICK.run(env, seed=1, max_rounds=3, path=path)
+        with pytest.raises(InvalidBatchError, match="which holds another archive"):
+            QUICK.run(env, seed=0, max_rounds=3).save(path)
+        QUICK.run(env, max_rounds=4, path=path)
+        with pytest.raises(InvalidBatchError, match="holds a later form of this one, of 640 steps"):
+            archive.save(path)
+
+
+def test_archives_can_be_saved_in_several_places(tmp_path: Path) -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=2)
+        archive.save(tmp_path / "a")
+        archive.save(tmp_path / "b")
+        archive.save(tmp_path / "a")
+        shutil.move(tmp_path / "b", tmp_path / "c")
+        for name in "ac":
+            assert_same_archives(archive, Archive.load(tmp_path / name, env))
+
+
+def damage(path: Path, kind: str) -> None:
+    part = next(path.glob("part-*.npz"))
+    if kind == "truncated":
+        part.write_bytes(part.read_bytes()[:-200])
+    elif kind == "flipped":
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 255
+        part.write_bytes(bytes(data))
+    elif kind == "missing":
+        part.unlink()
+    elif kind == "no JSON":
+        (path / "archive.json").write_text("{")
+    elif kind == "a later version":
+        change_header(path, version=99)
+    elif kind == "nothing":
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("truncated", "which is damaged"),
+        ("flipped", "which is damaged"),
+        ("missing", "without .*part-"),
+        ("no JSON", "whose archive.json holds something else"),
+        ("a later version", "version 99 instead of 1"),
+        ("nothing", "expected a directory that Archive.save wrote"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, kind: str, message: str) -> None:
+    path = tmp_path / "archive"
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        QUICK.run(env, seed=0, max_rounds=2, path=path)
+        damage(path, kind)
+        with pytest.raises(InvalidBatchError, match=message):
+            Archive.load(path, env)
