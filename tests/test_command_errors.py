@@ -38,7 +38,7 @@ MODULES = {
 
 CASES = r"""
 $ planvec pln CartPole-v1
-expected a command \(plan, replay, check, bench, envs\), got 'pln'; did you mean 'plan'\?
+expected a command \(plan, explore, replay, check, bench, envs\), got 'pln'; did you mean 'plan'\?
 $ planvec CartPole-v1
 got 'CartPole-v1'; to plan, type: planvec plan CartPole-v1
 $ planvec plan CartPole-v1 --planner mcts --num-walkers 8

@@ -15,6 +15,7 @@ import planvec
 from planvec.cli.bench import add_bench
 from planvec.cli.check import add_check
 from planvec.cli.envs import add_envs
+from planvec.cli.explore import add_explore
 from planvec.cli.interrupts import exit_status, interrupts
 from planvec.cli.messages import one_line, print_error, warn
 from planvec.cli.parser import USAGE_ERROR, Parser, UsageError, did_you_mean, listed
@@ -24,7 +25,7 @@ from planvec.cli.replay import add_replay
 
 __all__ = ["main"]
 
-_COMMANDS = ("plan", "replay", "check", "bench", "envs")
+_COMMANDS = ("plan", "explore", "replay", "check", "bench", "envs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +79,7 @@ def _parse(argv: Sequence[str]) -> Any:
         parser.print_usage(sys.stderr)
         raise UsageError(f"expected a command ({', '.join(_COMMANDS)}); see planvec --help")
     add_plan(commands, argv)
-    for add in (add_replay, add_check, add_bench, add_envs):
+    for add in (add_explore, add_replay, add_check, add_bench, add_envs):
         add(commands)
     for command in commands.choices.values():
         command.add_argument("--traceback", action="store_true", help="show the whole traceback of an error")

@@ -78,14 +78,18 @@ class Contents:
 
     @property
     def best(self) -> int:
-        """The cell with the highest score; of those the one with the fewest steps."""
-        scores, num_steps = self.store["scores"], self.store["num_steps"]
-        highest = np.flatnonzero(scores == scores.max())
+        """The cell with the highest score; of those the one with the fewest steps.
+
+        Where rewards are costs, the start has the highest score; then it is the best end of an episode.
+        """
+        scores, num_steps, ended = self.store["scores"], self.store["num_steps"], self.store["ended"]
+        candidates = ended if scores.max() <= 0 and ended.any() else np.ones(len(scores), np.bool_)
+        highest = np.flatnonzero(candidates & (scores == scores[candidates].max()))
         return int(highest[num_steps[highest].argmin()])
 
     @property
     def history(self) -> NDArray[np.float64]:
-        """`[R, 3]`: environment steps, number of cells and best score after each round."""
+        """`[R, 3]`: environment steps, number of cells and score of the best cell after each round."""
         return np.array(self._history, np.float64).reshape(-1, 3)
 
     def states(self, cells: Any) -> NDArray[Any]:
@@ -107,7 +111,7 @@ class Contents:
 
     def end_round(self) -> None:
         """Add a row to the history."""
-        self._history.append((self.num_env_steps, self.num_cells, float(self.store["scores"].max())))
+        self._history.append((self.num_env_steps, self.num_cells, float(self.store["scores"][self.best])))
 
     def set_history(self, history: NDArray[np.float64]) -> None:
         """Replace the history, `[R, 3]`."""

@@ -9,6 +9,7 @@ can tell the colours apart. Lines and text follow the style in use, for instance
     fan              the frames of many states
     returns          returns of rollouts, episodes or planners
     episode          one episode: return, values, actions
+    exploration      how an archive grows
     throughput       what `planvec.checking.measure_throughput` measured
 """
 
@@ -22,6 +23,7 @@ except ImportError as error:
     raise ImportError(f"planvec.plots needs matplotlib: {install_command('plot')}") from error
 
 from planvec.plots.episode import plot_episode
+from planvec.plots.exploration import plot_exploration
 from planvec.plots.fan import plot_fan
 from planvec.plots.returns import plot_returns
 from planvec.plots.sequence import plot_sequence
@@ -36,6 +38,7 @@ __all__ = [
     "SwarmPicture",
     "TreePicture",
     "plot_episode",
+    "plot_exploration",
     "plot_fan",
     "plot_map",
     "plot_returns",

@@ -1,0 +1,262 @@
+"""Defines `planvec explore ENV_ID`, which fills an archive of cells and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planvec.cli.environments import (
+    add_backend,
+    add_environment,
+    backend_of,
+    codec_of,
+    given_env,
+    render_source,
+)
+from planvec.cli.parser import UsageError, add_json, integer
+
+if TYPE_CHECKING:
+    from planvec.exploring import Archive, CellFunction
+
+__all__ = ["add_explore"]
+
+
+def add_explore(commands: Any) -> None:
+    """Add the parser of `planvec explore`."""
+    parser = commands.add_parser(
+        "explore",
+        help="explore from restored states, and keep the best state of each cell",
+        description="Fill an archive of cells: choose a cell, restore its best state, and take random\n"
+        "actions from there (Go-Explore's first phase). The same command goes on with an\n"
+        "archive that is there.",
+    )
+    add_environment(parser)
+    _add_settings(parser)
+    workers = parser.add_argument_group("workers, which do not change the results")
+    workers.add_argument("--num-workers", type=integer(0), metavar="N", help="number of workers")
+    add_backend(workers)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="directory of the archive (default: runs/<env>-explore-seed<seed>)",
+    )
+    output.add_argument("--plot", action="store_true", help="also draw exploration.png into the directory")
+    output.add_argument(
+        "--video", type=Path, metavar="FILE", help="also film the way to the best cell (.gif, .mp4)"
+    )
+    add_json(output)
+    output.add_argument("--no-progress", action="store_true", help="show no progress")
+    parser.set_defaults(run=_run)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    limits = parser.add_argument_group("limits, of which at least one is needed")
+    limits.add_argument("--max-env-steps", type=integer(1), metavar="N", help="environment steps in all")
+    limits.add_argument("--max-rounds", type=integer(1), metavar="N", help="rounds in all")
+    limits.add_argument("--max-seconds", type=float, metavar="S", help="seconds of this run")
+    group = parser.add_argument_group("exploration")
+    group.add_argument(
+        "--seed",
+        type=integer(0, 2**64 - 1),
+        metavar="N",
+        help="seed (default: random, or that of the archive)",
+    )
+    group.add_argument(
+        "--cells",
+        metavar="CELLS",
+        help="which observations are one cell: WIDTHxHEIGHTxLEVELS for images, such as 11x8x8; or "
+        "module:function of your own, which turns [B, ...] observations into [B, F] integers",
+    )
+    group.add_argument("--num-explorers", type=integer(1), default=64, metavar="N", help="default: 64")
+    group.add_argument(
+        "--num-steps", type=integer(1), default=100, metavar="N", help="actions per round (default: 100)"
+    )
+    group.add_argument(
+        "--repeat",
+        type=float,
+        default=0.95,
+        metavar="P",
+        help="probability to repeat an action (default: 0.95)",
+    )
+    group.add_argument(
+        "--dt", type=integer(1), default=1, metavar="N", help="environment steps of an action (default: 1)"
+    )
+    group.add_argument(
+        "--end-on-life-loss", action="store_true", help="choose another cell when a life is lost (Atari)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from planvec.envs import make
+    from planvec.exploring import Explorer
+
+    if arguments.max_env_steps is None and arguments.max_rounds is None and arguments.max_seconds is None:
+        raise UsageError("expected a limit: --max-env-steps, --max-rounds or --max-seconds")
+    explorer = Explorer(
+        cells=_cells_of(arguments.cells),
+        num_explorers=arguments.num_explorers,
+        num_steps=arguments.num_steps,
+        repeat=arguments.repeat,
+        dt=arguments.dt,
+        end_on_life_loss=arguments.end_on_life_loss,
+    )
+    _check_pictures(arguments)
+    source, env_kwargs = given_env(arguments)
+    seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
+    directory = arguments.out or Path("runs") / f"{_file_name(arguments.env_id)}-explore-seed{seed}"
+    with make(
+        source,
+        num_workers=arguments.num_workers,
+        **backend_of(arguments),
+        info_keys=("lives",) if arguments.end_on_life_loss else (),
+        codec=codec_of(arguments.codec),
+        env_kwargs=env_kwargs,
+    ) as env:
+        progress = _Progress(not arguments.no_progress)
+        archive = explorer.run(
+            env,
+            seed=seed,
+            max_env_steps=arguments.max_env_steps,
+            max_rounds=arguments.max_rounds,
+            max_seconds=arguments.max_seconds,
+            path=directory,
+            callback=progress,
+        )
+        progress.close()
+        files = [
+            str(directory / "archive.json"),
+            *_pictures(arguments, archive, directory, source, env_kwargs),
+        ]
+    _print(arguments, archive, files)
+    return 0
+
+
+def _print(arguments: argparse.Namespace, archive: Archive, files: list[str]) -> None:
+    """Print what was reached."""
+    best = archive.best
+    result = {
+        "env_id": arguments.env_id,
+        "seed": archive.origin.seed,
+        "num_env_steps": archive.num_env_steps,
+        "num_cells": archive.num_cells,
+        "num_ends": int(archive.ended.sum()),
+        "best_score": float(archive.scores[best]),
+        "best_num_steps": int(archive.num_steps[best]),
+        "files": files,
+    }
+    if arguments.json:
+        print(json.dumps(result))
+        return
+    print(f"{arguments.env_id}, seed {archive.origin.seed}: {archive.num_cells:,} cells", end="")
+    print(
+        f" after {archive.num_env_steps:,} environment steps, {result['num_ends']} of them ends of episodes"
+    )
+    print(f"best score {archive.scores[best]:.6g}, {archive.num_steps[best]:,} actions from the start")
+    print("written: " + ", ".join(files))
+
+
+class _Progress:
+    """Shows what was reached, in one line, after each round.
+
+    Args:
+        is_shown: Whether to show anything.
+    """
+
+    def __init__(self, is_shown: bool) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(bar_format="{desc}", file=sys.stderr, disable=not is_shown or sys.stderr is None)
+        self._started, self._steps = time.perf_counter(), -1
+
+    def __call__(self, archive: Archive) -> None:
+        """Show the line."""
+        if self._steps < 0:  # the first round says how fast the others are
+            self._started, self._steps = time.perf_counter(), archive.num_env_steps
+        seconds = time.perf_counter() - self._started
+        rate = (archive.num_env_steps - self._steps) / seconds if seconds > 0.5 else 0
+        speed = f", {rate:,.0f} steps/s" if rate else ""
+        best = archive.scores[archive.best]
+        text = f"{archive.num_env_steps:,} steps, {archive.num_cells:,} cells, best score {best:.6g}{speed}"
+        self._bar.set_description_str(text)
+
+    def close(self) -> None:
+        """Leave the line on the screen."""
+        self._bar.close()
+
+
+def _cells_of(text: str | None) -> CellFunction | None:
+    """Return the function of cells that `--cells` names.
+
+    Raises:
+        UsageError: It names none.
+    """
+    from planvec.envs import import_named
+    from planvec.exploring import Downscaled
+
+    if text is None:
+        return None
+    if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
+        return Downscaled(*(int(number) for number in match.groups()))
+    where, _, name = text.rpartition(":")
+    function: Any = getattr(import_named(where), name, None) if where else None
+    if not callable(function):
+        raise UsageError(f"--cells: expected WIDTHxHEIGHTxLEVELS or module:function, got {text!r}")
+    chosen: CellFunction = function
+    return chosen
+
+
+def _file_name(env_id: str) -> str:
+    """Return a name for files."""
+    return re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
+
+
+def _check_pictures(arguments: argparse.Namespace) -> None:
+    """Check what pictures need, before anything is explored.
+
+    Raises:
+        UsageError: A package is missing, or a film has an unknown format.
+    """
+    try:
+        if arguments.plot:
+            import planvec.plots  # noqa: F401 (its error says what to install)
+        if arguments.video is not None:
+            from planvec.video import check_video_path
+
+            check_video_path(arguments.video)
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL complains where there is no screen
+    except (ImportError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _pictures(
+    arguments: argparse.Namespace, archive: Archive, directory: Path, source: Any, env_kwargs: dict[str, Any]
+) -> list[str]:
+    """Make the pictures that were asked for, and return their files."""
+    made = []
+    if arguments.plot:
+        import matplotlib
+
+        matplotlib.use("agg")  # this process shows no windows
+        from planvec.plots import plot_exploration
+
+        plot_exploration(archive)[0].figure.savefig(directory / "exploration.png", dpi=120)
+        made.append(str(directory / "exploration.png"))
+    if arguments.video is not None:
+        from planvec.envs import PlanEnv
+        from planvec.video import episode_frames, write_video
+
+        codec = codec_of(arguments.codec)
+        with PlanEnv(render_source(source, env_kwargs), codec=codec, compiled=False, info_keys=()) as env:
+            frames = episode_frames(env, archive.episode(env))
+            write_video(arguments.video, frames, fps=float(env.metadata.get("render_fps") or 30))
+        made.append(str(arguments.video))
+    return made
