@@ -425,3 +425,25 @@ def test_a_run_with_a_closed_error_stream_is_written(tmp_path: Path) -> None:
     assert "return:" in done.stdout
     names = {"summary.json", "trajectory.npz", "steps.csv", "run.json"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
+
+
+def test_explore_goes_on_with_an_archive_and_makes_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ["explore", "CartPole-v1", "--num-explorers", "4", "--num-steps", "10", "--num-workers", "0"]
+    assert main([*quick, "--max-rounds", "2", "--seed", "3", "--plot", "--video", "best.gif"]) == 0
+    said = capsys.readouterr()
+    assert "80 steps, " in said.err
+    assert "CartPole-v1, seed 3: " in said.out
+    directory = Path("runs/CartPole-v1-explore-seed3")
+    assert (directory / "exploration.png").stat().st_size > 5000
+    assert Path("best.gif").stat().st_size > 1000
+    assert main([*quick, "--max-rounds", "5", "--out", str(directory), "--json", "--no-progress"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    result = json.loads(said.out)
+    assert (result["seed"], result["num_env_steps"]) == (3, 200)
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = planvec.Explorer(num_explorers=4, num_steps=10).run(env, seed=3, max_rounds=5)
+    assert (archive.num_cells, archive.scores.max()) == (result["num_cells"], result["best_score"])

@@ -39,6 +39,18 @@ MODULES = {
 CASES = r"""
 $ planvec pln CartPole-v1
 expected a command \(plan, explore, replay, check, bench, envs\), got 'pln'; did you mean 'plan'\?
+$ planvec explore CartPole-v1
+expected a limit: --max-env-steps, --max-rounds or --max-seconds
+$ planvec explore CartPole-v1 --max-rounds 1 --cells 11x8
+--cells: expected WIDTHxHEIGHTxLEVELS or module:function, got '11x8'
+$ planvec explore CartPole-v1 --max-rounds 1 --cells myenvs:good
+TypeError: good\(\) takes 0 positional arguments
+$ planvec explore CartPole-v1 --max-rounds 1 --repeat 3
+repeat: expected a number from 0 to 1, got 3.0
+$ planvec explore CartPole-v1 --max-rounds 1 --video best.mov
+expected .*, got
+$ planvec explore CartPole-v1 --max-rounds 1 --cells 11x8x8
+cells: expected images
 $ planvec CartPole-v1
 got 'CartPole-v1'; to plan, type: planvec plan CartPole-v1
 $ planvec plan CartPole-v1 --planner mcts --num-walkers 8
@@ -159,7 +171,7 @@ def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[
     usage, error, *others = capsys.readouterr().err.splitlines()
     assert usage == "usage: planvec [-h] [--version] COMMAND ..."
     assert (error, others) == (
-        "planvec: error: expected a command (plan, replay, check, bench, envs); see planvec --help",
+        "planvec: error: expected a command (plan, explore, replay, check, bench, envs); see planvec --help",
         [],
     )
 

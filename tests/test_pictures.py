@@ -197,6 +197,24 @@ def test_an_episode_is_drawn(env_id: str, tmp_path: Path) -> None:
     saved(axes, tmp_path / "episode.png")
 
 
+def test_explorations_are_drawn_beside_each_other(tmp_path: Path) -> None:
+    explorer = planvec.Explorer(num_explorers=8, num_steps=20)
+    with planvec.PlanEnv("MountainCar-v0") as env:
+        archives = {str(seed): explorer.run(env, seed=seed, max_rounds=5) for seed in (1, 2)}
+    axes = plots.plot_exploration(archives, groups=lambda keys: keys[:, 0] // 4, group_name="regions")
+    assert [ax.get_ylabel() for ax in axes] == ["cells", "regions", "best score"]
+    for line, archive in zip(axes[0].lines, archives.values(), strict=True):
+        assert line.get_ydata()[-1] == archive.num_cells
+        assert line.get_xdata()[-1] == archive.num_env_steps == 800
+    assert axes[1].lines[0].get_ydata()[-1] == len(np.unique(archives["1"].keys[:, 0] // 4))
+    saved(axes, tmp_path / "exploration.png")
+    assert len(plots.plot_exploration(archives["1"])) == 2
+    with pytest.raises(planvec.InvalidBatchError, match="archives: expected an Archive"):
+        plots.plot_exploration([])  # type: ignore[arg-type]
+    with pytest.raises(planvec.InvalidBatchError, match="groups: expected a function that returns"):
+        plots.plot_exploration(archives, groups=lambda keys: keys)
+
+
 def test_a_throughput_is_measured_and_drawn(tmp_path: Path) -> None:
     measured = measure_throughput("CartPole-v1", rows=[1, 64], num_workers=[1], seconds=0.5)
     assert measured.contenders == ["in this process", "kernel", "1 worker"]

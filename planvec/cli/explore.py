@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -113,15 +114,18 @@ def _run(arguments: argparse.Namespace) -> int:
     source, env_kwargs = given_env(arguments)
     seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
     directory = arguments.out or Path("runs") / f"{_file_name(arguments.env_id)}-explore-seed{seed}"
-    with make(
-        source,
-        num_workers=arguments.num_workers,
-        **backend_of(arguments),
-        info_keys=("lives",) if arguments.end_on_life_loss else (),
-        codec=codec_of(arguments.codec),
-        env_kwargs=env_kwargs,
-    ) as env:
-        progress = _Progress(not arguments.no_progress)
+    progress = _Progress(not arguments.no_progress)
+    with (
+        contextlib.closing(progress),
+        make(
+            source,
+            num_workers=arguments.num_workers,
+            **backend_of(arguments),
+            info_keys=("lives",) if arguments.end_on_life_loss else (),
+            codec=codec_of(arguments.codec),
+            env_kwargs=env_kwargs,
+        ) as env,
+    ):
         archive = explorer.run(
             env,
             seed=seed,
@@ -172,13 +176,18 @@ class _Progress:
     """
 
     def __init__(self, is_shown: bool) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(bar_format="{desc}", file=sys.stderr, disable=not is_shown or sys.stderr is None)
+        self._is_shown = is_shown and sys.stderr is not None
+        self._bar: Any = None
         self._started, self._steps = time.perf_counter(), -1
 
     def __call__(self, archive: Archive) -> None:
         """Show the line."""
+        if not self._is_shown:
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(bar_format="{desc}", file=sys.stderr)
         if self._steps < 0:  # the first round says how fast the others are
             self._started, self._steps = time.perf_counter(), archive.num_env_steps
         seconds = time.perf_counter() - self._started
@@ -190,7 +199,8 @@ class _Progress:
 
     def close(self) -> None:
         """Leave the line on the screen."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _cells_of(text: str | None) -> CellFunction | None:
