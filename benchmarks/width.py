@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import planvec
-from planvec.planners.width.features import Screens
+from planvec.planners.novelty.features import Screens
 
 FIRST_SEED = 100
 FRAME_SKIP, MAX_FRAMES = 15, 18_000

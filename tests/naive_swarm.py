@@ -84,6 +84,7 @@ def iterate(
     actions: Any,
     states: list[bytes],
     uniforms: Any,
+    new_features: Any,
     rules: Any,
     is_guided: bool,
 ) -> tuple[list[NaiveWalker], bool]:
@@ -102,9 +103,12 @@ def iterate(
     living = [walker for walker in everyone if not dead[walker]]
     pick = [[living[int(uniform * len(living))] for uniform in row] for row in uniforms[:2].tolist()]
     apart = [distance(features, walker, pick[0][walker], living) for walker in everyone]
-    novelty = relative(apart, living, rules.distance_scale)
+    diversity = relative(apart, living, rules.distance_scale)
     worth = relative(values, living, rules.reward_scale)
-    virtual = {walker: novelty[walker] * worth[walker] for walker in living}
+    virtual = {walker: diversity[walker] * worth[walker] for walker in living}
+    if len(new_features):
+        novelty = relative(new_features.tolist(), living, rules.novelty_scale)
+        virtual = {walker: virtual[walker] * novelty[walker] for walker in living}
     keep = set(sorted(living, key=lambda walker: -values[walker])[: rules.num_elites])
     if is_guided and not dead[0]:
         keep.add(0)

@@ -796,6 +796,45 @@ class MisspeltCodec(CountingCodec):
     constants = ("wals",)
 
 
+class Library:
+    """Has a function of any name, `__dict__` included, as the wrapper of LLVM in numba has."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__dict__":
+            raise AttributeError(name)
+        return self
+
+
+class CallsLibrary(gymnasium.Env):
+    """Counts in a library, which is part of the state."""
+
+    observation_space = spaces.Discrete(100)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.library = Library()
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.library.calls = (self.library.calls + int(action)) % 100
+        return self.library.calls, 0.0, False, False, {}
+
+
+def test_an_object_that_has_every_attribute_is_saved_by_those_that_it_holds() -> None:
+    with planvec.PlanEnv(CallsLibrary) as env:
+        state = env.reset(seed=0).state
+        states = env.step_batch([1, 0, 1], np.array([state] * 3)).new_states
+        states = env.step_batch([1, 1, 0], states).new_states
+        assert env.observe(states).tolist() == [2, 1, 1]
+        assert bytes(states[1]) == bytes(states[2]) != bytes(states[0])
+
+
 def test_constants_are_compared_by_value() -> None:
     with planvec.make(Walled, num_workers=2, codec=WalledCodec) as env:
         assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]

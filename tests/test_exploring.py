@@ -135,20 +135,24 @@ def test_random_steps_are_replayed_with_their_seeds() -> None:
             assert episode.observations[-1] == archive.keys[cell, 0]
 
 
+SLOW = pytest.mark.slow
+SHOOTING = planvec.RandomShooting(num_trajectories=20, horizon=8)
+
+
 @pytest.mark.parametrize(
     ("env_id", "options", "explorer"),
     [
         ("MountainCar-v0", {}, Explorer(num_steps=30)),
         ("FrozenLake-v1", {}, QUICK),
-        ("Pendulum-v1", {}, QUICK),
-        ("MiniGrid-DoorKey-5x5-v0", {}, Explorer(num_explorers=5, num_steps=20, repeat=0.0)),
-        ("ALE/Boxing-v5", {"frameskip": 4}, Explorer(num_explorers=6, num_steps=40)),
-        (
-            "CartPole-v1",
-            {},
-            Explorer(
-                num_explorers=4, num_steps=20, planner=planvec.RandomShooting(num_trajectories=20, horizon=8)
-            ),
+        pytest.param("Pendulum-v1", {}, QUICK, marks=SLOW),
+        pytest.param(
+            *("MiniGrid-DoorKey-5x5-v0", {}, Explorer(num_explorers=5, num_steps=20, repeat=0.0)), marks=SLOW
+        ),
+        pytest.param(
+            *("ALE/Boxing-v5", {"frameskip": 4}, Explorer(num_explorers=6, num_steps=40)), marks=SLOW
+        ),
+        pytest.param(
+            *("CartPole-v1", {}, Explorer(num_explorers=4, num_steps=20, planner=SHOOTING)), marks=SLOW
         ),
     ],
 )
@@ -176,6 +180,7 @@ def test_a_worker_that_is_killed_changes_nothing() -> None:
         assert env.stats.restarts == 2
 
 
+@pytest.mark.slow
 def test_a_lost_life_ends_the_way() -> None:
     explorer = Explorer(num_explorers=4, num_steps=80, repeat=0.0, end_on_life_loss=True)
     options = {"frameskip": 15, "repeat_action_probability": 0.0}
@@ -186,6 +191,7 @@ def test_a_lost_life_ends_the_way() -> None:
         assert set(lives(every)) > {5.0}
 
 
+@pytest.mark.slow
 def test_a_planner_leads_away_from_each_cell() -> None:
     planner = planvec.IW(num_simulations=400)
     with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=0) as env:
@@ -327,6 +333,7 @@ with planvec.make("FrozenLake-v1", num_workers=2, env_kwargs={{"map_name": "8x8"
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_a_whole_archive(tmp_path: Path) -> None:
     path, options = tmp_path / "archive", {"map_name": "8x8"}
     with planvec.make("FrozenLake-v1", num_workers=0, env_kwargs=options) as env:
@@ -343,6 +350,7 @@ def test_a_process_that_is_killed_leaves_a_whole_archive(tmp_path: Path) -> None
         assert_same_archives(expected, QUICK.run(env, max_rounds=60, path=path))
 
 
+@pytest.mark.slow
 def test_a_save_writes_what_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with planvec.make("MountainCar-v0", num_workers=0) as env:

@@ -14,6 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import planvec
+from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics, mean_action, most_visited
 from planvec.planners.swarm.arrays import WALKER_DTYPE, Outcomes
@@ -595,3 +596,74 @@ def test_a_wave_is_planned_anew_at_every_step_where_chance_decides() -> None:
         states = env.step_batch(first.best_actions[:1], states).new_states
         decision = WAVE.plan(env, states[0], seed=1, previous=first)
         assert same(decision, WAVE.plan(env, states[0], seed=1))
+
+
+# -- novelty --------------------------------------------------------------------------------------------
+
+
+def test_features_that_no_walker_has_seen_are_counted() -> None:
+    new = NewFeatures(features_for(spaces.MultiDiscrete([5, 5]), None))
+    numbers, codes = new.count(np.array([[1, 2], [1, 3], [1, 2]]), None)
+    assert numbers.tolist() == [2, 1, 0]
+    numbers, _ = new.count(np.array([[4, 4], [1, 2], [3, 4]]), codes)
+    assert numbers.tolist() == [2, 0, 1]
+
+
+def test_without_novelty_a_plan_is_what_it_was() -> None:
+    plain, other = plan("CartPole-v1"), plan("CartPole-v1", dataclasses.replace(SMALL, novelty_scale=1e-300))
+    assert plain.visit_counts.tolist() == other.visit_counts.tolist()
+    assert plain.search_data.table.tobytes() == other.search_data.table.tobytes()
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "CartPole-v1",
+        pytest.param("MiniGrid-DoorKey-5x5-v0", marks=pytest.mark.slow),
+        pytest.param("ALE/Seaquest-v5", marks=pytest.mark.slow),
+    ],
+)
+def test_a_swarm_with_novelty_does_not_depend_on_the_number_of_workers(env_id: str) -> None:
+    plain_planner = planvec.Swarm(num_walkers=24, num_iterations=16, dt=(1, 4))
+    novel, plans = dataclasses.replace(plain_planner, novelty_scale=1.0), []
+    for num_workers in (0, 1, 3):
+        with planvec.make(env_id, num_workers=num_workers) as env:
+            state = env.reset(seed=0).state
+            plans.append(novel.plan(env, state, seed=0))
+            plain = plain_planner.plan(env, state, seed=0)
+    tables = [one.search_data.table.tobytes() for one in plans]
+    assert tables[0] == tables[1] == tables[2]
+    assert tables[0] != plain.search_data.table.tobytes()
+
+
+class Line(gymnasium.Env[Any, Any]):
+    """Places from -100 to 100, without any reward."""
+
+    observation_space = spaces.Discrete(201, start=-100)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 0
+        return self.place, {}
+
+    def step(self, action: Any) -> Any:
+        self.place = min(100, max(-100, self.place + 2 * int(action) - 1))
+        return self.place, 0.0, False, False, {}
+
+
+def test_novelty_leads_far_where_no_reward_does() -> None:
+    reached = {}
+    with planvec.PlanEnv(Line) as env:
+        start = env.reset(seed=0).state
+        for scale in (0.0, 1.0):
+            planner = planvec.Swarm(num_walkers=32, num_iterations=60, dt=1, novelty_scale=scale)
+            plans = [planner.plan(env, start, seed=seed) for seed in range(10)]
+            ends = [env.observe(one.search_data.states) for one in plans]
+            reached[scale] = np.mean([np.abs(places).max() for places in ends])
+    assert reached[1.0] > 1.2 * reached[0.0]
+
+
+def test_features_that_are_no_function_are_refused() -> None:
+    with pytest.raises(ValueError, match="features: expected a function of observations, got 3"):
+        planvec.Swarm(features=3)

@@ -61,7 +61,7 @@ def test_an_iteration_equals_that_of_plain_python(kind: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     num_walkers, size, space = int(generator.integers(1, 60)), 11, OBSERVATIONS[kind]
     ended = generator.choice([0.0, 0.1, 0.6, 1.0])
-    rules = Rules(*generator.choice([0.0, 0.5, 1.0, 2.0], 2), int(generator.integers(0, 5)))
+    rules = Rules(*generator.choice([0.0, 0.5, 1.0, 2.0], 3), int(generator.integers(0, 5)))
     table, lineage = np.zeros(num_walkers, WALKER_DTYPE), Lineage(ACTIONS, num_walkers)
     naive = [NaiveWalker(0.0, 0, (), b"") for _ in range(num_walkers)]
     for _ in range(20):
@@ -70,14 +70,15 @@ def test_an_iteration_equals_that_of_plain_python(kind: str, seed: int) -> None:
         actions = generator.random((num_walkers, 2), np.float32)
         states = generator.integers(256, size=num_walkers * size).astype(np.uint8)
         uniforms, is_guided = generator.random((3, num_walkers)), bool(generator.random() < 0.5)
+        novelty = generator.integers(9, size=num_walkers * int(seed % 2)).astype(np.float64)
         lineage.make_room(table)
         copies, lineage.num_nodes, num_ended, first_was_dead = iterate(
             *(table, lineage.moves, lineage.num_nodes, outcomes, features),
-            *(actions.view(np.uint8), states, uniforms, rules, is_guided),
+            *(actions.view(np.uint8), states, uniforms, novelty, rules, is_guided),
         )
         rows = [row.tobytes() for row in states.reshape(num_walkers, size)]
         naive, expected = naive_swarm.iterate(
-            naive, outcomes, features, actions, rows, uniforms, rules, is_guided
+            naive, outcomes, features, actions, rows, uniforms, novelty, rules, is_guided
         )
         assert first_was_dead == expected
         assert num_ended == sum(walker.terminated or walker.truncated for walker in naive)

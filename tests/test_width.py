@@ -16,8 +16,8 @@ from minigrid.wrappers import FullyObsWrapper
 import planvec
 from planvec import IW, RolloutIW
 from planvec.planners import load_plan, save_plan
-from planvec.planners.width.features import Screens, Values, features_for
-from planvec.planners.width.novelty import ScreenTable, ValueTable
+from planvec.planners.novelty.features import Screens, Values, features_for
+from planvec.planners.novelty.tables import ScreenTable, ValueTable
 
 ROWS, COLUMNS = 14, 16
 

@@ -108,8 +108,9 @@ def _same_leaf(a: Any, b: Any) -> bool:
         return False
     if a is b or isinstance(a, (str, bytes, set, frozenset)):
         return bool(a == b)
-    if hasattr(a, "__dict__") and vars(a):
-        return same(vars(a), vars(b))
+    attributes = getattr(a, "__dict__", None)
+    if attributes and isinstance(attributes, dict):  # a `__getattr__` may answer with anything
+        return same(attributes, vars(b))
     return bool(pickle.dumps(a) == pickle.dumps(b))
 
 

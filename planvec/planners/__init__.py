@@ -9,6 +9,7 @@
     plan       `Plan`, the result
     acting     plans and acts until the episode ends; `episode` records that, `trajectory` writes it to a file
     plan_files writes plans to files
+    novelty    features of observations, and which of them were seen before
     mcts, swarm, shooting, width    the planners
 """
 
@@ -27,6 +28,7 @@ from planvec.planners.episode import (
     EpisodeStep,
 )
 from planvec.planners.mcts import MCTS, Tree, links_of, node_visits
+from planvec.planners.novelty import is_screen, numbers_of_space
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
 from planvec.planners.plan_files import (
@@ -49,11 +51,11 @@ from planvec.planners.trajectory import (
     save_trajectory,
     trajectory_arrays,
 )
-from planvec.planners.width import IW, RolloutIW, is_screen, numbers_of_space
+from planvec.planners.width import IW, RolloutIW
 
 if TYPE_CHECKING:
+    from planvec.planners.novelty.features import Screens
     from planvec.planners.swarm.walkers import Walkers
-    from planvec.planners.width.features import Screens
 
 __all__ = [
     "CEM",
@@ -109,5 +111,5 @@ __all__ = [
 if not TYPE_CHECKING:  # they import numba
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"Walkers": "planvec.planners.swarm.walkers", "Screens": "planvec.planners.width.features"},
+        {"Walkers": "planvec.planners.swarm.walkers", "Screens": "planvec.planners.novelty.features"},
     )

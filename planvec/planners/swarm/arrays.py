@@ -82,6 +82,7 @@ class Rules(NamedTuple):
 
     reward_scale: float
     distance_scale: float
+    novelty_scale: float
     num_elites: int
 
 
@@ -96,4 +97,4 @@ WALKERS = types.Array(from_dtype(WALKER_DTYPE), 1, "C")
 MOVES = types.NamedTuple([types.Array(from_dtype(MOVE_DTYPE), 1, "C"), BYTES], Moves)
 _FLAGS = types.Array(types.boolean, 1, "C")
 OUTCOMES = types.NamedTuple([FLOATS, INTEGERS, _FLAGS, _FLAGS], Outcomes)
-RULES = types.NamedTuple([types.float64, types.float64, types.int64], Rules)
+RULES = types.NamedTuple([types.float64, types.float64, types.float64, types.int64], Rules)

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import Space
 
 from planvec.planners.base import Planner
+from planvec.planners.novelty import FeatureFunction
 from planvec.planners.options import option
 from planvec.planners.root_actions import check_action_space
 from planvec.planners.swarm.samplers import Dt, check_dt
@@ -34,6 +35,10 @@ class SwarmConfig(Planner):
         1.0, "exponent of the distance in the virtual reward (the paper's beta): larger ones explore more"
     )
     num_elites: int = option(1, "walkers with the best returns that never become clones")
+    novelty_scale: float = option(
+        0.0, "exponent, in the virtual reward, of the number of features that no walker has seen before"
+    )
+    features: FeatureFunction | Any = None
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -44,7 +49,9 @@ class SwarmConfig(Planner):
         super().__post_init__()
         self._check_integers(1, "num_walkers", "num_iterations", optional=False)
         self._check_integers(0, "num_elites", optional=False)
-        self._check_numbers(0.0, np.inf, "reward_scale", "distance_scale")
+        self._check_numbers(0.0, np.inf, "reward_scale", "distance_scale", "novelty_scale")
+        if self.features is not None and not (callable(self.features) or hasattr(self.features, "new_table")):
+            raise ValueError(f"features: expected a function of observations, got {self.features!r}")
         check_dt(self.dt)
 
     @property

@@ -22,6 +22,7 @@ from planvec.kernels import CodeType, code_digest, compile_loop, copy_bytes, jit
 from planvec.planners.swarm.arrays import (
     BYTES,
     DOUBLES,
+    FLOATS,
     LABELS,
     MOVES,
     OUTCOMES,
@@ -44,7 +45,7 @@ __all__ = ["iterate"]
 _TYPES = (
     *(WALKERS, MOVES, types.int64, OUTCOMES),
     types.NamedTuple([SINGLES, DOUBLES, LABELS], Features),
-    *(BYTES, STATES, DOUBLES, RULES, types.boolean),
+    *(BYTES, STATES, DOUBLES, FLOATS, RULES, types.boolean),
 )
 
 
@@ -93,6 +94,7 @@ def _iterate(
     actions: NDArray[np.uint8],
     states: NDArray[np.uint8],
     uniforms: NDArray[np.float64],
+    novelty: NDArray[np.float64],
     rules: Rules,
     is_guided: bool,
 ) -> tuple[NDArray[np.uint8], int, int, bool]:
@@ -108,6 +110,7 @@ def _iterate(
         actions: `[B, A]`, the bytes of the actions.
         states: The bytes of the new states; none if they are objects.
         uniforms: `[3, B]`; see `Draw`.
+        novelty: `[B]`, number of features that no walker has seen before; empty: it does not count.
         rules: The settings.
         is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
 
@@ -123,6 +126,8 @@ def _iterate(
     apart = distances(features, pick(living, uniforms[0]), living)
     virtual_rewards = relativize(apart, living, rules.distance_scale)
     virtual_rewards *= relativize(values, living, rules.reward_scale)
+    if len(novelty):
+        virtual_rewards *= relativize(novelty, living, rules.novelty_scale)
     keep = np.zeros(len(walkers), np.bool_)
     keep_elites(keep, values, living, rules.num_elites)
     keep[0] = keep[0] or (is_guided and not dead[0])

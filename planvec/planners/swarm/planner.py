@@ -54,6 +54,9 @@ class Swarm(SwarmConfig):
             exploitation and exploration.
         distance_scale: Exponent of the distance (the paper's beta).
         num_elites: Number of walkers with the best returns that never become clones.
+        novelty_scale: Exponent, in the virtual reward, of the number of features of the observation that no
+            walker has seen before in the decision. 1 helps where rewards are rare; 0: it does not count.
+        features: What novelty means, as in `RolloutIW`. None: what suits the observation space.
         max_env_steps: Environment steps per decision; see `Planner`.
         max_seconds: Seconds per decision; see `Planner`.
 
@@ -104,6 +107,8 @@ class SwarmWave(SwarmConfig):
         reward_scale: Exponent of the return.
         distance_scale: Exponent of the distance.
         num_elites: Number of walkers with the best returns that never become clones.
+        novelty_scale: As in `Swarm`.
+        features: As in `Swarm`.
         max_env_steps: Environment steps per decision; see `Planner`.
         max_seconds: Seconds per decision; see `Planner`.
 

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import (
     ActionStatistics,
@@ -25,6 +26,8 @@ from planvec.planners.swarm.walkers import Walkers
 from planvec.rows import BatchStepper
 
 __all__ = ["ActionSequence", "SwarmSearch", "remaining_sequence"]
+
+_NO_NUMBERS = np.empty(0)
 
 ActionSequence = tuple[NDArray[Any], NDArray[np.int64]]
 """Actions `[L, *action shape]`, and the environment steps `[L]` for which each is repeated."""
@@ -70,9 +73,14 @@ class SwarmSearch(Search):
         self._rules = Rules(
             float(config.reward_scale),
             float(config.distance_scale),
+            float(config.novelty_scale),
             min(int(config.num_elites), config.num_walkers),
         )
         self._guide = guide
+        self._new_features: NewFeatures | None = None
+        if config.novelty_scale:
+            self._new_features = NewFeatures(features_for(env.observation_space, config.features))
+        self._codes: NDArray[Any] | None = None  # of the observations where the walkers are
         self._num_iterations = 0
         self._draws = draws(
             env.action_space, generator, config.dt, config.num_walkers, needs_seeds=env.is_stochastic
@@ -89,15 +97,25 @@ class SwarmSearch(Search):
         self._num_iterations += 1
         self.num_simulations += len(draw.dt)
         features = observation_features(self._observation_space, out.observations, len(draw.dt))
+        novelty = self._novelty(out.observations)
         is_guided = self._guided_action() is not None
-        if self.walkers.advance_and_clone(draw, out, features, self._rules, is_guided):
+        if self.walkers.advance_and_clone(draw, out, features, novelty, self._rules, is_guided):
             self._guide = None  # walker 0 is a clone now, whose state the guide does not fit
+        if self._codes is not None:
+            self._codes = self._codes[self.walkers.table["source"]]
         if self.walkers.lineage.num_nodes == 1:
             raise ended_error()
         if self.walkers.num_ended == len(draw.dt):
             self.stop_reason = "ended"
         elif self._num_iterations == self._config.num_iterations:
             self.stop_reason = "num_iterations"
+
+    def _novelty(self, observations: Any) -> NDArray[np.float64]:
+        """Return how many features of each observation are new, `[B]`; empty if that does not count."""
+        if self._new_features is None:
+            return _NO_NUMBERS
+        numbers, self._codes = self._new_features.count(observations, self._codes)
+        return numbers
 
     def _guided_action(self) -> tuple[Any, Any] | None:
         """Return the next action of the guide and its number of steps."""

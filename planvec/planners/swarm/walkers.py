@@ -82,7 +82,13 @@ class Walkers:
         return self.table["truncated"]
 
     def advance_and_clone(
-        self, draw: Draw, out: Transitions, features: Features, rules: Rules, is_guided: bool
+        self,
+        draw: Draw,
+        out: Transitions,
+        features: Features,
+        novelty: NDArray[np.float64],
+        rules: Rules,
+        is_guided: bool,
     ) -> bool:
         """Update every walker by its transition, then replace some by clones of others.
 
@@ -90,6 +96,7 @@ class Walkers:
             draw: The random choices of the iteration.
             out: The transitions.
             features: Those of the new observations.
+            novelty: `[B]`, number of features that no walker has seen before; empty: it does not count.
             rules: The settings.
             is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
 
@@ -109,7 +116,7 @@ class Walkers:
         copies, lineage.num_nodes, self.num_ended, first_was_dead = iterate(
             *(self.table, lineage.moves, lineage.num_nodes, outcomes, features, draw.action_bytes),
             _NO_BYTES if are_objects else np.ascontiguousarray(states).view(np.uint8),
-            *(draw.uniforms, rules, is_guided),
+            *(draw.uniforms, novelty, rules, is_guided),
         )
         self.states = states[self.table["source"]] if are_objects else copies.view(states.dtype)
         return bool(first_was_dead)

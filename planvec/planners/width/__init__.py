@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planvec.planners.width.numbers import is_screen, numbers_of_space
 from planvec.planners.width.planner import IW, RolloutIW
 
-__all__ = ["IW", "RolloutIW", "is_screen", "numbers_of_space"]
+__all__ = ["IW", "RolloutIW"]

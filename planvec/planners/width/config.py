@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +12,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.planners.base import Planner
+from planvec.planners.novelty import FeatureFunction
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import equal_actions, list_actions
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper, state_keys
 
-__all__ = ["FeatureFunction", "WidthConfig"]
+__all__ = ["WidthConfig"]
 
 _DEFAULT_SIMULATIONS = 200
-FeatureFunction = Callable[[Any], Any]
-"""`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
 
 
 @dataclass(frozen=True, kw_only=True)

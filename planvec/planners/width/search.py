@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.planners.novelty.features import MEMORY_SHAPE, features_for
+from planvec.planners.novelty.tables import NoveltyTable
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, StepRequest
 from planvec.planners.width.config import WidthConfig
-from planvec.planners.width.features import features_for
-from planvec.planners.width.novelty import NoveltyTable
-from planvec.planners.width.tree import MEMORY_SHAPE, PENDING, WidthTree
+from planvec.planners.width.tree import PENDING, WidthTree
 from planvec.rows import BatchStepper, Transitions
 
 __all__ = ["WidthSearch"]

@@ -9,14 +9,13 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from planvec.planners.novelty.features import MEMORY_SHAPE
 from planvec.rows import arrays_of_states, states_of_arrays
 
-__all__ = ["MEMORY_SHAPE", "PENDING", "WidthTree"]
+__all__ = ["PENDING", "WidthTree"]
 
 PENDING = -2
 """Child of an action whose step was requested."""
-MEMORY_SHAPE = (1024, 2)
-"""Shape of what the codes of a tree depend on: a hash table of colours."""
 
 
 class WidthTree:

@@ -13,13 +13,14 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.width.config import FeatureFunction
-from planvec.planners.width.novelty import NoveltyTable, ScreenTable, ValueTable
-from planvec.planners.width.numbers import is_screen, numbers_of_space
-from planvec.planners.width.screens import NUM_COLORS, ROWS, encode_screens
+from planvec.planners.novelty.numbers import FeatureFunction, is_screen, numbers_of_space
+from planvec.planners.novelty.screens import NUM_COLORS, ROWS, encode_screens
+from planvec.planners.novelty.tables import NoveltyTable, ScreenTable, ValueTable
 
-__all__ = ["Features", "Screens", "Values", "features_for", "grid_features"]
+__all__ = ["MEMORY_SHAPE", "Features", "NewFeatures", "Screens", "Values", "features_for", "grid_features"]
 
+MEMORY_SHAPE = (1024, 2)
+"""Shape of what codes depend on: a hash table of colours."""
 _AGENT, _NUM_CONTENTS = 10, 4096
 """MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number."""
 _LARGEST_GRID = 31
@@ -99,6 +100,38 @@ class Screens(Features):
     def new_table(self) -> NoveltyTable:
         """Return a table that has seen nothing."""
         return ScreenTable()
+
+
+class NewFeatures:
+    """Counts the features of observations that were not seen before in a decision.
+
+    Args:
+        features: The features.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._table = features.new_table()
+        self._memory = np.zeros(MEMORY_SHAPE, np.int32)
+
+    def count(
+        self, observations: Any, parents: NDArray[Any] | None
+    ) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Return how many features of each observation are new, and remember them.
+
+        Args:
+            observations: `[B, ...]`, stacked by the observation space.
+            parents: `[B, ...]`, the codes of the observations one step earlier; None: unknown.
+
+        Returns:
+            `[B]`, and the codes of the observations, `[B, ...]`. At most 1,024 new features are counted.
+        """
+        codes = self._features.encode(observations, self._memory)
+        numbers = np.empty(len(codes))
+        for row, code in enumerate(codes):
+            before = None if parents is None else parents[row]
+            numbers[row] = len(self._table.mark(code, before, 0, before is None))
+        return numbers, codes
 
 
 def features_for(space: Space[Any], given: Features | FeatureFunction | None) -> Features:

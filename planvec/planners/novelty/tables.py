@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.width.screens import (
+from planvec.planners.novelty.screens import (
     NUM_COLORS,
     NUM_FEATURES,
     NUM_WORDS,
@@ -22,7 +22,7 @@ from planvec.planners.width.screens import (
     SCRATCH,
     mark_features,
 )
-from planvec.planners.width.values import insert_all, mark_values
+from planvec.planners.novelty.values import insert_all, mark_values
 
 __all__ = ["MAX_DEPTH", "NoveltyTable", "ScreenTable", "ValueTable"]
 

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["is_screen", "numbers_of_space"]
+__all__ = ["FeatureFunction", "is_screen", "numbers_of_space"]
+
+FeatureFunction = Callable[[Any], Any]
+"""`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
 
 _MIN_SCREEN = 32
 """Height and width from which on an image is a screen."""
