@@ -36,6 +36,7 @@ from planvec.planners.mcts.simulations.steps import (
     expand_half,
     find_outcomes,
     go_down,
+    orient,
     request_steps,
     select_on,
 )
@@ -151,5 +152,6 @@ def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> i
     Returns:
         `COMPLETED` or `PERFORM`.
     """
+    orient(code, memory, steps, half)
     find_outcomes(code, memory, steps, half)
     return go_on(code, memory, half, expand_half(code, memory, steps, half))

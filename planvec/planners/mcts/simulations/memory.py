@@ -32,10 +32,10 @@ from planvec.planners.mcts.simulations.progress import (
     new_steps,
 )
 from planvec.planners.mcts.simulations.shared import Shared
-from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes
+from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes, orient
 from planvec.planners.mcts.simulations.table import Table, enter_tree, new_table
 from planvec.planners.mcts.tree import Tree
-from planvec.rows import GENERATOR_FIELD, Transitions
+from planvec.rows import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, Transitions
 
 __all__ = ["Simulations"]
 
@@ -46,6 +46,7 @@ class _Functions(NamedTuple):
     begin: Callable[..., int]
     go_on: Callable[..., int]
     take_steps: Callable[..., int]
+    orient: Callable[..., int]
     find: Callable[..., int]
     expand: Callable[..., int]
     take_values: Callable[..., int]
@@ -109,6 +110,8 @@ class Simulations:
                 float(config.discount),
                 state_bytes,
                 action_bytes,
+                _offset(dtype, PLAYER_FIELD),
+                _offset(dtype, ACTION_MASK_FIELD) if config.legal_actions == ACTION_MASK_FIELD else -1,
             ),
             self._new_table(config, rules, tree, foresees_chance, states),
             new_progress(halves),
@@ -133,6 +136,7 @@ class Simulations:
             begin=self._bound("begin", begin, 0),
             go_on=self._bound("go_on", go_on, 0, 0),
             take_steps=self._bound("take_steps", take_steps, steps, 0),
+            orient=self._bound("orient", orient, steps, 0),
             find=self._bound("find_outcomes", find_outcomes, steps, 0),
             expand=self._bound("expand_half", expand_half, steps, 0),
             take_values=self._bound("take_values", take_values, values, 0),
@@ -199,6 +203,10 @@ class Simulations:
         """Add the steps of a half to the tree, and continue. Returns `COMPLETED` or `PERFORM`."""
         return self._functions.take_steps(steps, half)
 
+    def orient(self, half: int, steps: Steps) -> None:
+        """Turn the rewards of the steps of a half into those of the players who took them."""
+        self._functions.orient(steps, half)
+
     def find_outcomes(self, half: int, steps: Steps) -> None:
         """Find the outcomes and the nodes of the steps of a half, which are written to `progress`."""
         self._functions.find(steps, half)
@@ -249,7 +257,7 @@ class Simulations:
             states = bytes_of(out.new_states)
         return Steps(
             states,
-            np.ascontiguousarray(out.rewards, np.float64),
+            np.array(out.rewards, np.float64),  # `orient` changes them
             np.ascontiguousarray(out.terminated).view(np.uint8),
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
@@ -265,6 +273,11 @@ def _is_packed(dtype: np.dtype[Any]) -> bool:
     return dtype.fields is not None and dtype.itemsize == sum(
         field[0].itemsize for field in dtype.fields.values()
     )
+
+
+def _offset(dtype: np.dtype[Any], name: str) -> int:
+    """Return the index of the first byte of a field of a state; -1 if it has no such field."""
+    return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
 
 def _nothing() -> NDArray[np.uint8]:
