@@ -139,19 +139,19 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
         state = self.state.clone()
         legal_actions, apply_action = state.legal_actions, state.apply_action
         total, weight, count = 0.0, 1.0, 0
-        before = self._return_of(state)
+        has_chance, pays_on_the_way = self.has_chance, not self._pays_at_end
+        before, legal = self._return_of(state), legal_actions()
         for number in islice(numbers, max_steps):
-            legal = legal_actions()
             apply_action(legal[number * len(legal) >> 32])
-            if self.has_chance:
+            if has_chance:
                 self._draw(state)
             count += 1
-            is_over = state.is_terminal()
-            if is_over or not self._pays_at_end:
+            legal = legal_actions()
+            if pays_on_the_way or not legal:
                 after = self._return_of(state)
                 total += weight * (after - before)
                 before = after
-            if is_over:
+            if not legal:
                 break
             weight *= discount
         self.state = state

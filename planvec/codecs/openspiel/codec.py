@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = ["GameCodec", "codec_for_env"]
 
 _GAME = ("planvec.openspiel", "Game")
 """Module and name of the class, which cannot be imported where OpenSpiel is missing."""
+_POSITION_BYTES = 16
 _MAX_KEPT = 4096
 """Number of states that are kept."""
 
@@ -35,8 +37,13 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
     return FamilyCodec(GameCodec, is_verified=True)
 
 
+Value = tuple[bytes, bytes, bytes, int]
+
+
 class GameCodec(Codec):
-    """Saves the history of a game. A value is a history as bytes, the legal actions as bytes, and the player.
+    """Saves the history of a game, from which it is restored, and what planners read in a state.
+
+    A value is the history, a digest of the position, the mask of legal actions, all as bytes, and the player.
 
     Args:
         env: The game.
@@ -59,6 +66,7 @@ class GameCodec(Codec):
         fields: list[Any] = [
             ("history", action, self._length),
             ("num_moves", "<i4"),
+            ("position", f"V{_POSITION_BYTES}"),
             (ACTION_MASK_FIELD, "?", self._num_actions),
         ]
         self._has_players = env.num_players == 2
@@ -71,22 +79,24 @@ class GameCodec(Codec):
         """Return the game and its parameters."""
         return [str(env.game)]
 
-    def get(self, env: Any) -> tuple[bytes, bytes, int]:
+    def get(self, env: Any) -> Value:
         state = env.state
         history = array(self._code, state.history()).tobytes()
         legal = state.legal_actions()
         mask = bytearray(self._num_actions)
         for action in legal:
             mask[action] = 1
+        player = state.current_player() if legal else -1
+        position = blake2b(f"{player} {state}".encode(), digest_size=_POSITION_BYTES).digest()
         if not legal:
-            return history, bytes(mask), -1
+            return history, position, bytes(mask), player
         kept = self._kept
         if len(kept) >= _MAX_KEPT:
             del kept[next(iter(kept))]
         kept[history] = state
-        return history, bytes(mask), state.current_player()
+        return history, position, bytes(mask), player
 
-    def set(self, env: Any, value: tuple[bytes, bytes, int]) -> None:
+    def set(self, env: Any, value: Value) -> None:
         history = value[0]
         state = self._kept.get(history)
         if state is None:
@@ -96,12 +106,13 @@ class GameCodec(Codec):
         env.state = state
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        histories, masks, players = zip(*values, strict=True)
+        histories, positions, masks, players = zip(*values, strict=True)
         size = self._length * self._action_bytes
         padded = b"".join([history.ljust(size, b"\0") for history in histories])
         shape = (len(values), -1)
         records["history"] = np.frombuffer(padded, records.dtype["history"].base).reshape(shape)
         records["num_moves"] = [len(history) // self._action_bytes for history in histories]
+        records["position"] = np.frombuffer(b"".join(positions), records.dtype["position"])
         records[ACTION_MASK_FIELD] = np.frombuffer(b"".join(masks), np.bool_).reshape(shape)
         if self._has_players:
             records[PLAYER_FIELD] = players
@@ -109,10 +120,12 @@ class GameCodec(Codec):
     def unpack(self, records: NDArray[Any]) -> list[Any]:
         size, count = self._length * self._action_bytes, self._num_actions
         data, masks = records["history"].tobytes(), records[ACTION_MASK_FIELD].tobytes()
+        positions = records["position"].tobytes()
         players = records[PLAYER_FIELD].tolist() if self._has_players else [0] * len(records)
         return [
             (
                 data[row * size : row * size + num_moves * self._action_bytes],
+                positions[row * _POSITION_BYTES : (row + 1) * _POSITION_BYTES],
                 masks[row * count : (row + 1) * count],
                 player,
             )

@@ -21,6 +21,8 @@ from planvec.rows.space_arrays import copy_tree, list_rows, take_rows
 
 __all__ = ["RolloutBatch"]
 
+_NUMBERS = spaces.Discrete(1 << 32)
+
 
 @dataclass(slots=True)
 class RolloutBatch(RowRequest[Rollouts]):
@@ -81,8 +83,7 @@ class RolloutBatch(RowRequest[Rollouts]):
 
     def numbers(self) -> Callable[[int], Iterable[int]]:
         """Return a function that gives the numbers in [0, 2**32) of a row, which stand for legal actions."""
-        space = spaces.Discrete(1 << 32)
-        return ActionStreams(space, self.action_seed, self.first_row, len(self.states), True).row
+        return ActionStreams(_NUMBERS, self.action_seed, self.first_row, len(self.states), True).row
 
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
         return next(islice(self.sequences(space, True)(row), step, None), None)
