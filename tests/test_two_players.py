@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import signal
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import pyspiel
 import pytest
@@ -18,11 +18,10 @@ from naive_search import NaiveSearch
 import planvec
 from planvec import MCTS
 
-TIC_TAC_TOE = "OpenSpiel/tic_tac_toe"
 CONNECT_THREE = "connect_four(rows=4,columns=4,x_in_row=3)"
 PIG = "pig(winscore=4,diceoutcomes=3)"
 
-EXACT = MCTS(num_simulations=6000, rollout_horizon=0, backup="max", transpositions="position")
+EXACT = MCTS(num_simulations=3000, rollout_horizon=0, backup="max", transpositions="position")
 """It expands every position of a small game, and its values are then those of perfect play."""
 
 
@@ -114,8 +113,8 @@ def state_after(name: str, history: list[int]) -> Any:
 @pytest.mark.parametrize(
     ("name", "num_moves"),
     [
-        ("tic_tac_toe", 2),
-        (CONNECT_THREE, 6),
+        ("tic_tac_toe", 3),
+        (CONNECT_THREE, 7),
         ("breakthrough(rows=4,columns=3)", 6),
         ("dots_and_boxes(num_rows=1,num_cols=2)", 0),  # who closes a box moves again
     ],
@@ -132,7 +131,7 @@ def test_a_search_of_every_position_finds_perfect_play(name: str, num_moves: int
 
 
 def test_tic_tac_toe_is_a_draw() -> None:
-    planner = MCTS(num_simulations=20_000, rollout_horizon=0, backup="max", transpositions="position")
+    planner = MCTS(num_simulations=12_000, rollout_horizon=0, backup="max", transpositions="position")
     with open_game("tic_tac_toe") as env:
         plan = planner.plan(env, seed=0)
     assert plan.value == 0
@@ -161,7 +160,160 @@ def test_dice_and_turns_that_do_not_alternate_are_valued_by_who_moves() -> None:
     game = pyspiel.load_game(PIG)
     state = game.new_initial_state()
     with open_game(PIG) as env:
-        plan = MCTS(num_simulations=6000, batch_size=64, exploration=0.3).plan(env, seed=0)
+        plan = MCTS(num_simulations=3000, batch_size=64, exploration=0.3).plan(env, seed=0)
     assert plan.value == pytest.approx(values[text_of(state)], abs=0.1)
 
 
+# -- the same search in other ways ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "history", "options"),
+    [
+        ("tic_tac_toe", [4], {"rollout_horizon": 9}),
+        (CONNECT_THREE, [0], {"rollout_horizon": 5, "discount": 0.9, "value_scale": "node"}),
+        (CONNECT_THREE, [], {"value_fn": mover_value, "selection": "puct"}),
+        ("dots_and_boxes(num_rows=1,num_cols=2)", [], {"value_fn": mover_value}),
+        (PIG, [0], {"rollout_horizon": 20}),
+    ],
+)
+def test_the_search_equals_one_that_maximises_for_one_and_minimises_for_the_other(
+    name: str, history: list[int], options: dict[str, Any]
+) -> None:
+    config = MCTS(num_simulations=200, batch_size=1, **options)
+    with open_game(name) as env:
+        state = after(env, history)
+        naive = NaiveSearch(config, env, state, seed=3)
+        for _ in range(200):
+            naive.simulate()
+        tree = config.plan(env, state, seed=3).search_data
+    assert tree.num_nodes == len(naive.nodes)
+    for node in naive.nodes:
+        assert tree.arrays.edge_visits[node.number].tolist() == node.visits
+        assert (tree.arrays.edge_values[node.number] == np.array(node.means) * node.sign).all()
+        assert node.ended or tree.arrays.players[node.number] == (node.sign < 0)
+    assert (tree.arrays.bounds == [naive.lowest, naive.highest]).all()
+
+
+PLANNERS = {
+    "rollouts": MCTS(num_simulations=150),
+    "positions": MCTS(num_simulations=150, transpositions="position"),
+    "priors": MCTS(num_simulations=150, selection="puct", value_fn=mover_value),
+}
+
+
+@pytest.mark.parametrize("name", ["connect_four", "pig"])
+def test_a_plan_does_not_depend_on_the_number_of_workers_or_their_deaths(name: str) -> None:
+    plans: dict[str, list[planvec.Plan]] = {planner: [] for planner in PLANNERS}
+    for num_workers in (0, 1, 3):
+        with open_game(name, num_workers=num_workers, max_restarts=20) as env:
+            state = env.reset(seed=4).state
+            for planner_name, planner in PLANNERS.items():
+                plans[planner_name].append(planner.plan(env, state, seed=2))
+                if num_workers == 3:
+                    doomed = iter([worker.pid for worker in env.workers])
+
+                    def kill(num_simulations: int, num_steps: int, doomed: Any = doomed) -> None:
+                        for pid in islice(doomed, 1):
+                            os.kill(pid, signal.SIGKILL)
+
+                    plans[planner_name].append(planner.plan(env, state, seed=2, callback=kill))
+    for found in plans.values():
+        assert len(found) == 4
+        assert all(same_plans(found[0], plan) for plan in found[1:])
+
+
+def test_several_roots_give_the_plans_that_each_gives_alone() -> None:
+    planner = MCTS(num_simulations=200)
+    with open_game(CONNECT_THREE) as env:
+        states = np.array([after(env, history) for history in ([], [1], [1, 2])])
+        together = planner.plan_batch(env, states, seeds=[5, 6, 7])
+        for state, seed, plan in zip(states, (5, 6, 7), together, strict=True):
+            assert same_plans(plan, planner.plan(env, state, seed=seed))
+
+
+def test_simulations_in_flight_find_the_same_replies() -> None:
+    with open_game("tic_tac_toe") as env:
+        state = after(env, [0])
+        for batch_size in (1, 16, 64):
+            planner = MCTS(num_simulations=2000, batch_size=batch_size)
+            assert planner.plan(env, state, seed=0).action == 4
+
+
+def test_a_tree_goes_on_after_the_move_of_the_other_player(tmp_path: Path) -> None:
+    planner = MCTS(num_simulations=400)
+    with open_game(CONNECT_THREE) as env:
+        state = env.reset(seed=0).state
+        tree = planner.plan(env, state, seed=0).search_data
+        for action in tree.principal_variation(False).actions[:2].tolist():
+            out = env.step_batch([action], np.array([state]))
+            state = out.new_states[0]
+            tree = tree.advance(action, state)
+            assert tree.arrays.players[0] == state["current_player"]
+        known = int(tree.arrays.visits[0])
+        tree.save(tmp_path / "tree.npz")
+        plan = planner.resume(env, tree, seed=1)
+        assert plan.visit_counts.sum() == known + 400
+        assert same_plans(plan, planner.resume(env, planvec.Tree.load(tmp_path / "tree.npz", env), seed=1))
+
+
+def test_an_episode_is_a_game_of_the_planner_with_itself() -> None:
+    planner = MCTS(num_simulations=400)
+    with open_game("tic_tac_toe") as env:
+        episode = planvec.run_episode(env, planner, seed=1)
+        assert episode.terminated
+        assert episode.total_return == 0
+        assert episode.states["current_player"].tolist()[:4] == [0, 1, 0, 1]
+
+
+def test_the_search_never_loses_against_a_random_player() -> None:
+    planner, random = MCTS(num_simulations=300), np.random.default_rng(0)
+    with open_game("tic_tac_toe") as env:
+        for game in range(10):
+            ours = game % 2
+            state, returns, terminated = env.reset(seed=0).state, 0.0, False
+            while not terminated:
+                if state["current_player"] == ours:
+                    action = planner.plan(env, state, seed=game).action
+                else:
+                    action = random.choice(np.flatnonzero(state["action_mask"]))
+                out = env.step_batch([action], np.array([state]))
+                state, terminated = out.new_states[0], bool(out.terminated[0])
+                returns += out.rewards[0]
+            assert returns * (1, -1)[ours] >= 0
+
+
+def test_illegal_actions_are_never_taken() -> None:
+    with open_game("tic_tac_toe") as env:
+        for planner in PLANNERS.values():
+            tree = planner.plan(env, after(env, [4, 0]), seed=0).search_data
+            states = tree.states[: tree.num_nodes]
+            assert (tree.arrays.edge_visits[: tree.num_nodes][~states["action_mask"]] == 0).all()
+
+
+def test_a_value_function_speaks_for_the_player_to_move() -> None:
+    with open_game("tic_tac_toe") as env:
+        planner = MCTS(num_simulations=5, value_fn=lambda seen: np.full(len(seen), 0.5))
+        for history in ([], [4]):
+            plan = planner.plan(env, after(env, history), seed=0)
+            assert np.nanmax(plan.action_values) == -0.5  # of the other player's 0.5 after any move
+
+
+# -- refusals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "planner", [planvec.Swarm(), planvec.CEM(), planvec.RandomShooting(), planvec.IW(), planvec.RolloutIW()]
+)
+def test_a_planner_for_one_player_refuses_a_game_of_two(planner: planvec.Planner) -> None:
+    with open_game("tic_tac_toe") as env, pytest.raises(planvec.UnsupportedEnvError, match="game of two"):
+        planner.plan(env, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"dt": 2}, "dt: expected 1"), ({"chance": "open_loop"}, "chance: expected 'sample'")],
+)
+def test_settings_that_blur_who_moves_are_refused(options: dict[str, Any], message: str) -> None:
+    with open_game("pig") as env, pytest.raises(planvec.UnsupportedEnvError, match=message):
+        MCTS(num_simulations=10, **options).plan(env, seed=0)
