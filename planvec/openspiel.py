@@ -1,6 +1,6 @@
 """Games of OpenSpiel as Gymnasium environments: `planvec.make("OpenSpiel/connect_four")`.
 
-Importing this module registers the id `OpenSpiel/<name>` for each game that `Game` supports without parameters.
+Importing this module registers the id `OpenSpiel/<name>` of each game that needs no parameters.
 
 Letters: A actions, P players.
 """
@@ -65,7 +65,7 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
             not play against each other, are more than two, or the game has no observation tensor.
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  # as in Gymnasium
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as in Gymnasium
 
     def __init__(self, game: str, *, render_mode: str | None = None, **parameters: Any) -> None:
         self.render_mode = render_mode
@@ -117,9 +117,7 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
         observation, reward, terminated, truncated, _ = self.step_without_info(action)
         return observation, reward, terminated, truncated, self._info()
 
-    def step_without_info(
-        self, action: Any
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step_without_info(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Do the same as `step`, with an empty info."""
         before = self.state
         legal = [] if before is None else before.legal_actions()
@@ -178,12 +176,13 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
         """Draw what chance does next, in place."""
         while state.is_chance_node():
             remaining = float(self.np_random.random())
-            outcomes = state.chance_outcomes()
-            for outcome, probability in outcomes:
+            chosen = 0
+            for outcome, probability in state.chance_outcomes():
+                chosen = outcome
                 remaining -= probability
                 if remaining < 0:
                     break
-            state.apply_action(outcome)
+            state.apply_action(chosen)
 
     def _return_of(self, state: Any) -> float:
         """Return the return of player 0 so far."""
@@ -205,7 +204,9 @@ def _load(name: str, parameters: Mapping[str, Any]) -> Any:
         raise UnsupportedEnvError(f"{name}: {error}") from error
     reason = _why_not(game.get_type(), game.num_players())
     if reason:
-        raise UnsupportedEnvError(f"{name}: expected a game for one player, or for two who take turns, {reason}")
+        raise UnsupportedEnvError(
+            f"{name}: expected a game for one player, or for two who take turns, {reason}"
+        )
     return game
 
 
@@ -229,7 +230,8 @@ def _why_not(kind: Any, num_players: int) -> str:
 def _register() -> None:
     """Register the id of each supported game that needs no parameters."""
     for kind in pyspiel.registered_games():
-        if kind.default_loadable and not _why_not(kind, max(kind.min_num_players, min(kind.max_num_players, 2))):
+        num_players = max(kind.min_num_players, min(kind.max_num_players, 2))
+        if kind.default_loadable and not _why_not(kind, num_players):
             env_id = f"OpenSpiel/{kind.short_name}"
             gymnasium.register(env_id, "planvec.openspiel:Game", kwargs={"game": kind.short_name})
 

@@ -1,7 +1,7 @@
 """The codec of OpenSpiel's games: the history of actions, who is to move, and what is legal.
 
-A state of OpenSpiel follows from its history. Replaying it takes longer than anything else, so the states that
-were saved last are kept. They are never changed: a step makes a new one.
+A state of OpenSpiel follows from its history. Replaying that takes longer than anything else, so the states
+that were saved last are kept. They are never changed: a step makes a new one.
 
 Letters: A actions, B rows, L actions of a history.
 """

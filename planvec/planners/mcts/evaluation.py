@@ -120,7 +120,7 @@ class Evaluation:
         if values is not None:
             self._check_values(values, len(nodes))
             arrays.raw_values[nodes] = arrays.values[nodes] = values
-        if self._rules.use_legal:
+        if config.legal_actions is not None:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
             assert mask is not None
@@ -205,6 +205,8 @@ class Evaluation:
         alpha, fraction = self._config.root_noise
         arrays, num_actions = self._tree.arrays, self._tree.num_actions
         legal = arrays.legal[0] if self._rules.use_legal else np.ones(num_actions, bool)
+        if not legal.any():
+            return  # proven to be lost
         noise = np.zeros(num_actions)
         noise[legal] = self._generator.dirichlet(np.full(int(legal.sum()), alpha))
         arrays.priors[0] = (1 - fraction) * arrays.priors[0] + fraction * noise

@@ -107,8 +107,9 @@ class TreeSearch(Search):
     def is_plain(self) -> bool:
         """Whether nothing in Python takes part in the expansion of the tree."""
         config = self.config
-        has_masks = self._evaluation.reads_states and not self.rules.use_priors
-        has_functions = config.has_values or config.has_priors or (self.rules.use_legal and not has_masks)
+        has_masks = self._evaluation.reads_states and not self.rules.use_priors  # those of legal ones differ
+        has_functions = config.has_values or config.has_priors
+        has_functions |= config.legal_actions is not None and not has_masks
         return (
             self.simulations.finds_outcomes
             and self.simulations.has_bytes

@@ -51,6 +51,9 @@ def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
     if 0 <= limits.num_simulations <= totals[NUM_STARTED]:
         totals[STOP] = NUM_SIMULATIONS_REACHED
         return 0
+    if tree.nodes[0].proven:
+        totals[STOP] = EXHAUSTED
+        return 0
     free: Any = len(tree.nodes) - max(tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES])
     free -= totals[NUM_STARTED] - totals[NUM_SIMULATIONS]
     if free <= 0 and totals[NUM_STARTED] == totals[NUM_SIMULATIONS]:
