@@ -122,7 +122,7 @@ def state_after(name: str, history: list[int]) -> Any:
 def test_a_search_of_every_position_finds_perfect_play(name: str, num_moves: int) -> None:
     values = perfect_values(name)
     with open_game(name) as env:
-        for history in random_histories(name, 5, num_moves):
+        for history in random_histories(name, 3, num_moves):
             state = state_after(name, history)
             sign = 1 if state.current_player() == 0 else -1
             plan = EXACT.plan(env, after(env, history), seed=0)
@@ -164,6 +164,50 @@ def test_dice_and_turns_that_do_not_alternate_are_valued_by_who_moves() -> None:
     assert plan.value == pytest.approx(values[text_of(state)], abs=0.1)
 
 
+# -- proven values -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"transpositions": "position"}, {"backup": "max"}])
+@pytest.mark.parametrize("name", ["tic_tac_toe", CONNECT_THREE, "dots_and_boxes(num_rows=1,num_cols=2)"])
+def test_every_proven_value_is_that_of_perfect_play(name: str, options: dict[str, Any]) -> None:
+    values = perfect_values(name)
+    planner = MCTS(num_simulations=1500, value_bounds=(-1, 1), **options)
+    with open_game(name) as env:
+        tree = planner.plan(env, after(env, [1, 0]), seed=0).search_data
+    nodes = np.flatnonzero(tree.arrays.proven[: tree.num_nodes])
+    assert len(nodes) > 10
+    for node in nodes.tolist():
+        state = tree.states[node]
+        game = state_after(name, state["history"][: state["num_moves"]].tolist())
+        sign = 1 if game.current_player() == 0 else -1
+        assert tree.arrays.raw_values[node] == sign * values[text_of(game)]
+
+
+def test_a_search_ends_when_the_value_of_its_root_is_proven() -> None:
+    planner = MCTS(num_simulations=100_000, value_bounds=(-1, 1))
+    with open_game("tic_tac_toe") as env:
+        for history, value in (([0, 1], 1), ([0, 8, 2], -1), ([0, 4, 8, 1], 0)):
+            plan = planner.plan(env, after(env, history), seed=0)
+            assert plan.value == value
+            assert plan.stop_reason == "exhausted"
+            assert plan.num_simulations < 5000
+            again = planner.resume(env, plan.search_data, seed=1)
+            assert (again.action, again.value, again.num_simulations) == (plan.action, value, 0)
+
+
+def test_values_are_proven_for_one_player_too() -> None:
+    planner = MCTS(num_simulations=100_000, value_bounds=(0, 1), transpositions="cell", rollout_horizon=0)
+    with planvec.make("FrozenLake-v1", env_kwargs={"is_slippery": False}, num_workers=0) as env:
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.value == plan.best_return == 1
+    assert plan.stop_reason == "exhausted"
+
+
+def test_bounds_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="value_bounds: expected the lowest and the highest return"):
+        MCTS(value_bounds=(1, -1))
+
+
 # -- the same search in other ways ---------------------------------------------------------------------
 
 
@@ -198,6 +242,7 @@ def test_the_search_equals_one_that_maximises_for_one_and_minimises_for_the_othe
 PLANNERS = {
     "rollouts": MCTS(num_simulations=150),
     "positions": MCTS(num_simulations=150, transpositions="position"),
+    "proofs": MCTS(num_simulations=150, value_bounds=(-1, 1)),
     "priors": MCTS(num_simulations=150, selection="puct", value_fn=mover_value),
 }
 
