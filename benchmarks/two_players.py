@@ -135,6 +135,8 @@ def show_speed(figures: Figures, num_simulations: int, rounds: int) -> None:
         searches: dict[str, Search] = {}
         for name, num_workers, batch_size in (
             ("planvec, one at a time", 0, 1),
+            ("planvec, 4 in flight", 0, 4),
+            ("planvec, 8 in flight", 0, 8),
             ("planvec, 16 in flight", 0, 16),
             ("planvec, 64 in flight", 0, 64),
             ("planvec, 64 in flight, 2 workers", 2, 64),

@@ -167,7 +167,9 @@ def test_dice_and_turns_that_do_not_alternate_are_valued_by_who_moves() -> None:
 # -- proven values -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"transpositions": "position"}, {"backup": "max"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_size": 1}, {"transpositions": "position"}, {"backup": "max"}]
+)
 @pytest.mark.parametrize("name", ["tic_tac_toe", CONNECT_THREE, "dots_and_boxes(num_rows=1,num_cols=2)"])
 def test_every_proven_value_is_that_of_perfect_play(name: str, options: dict[str, Any]) -> None:
     values = perfect_values(name)
@@ -266,6 +268,17 @@ def test_a_plan_does_not_depend_on_the_number_of_workers_or_their_deaths(name: s
     for found in plans.values():
         assert len(found) == 4
         assert all(same_plans(found[0], plan) for plan in found[1:])
+
+
+def test_a_field_and_a_function_of_it_find_the_same_positions() -> None:
+    with open_game("connect_four") as env:
+        state = env.reset(seed=0).state
+        by_name, by_function = (
+            MCTS(num_simulations=500, transpositions=keys).plan(env, state, seed=0)
+            for keys in ("position", lambda states: states["position"])
+        )
+    assert same_plans(by_name, by_function)
+    assert by_name.search_data.num_nodes == by_function.search_data.num_nodes < 480
 
 
 def test_several_roots_give_the_plans_that_each_gives_alone() -> None:

@@ -33,7 +33,7 @@ from planvec.planners.mcts.simulations.progress import (
 )
 from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes, orient
-from planvec.planners.mcts.simulations.table import Table, enter_tree, new_table
+from planvec.planners.mcts.simulations.table import Table, enter_tree, key_of_fields, new_table
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, Transitions
 
@@ -91,7 +91,8 @@ class Simulations:
         is_open_loop = rules.chance == OPEN_LOOP
         self._action_like = tree.actions[:0] if action_bytes else None
         self._state_dtype = dtype
-        is_simple = _is_packed(dtype) and not config.has_own_keys
+        self._field_key = key_of_fields(dtype, config.transpositions)
+        is_simple = self._field_key is not None or (_is_packed(dtype) and not config.has_own_keys)
         always_new = rules.chance == SINGLE and not config.transpositions
         self.finds_outcomes = is_simple or always_new or is_open_loop
         states = bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
@@ -176,6 +177,8 @@ class Simulations:
         key = (0, dtype.itemsize, 0, 0)
         if rules.chance == OPEN_LOOP:
             key = (-1, -1, -1, -1)
+        elif self._field_key is not None:
+            key = self._field_key
         elif GENERATOR_FIELD in (dtype.fields or ()) and not foresees_chance:
             assert dtype.fields is not None
             generator, offset = dtype.fields[GENERATOR_FIELD][:2]
