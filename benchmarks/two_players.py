@@ -47,7 +47,7 @@ Search = Callable[[list[int], int], None]
 def planner(num_simulations: int, **options: Any) -> planvec.MCTS:
     """Return the planner of all games."""
     return planvec.MCTS(
-        **{"num_simulations": num_simulations, "batch_size": 1, "value_bounds": (-1, 1), **options}
+        **{"num_simulations": num_simulations, "batch_size": 4, "value_bounds": (-1, 1), **options}
     )
 
 
@@ -95,14 +95,16 @@ def play(env: planvec.BatchEnv, search: planvec.MCTS, bot: Any, ours: int, seed:
     return (record.returns()[ours] + 1) / 2
 
 
-def show_games(figures: Figures, name: str, search: planvec.MCTS, make_bot: Any, num_games: int) -> None:
+def show_games(
+    figures: Figures, name: str, search: planvec.MCTS, make_bot: Any, num_games: int, first_seed: int
+) -> None:
     """Play games, with both colours in turn, and show the points and their interval of 95 %."""
     game = pyspiel.load_game(GAME)
     points = []
     with open_env(0) as env:
-        for number in range(num_games):
-            bot = make_bot(game, search.num_simulations, FIRST_SEED + number)
-            points.append(play(env, search, bot, number % 2, FIRST_SEED + number))
+        for seed in range(first_seed, first_seed + num_games):
+            bot = make_bot(game, search.num_simulations, seed)
+            points.append(play(env, search, bot, (seed - first_seed) % 2, seed))
     share, error = statistics.mean(points), 1.96 * statistics.pstdev(points) / math.sqrt(num_games)
     colours = [statistics.mean(points[colour::2]) for colour in (0, 1)]
     figures.text(
@@ -112,17 +114,18 @@ def show_games(figures: Figures, name: str, search: planvec.MCTS, make_bot: Any,
     figures.figure(f"games/{name}/points_share", share)
 
 
-def show_ideas(figures: Figures, num_simulations: int, num_games: int) -> None:
+def show_ideas(figures: Figures, num_simulations: int, num_games: int, first_seed: int) -> None:
     """Show what each idea is worth: games without it, against OpenSpiel in C++."""
     whole = planner(num_simulations)
     for name, options in (
         ("whole", {}),
         ("a new tree for each move", {"reuse_tree": False}),
         ("nothing is proven", {"value_bounds": None}),
+        ("one simulation at a time", {"batch_size": 1}),
         ("16 simulations in flight", {"batch_size": 16}),
         ("equal positions share nodes", {"transpositions": "position"}),
     ):
-        show_games(figures, name, dataclasses.replace(whole, **options), cpp_bot, num_games)
+        show_games(figures, name, dataclasses.replace(whole, **options), cpp_bot, num_games, first_seed)
 
 
 # -- speed -----------------------------------------------------------------------------------------
@@ -136,7 +139,6 @@ def show_speed(figures: Figures, num_simulations: int, rounds: int) -> None:
         for name, num_workers, batch_size in (
             ("planvec, one at a time", 0, 1),
             ("planvec, 4 in flight", 0, 4),
-            ("planvec, 8 in flight", 0, 8),
             ("planvec, 16 in flight", 0, 16),
             ("planvec, 64 in flight", 0, 64),
             ("planvec, 64 in flight, 2 workers", 2, 64),
@@ -223,6 +225,7 @@ def main() -> None:
     )
     parser.add_argument("--simulations", type=int, default=300, help="simulations per move")
     parser.add_argument("--games", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="seed of the first game")
     parser.add_argument("--rounds", type=int, default=10, help="rounds of the speeds")
     parser.add_argument(
         "--ideas", action="store_true", help="games without each idea, against the C++ version"
@@ -234,11 +237,11 @@ def main() -> None:
     options = parser.parse_args()
     figures = Figures(options.plain)
     if options.ideas:
-        show_ideas(figures, options.simulations, options.games)
+        show_ideas(figures, options.simulations, options.games, options.seed)
         return
     if "games" in options.only:
         name = f"against OpenSpiel in Python, {options.simulations} simulations"
-        show_games(figures, name, planner(options.simulations), python_bot, options.games)
+        show_games(figures, name, planner(options.simulations), python_bot, options.games, options.seed)
     if "speed" in options.only:
         show_speed(figures, 1000, options.rounds)
     if "states" in options.only:

@@ -103,17 +103,7 @@ class Simulations:
             actions,
             bytes_of(root_state.copy()) if self.has_bytes else _nothing(),
             rules,
-            Limits(
-                -1 if config.simulation_limit is None else config.simulation_limit,
-                -1 if config.max_env_steps is None else config.max_env_steps,
-                config.rollout_steps > 0 or (config.has_values and is_open_loop),
-                config.rollout_steps,
-                float(config.discount),
-                state_bytes,
-                action_bytes,
-                _offset(dtype, PLAYER_FIELD),
-                _offset(dtype, ACTION_MASK_FIELD) if config.legal_actions == ACTION_MASK_FIELD else -1,
-            ),
+            _limits_of(config, dtype, action_bytes, is_open_loop),
             self._new_table(config, rules, tree, foresees_chance, states),
             new_progress(halves),
             Requests(
@@ -275,6 +265,21 @@ def _is_packed(dtype: np.dtype[Any]) -> bool:
     """Return whether equal states have equal bytes: they are no objects and have no unused bytes."""
     return dtype.fields is not None and dtype.itemsize == sum(
         field[0].itemsize for field in dtype.fields.values()
+    )
+
+
+def _limits_of(config: MCTSConfig, dtype: np.dtype[Any], action_bytes: int, is_open_loop: bool) -> Limits:
+    """Return the limits of a search of states of a dtype."""
+    return Limits(
+        num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
+        max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
+        asks_leaves=config.rollout_steps > 0 or (config.has_values and is_open_loop),
+        rollout_steps=config.rollout_steps,
+        discount=float(config.discount),
+        state_bytes=0 if dtype.hasobject else dtype.itemsize,
+        action_bytes=action_bytes,
+        player_at=_offset(dtype, PLAYER_FIELD),
+        mask_at=_offset(dtype, ACTION_MASK_FIELD) if config.legal_actions == ACTION_MASK_FIELD else -1,
     )
 
 

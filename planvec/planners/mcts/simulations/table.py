@@ -56,7 +56,7 @@ def new_table(capacity: int, shares_nodes: bool, key: tuple[int, int, int, int])
 
 
 def key_of_fields(dtype: np.dtype[Any], names: Any) -> tuple[int, int, int, int] | None:
-    """Return the bytes of one or two fields of a state, as `Table.key`; None if names are not those of fields."""
+    """Return the bytes of one or two fields of a state, as `Table.key`; None if names are no fields."""
     names = (names,) if isinstance(names, str) else names
     if not isinstance(names, tuple) or not 1 <= len(names) <= 2 or dtype.hasobject or dtype.fields is None:
         return None
