@@ -14,6 +14,7 @@ import pyspiel
 import pytest
 from compare import same_plans
 from naive_search import NaiveSearch
+from own_environments import Stones, StonesCodec
 
 import planvec
 from planvec import MCTS
@@ -355,6 +356,23 @@ def test_a_value_function_speaks_for_the_player_to_move() -> None:
         for history in ([], [4]):
             plan = planner.plan(env, after(env, history), seed=0)
             assert np.nanmax(plan.action_values) == -0.5  # of the other player's 0.5 after any move
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_environment_of_ones_own_is_a_game_if_its_states_tell_who_moves(num_workers: int) -> None:
+    planner = MCTS(num_simulations=400, value_bounds=(-1, 1))
+    with planvec.make(Stones, codec=StonesCodec, num_workers=num_workers) as env:
+        state, loser = env.reset(seed=0).state, 1
+        plans = []
+        while state["left"]:
+            plan = planner.plan(env, state, seed=0)
+            plans.append(plan)
+            assert plan.value == (-1 if state["left"] % 4 == 0 else 1)
+            if state["left"] % 4:
+                assert plan.action + 1 == state["left"] % 4
+            loser = 1 - int(state["current_player"])
+            state = env.step_batch([plan.action], np.array([state])).new_states[0]
+    assert loser == 1
 
 
 # -- refusals ------------------------------------------------------------------------------------------
