@@ -57,6 +57,8 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
     Attributes:
         game: The game, a `pyspiel.Game`.
         state: Its state, a `pyspiel.State`. Steps replace it and never change it.
+        num_players: P.
+        has_chance: Whether chance decides about anything.
         action_space: Discrete(A).
         observation_space: A Box of the shape of the observation tensor.
 

@@ -91,11 +91,11 @@ class MCTS(MCTSConfig):
             states that are equal in these share one, such as "cell" of Taxi, without the step counter. Or
             `transpositions(states) -> [B]`, keys that are equal for states that share a node. Values are then
             backed up along the graph.
-        value_bounds: `(lowest, highest)` return that is possible, such as (-1, 1) in a game. With them a
-            search proves values (MCTS-Solver, Winands et al. 2008): that of a state is certain if one of its
-            actions is sure of the highest return, or if all are certain. Simulations end there, and take no
-            action that is sure of the lowest return. None: nothing is proven; nor is it where steps have
-            several outcomes.
+        value_bounds: `(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game
+            that ends with it. With them a search proves values (MCTS-Solver, Winands et al. 2008): that of a
+            state is certain if one of its actions is sure of the highest return, or if all are certain.
+            Simulations end there, and take no action that is sure of the lowest return. None: nothing is
+            proven; nor is it where steps have several outcomes.
         backup: "mean" of the simulations, or "max" over the actions of a node.
         reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the
             new simulations, so that trees of long episodes grow to many times `num_simulations` where the

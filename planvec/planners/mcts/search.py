@@ -255,7 +255,7 @@ class TreeSearch(Search):
         depths = np.flatnonzero(arrays.depth_histogram)
         return Plan(
             action=tree.node_actions(0)[best],
-            value=float(values[best]),
+            value=float(values[best]) + 0.0,  # the other player's 0 is -0.0
             root_actions=tree.node_actions(0)[shown].copy(),
             visit_counts=visits[shown],
             action_values=values[shown],
