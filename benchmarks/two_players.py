@@ -47,7 +47,13 @@ Search = Callable[[list[int], int], None]
 def planner(num_simulations: int, **options: Any) -> planvec.MCTS:
     """Return the planner of all games."""
     return planvec.MCTS(
-        **{"num_simulations": num_simulations, "batch_size": 4, "value_bounds": (-1, 1), **options}
+        **{
+            "num_simulations": num_simulations,
+            "batch_size": 1,
+            "exploration": 0.35,
+            "value_bounds": (-1, 1),
+            **options,
+        }
     )
 
 

@@ -191,6 +191,20 @@ def test_states_are_restored_when_they_are_not_kept(monkeypatch: pytest.MonkeyPa
     assert (batches[0] == batches[1]).all()
 
 
+def test_states_may_lie_apart_in_memory() -> None:
+    with planvec.make("OpenSpiel/connect_four", num_workers=0) as env:
+        states = env.step_batch(np.arange(6), np.repeat(env.reset(seed=0).state, 6)).new_states
+        apart = env.step_batch([1, 1, 1], states[::2]).new_states
+        assert (apart == env.step_batch([1] * 6, states).new_states[::2]).all()
+        records = np.zeros(6, env.state_dtype)
+        game = Game("connect_four")
+        saver = codec.GameCodec(game)
+        game.reset(seed=0, options={"history": [1, 2]})
+        saver.pack([saver.get(game)] * 3, records[::2])
+    assert records["num_moves"].tolist() == [2, 0] * 3
+    assert saver.unpack(records[::2]) == [saver.get(game)] * 3
+
+
 def test_equal_positions_have_equal_digests() -> None:
     with planvec.make("OpenSpiel/connect_four", num_workers=0) as env:
         digests = [

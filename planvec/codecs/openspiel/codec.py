@@ -3,7 +3,7 @@
 A state of OpenSpiel follows from its history. Replaying that takes longer than anything else, so the states
 that were saved last are kept. They are never changed: a step makes a new one.
 
-Letters: A actions, B rows, L actions of a history.
+Letters: A actions, B rows.
 """
 
 from __future__ import annotations
@@ -37,13 +37,10 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
     return FamilyCodec(GameCodec, is_verified=True)
 
 
-Value = tuple[bytes, bytes, bytes, int]
-
-
 class GameCodec(Codec):
     """Saves the history of a game, from which it is restored, and what planners read in a state.
 
-    A value is the history, a digest of the position, the mask of legal actions, all as bytes, and the player.
+    A value is the bytes of all fields, which lie at the beginning of a record.
 
     Args:
         env: The game.
@@ -55,17 +52,16 @@ class GameCodec(Codec):
         game = env.game
         self.draws = env.has_chance
         self.step_without_info, self.roll_out = env.step_without_info, env.roll_out
-        self._num_actions, self._length = int(env.action_space.n), game.max_history_length()
+        self._num_actions, length = int(env.action_space.n), game.max_history_length()
         num_kinds = max(self._num_actions, game.max_chance_outcomes())
         self._code, action = next(
             (code, np.dtype(f"<u{size}"))
             for code, size in (("B", 1), ("H", 2), ("I", 4))
             if num_kinds <= 1 << 8 * size
         )
-        self._action_bytes = action.itemsize
         fields: list[Any] = [
-            ("history", action, self._length),
             ("num_moves", "<i4"),
+            ("history", action, length),
             ("position", f"V{_POSITION_BYTES}"),
             (ACTION_MASK_FIELD, "?", self._num_actions),
         ]
@@ -73,66 +69,55 @@ class GameCodec(Codec):
         if self._has_players:
             fields.append((PLAYER_FIELD, "i1"))
         self.dtype = np.dtype(fields)
+        self._action_bytes, self._history_bytes = action.itemsize, length * action.itemsize
+        self._size = self.dtype.itemsize
         self._kept: dict[bytes, Any] = {}
 
     def identity(self, env: Any) -> list[Any]:
         """Return the game and its parameters."""
         return [str(env.game)]
 
-    def get(self, env: Any) -> Value:
+    def get(self, env: Any) -> bytes:
         state = env.state
-        history = array(self._code, state.history()).tobytes()
-        legal = state.legal_actions()
+        moves, legal = state.history(), state.legal_actions()
+        history = len(moves).to_bytes(4, "little") + array(self._code, moves).tobytes()
+        player = state.current_player() if legal else -1
+        position = blake2b(f"{player} {state}".encode(), digest_size=_POSITION_BYTES).digest()
         mask = bytearray(self._num_actions)
         for action in legal:
             mask[action] = 1
-        player = state.current_player() if legal else -1
-        position = blake2b(f"{player} {state}".encode(), digest_size=_POSITION_BYTES).digest()
-        if not legal:
-            return history, position, bytes(mask), player
-        kept = self._kept
-        if len(kept) >= _MAX_KEPT:
-            del kept[next(iter(kept))]
-        kept[history] = state
-        return history, position, bytes(mask), player
+        if legal:
+            if len(self._kept) >= _MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[history] = state
+        ends = player.to_bytes(1, "little", signed=True) if self._has_players else b""
+        return b"".join((history.ljust(4 + self._history_bytes, b"\0"), position, mask, ends))
 
-    def set(self, env: Any, value: Value) -> None:
-        history = value[0]
+    def set(self, env: Any, value: bytes) -> None:
+        history = value[: 4 + int.from_bytes(value[:4], "little") * self._action_bytes]
         state = self._kept.get(history)
         if state is None:
             state = env.game.new_initial_state()
-            for action in array(self._code, history):
+            for action in array(self._code, history[4:]):
                 state.apply_action(action)
         env.state = state
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        histories, positions, masks, players = zip(*values, strict=True)
-        size = self._length * self._action_bytes
-        padded = b"".join([history.ljust(size, b"\0") for history in histories])
-        shape = (len(values), -1)
-        records["history"] = np.frombuffer(padded, records.dtype["history"].base).reshape(shape)
-        records["num_moves"] = [len(history) // self._action_bytes for history in histories]
-        records["position"] = np.frombuffer(b"".join(positions), records.dtype["position"])
-        records[ACTION_MASK_FIELD] = np.frombuffer(b"".join(masks), np.bool_).reshape(shape)
-        if self._has_players:
-            records[PLAYER_FIELD] = players
+        part = np.ascontiguousarray(records)
+        self._bytes_of(part)[:] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, self._size)
+        if part is not records:
+            records[:] = part
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
-        size, count = self._length * self._action_bytes, self._num_actions
-        data, masks = records["history"].tobytes(), records[ACTION_MASK_FIELD].tobytes()
-        positions = records["position"].tobytes()
-        players = records[PLAYER_FIELD].tolist() if self._has_players else [0] * len(records)
-        return [
-            (
-                data[row * size : row * size + num_moves * self._action_bytes],
-                positions[row * _POSITION_BYTES : (row + 1) * _POSITION_BYTES],
-                masks[row * count : (row + 1) * count],
-                player,
-            )
-            for row, (num_moves, player) in enumerate(
-                zip(records["num_moves"].tolist(), players, strict=True)
-            )
-        ]
+        data, size = self._bytes_of(np.ascontiguousarray(records)).tobytes(), self._size
+        return [data[first : first + size] for first in range(0, len(data), size)]
+
+    def _bytes_of(self, records: NDArray[Any]) -> NDArray[np.uint8]:
+        """Return the bytes of the fields of contiguous records, `[B, size]`, a view."""
+        fields: NDArray[np.uint8] = np.ndarray(
+            (len(records), self._size), np.uint8, records, 0, (records.strides[0], 1)
+        )
+        return fields
 
     def observe(self, env: Any) -> Any:
         return env.observe()
