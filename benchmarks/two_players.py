@@ -11,7 +11,7 @@
     speed      time of a simulation from the same positions. All take turns, round by round.
     states     time to restore a state, in several ways.
 
-Seeds begin at 10,000; none of them was used to choose the settings.
+Seeds begin at 20,000; none of them was used to choose the settings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from open_spiel.python.algorithms import mcts
 import planvec
 
 GAME = "connect_four"
-FIRST_SEED = 10_000
+FIRST_SEED = 20_000
 EXPLORATION = 2.0
 """OpenSpiel's constant in its examples."""
 
