@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.extras import install_command
-from planvec.rows import BatchStepper
+from planvec.rows import PLAYER_FIELD, BatchStepper
 
 __all__ = ["Network", "embed", "recurrent_fn", "root", "states_of"]
 
@@ -63,7 +63,8 @@ def root(env: BatchStepper, network: Network, params: Any, states: NDArray[Any])
 
     Raises:
         InvalidBatchError: The states are no array `[B]`.
-        UnsupportedEnvError: The states have no fixed size, or the actions are not Discrete.
+        UnsupportedEnvError: The states have no fixed size, the actions are not Discrete, or there are two
+            players.
     """
     _check(env)
     if not isinstance(states, np.ndarray) or states.ndim != 1:
@@ -91,7 +92,8 @@ def recurrent_fn(
         `mctx.RecurrentFnOutput` and the embedding of the new states.
 
     Raises:
-        UnsupportedEnvError: The states have no fixed size, or the actions are not Discrete.
+        UnsupportedEnvError: The states have no fixed size, the actions are not Discrete, or there are two
+            players.
     """
     _check(env)
     space: Any = env.action_space
@@ -140,6 +142,10 @@ def _check(env: BatchStepper) -> None:
         raise UnsupportedEnvError(
             "env: expected states of a fixed size, since JAX holds their bytes; write a codec for the "
             "environment (planvec.Codec), or plan with planvec.MCTS"
+        )
+    if PLAYER_FIELD in (env.state_dtype.names or ()):
+        raise UnsupportedEnvError(
+            "env: expected an environment with one player, got a game of two; plan with planvec.MCTS"
         )
     if not isinstance(env.action_space, spaces.Discrete):
         raise UnsupportedEnvError(f"action_space: expected Discrete, got {env.action_space}")

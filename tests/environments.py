@@ -233,6 +233,9 @@ _SIMULATED = [
     Case("Breakout-preprocessed", _of("ALE/Breakout-v5", _preprocessed, **{**NOT_STICKY, "frameskip": 1})),
     Case("MiniGrid-DoorKey", _of("MiniGrid-DoorKey-6x6-v0")),
     Case("BabyAI-PutNext", _of("BabyAI-PutNextLocal-v0")),
+    Case("OpenSpiel-connect-four", _of("OpenSpiel/connect_four")),
+    Case("OpenSpiel-backgammon", _of("OpenSpiel/backgammon")),
+    Case("OpenSpiel-2048-NormalizeReward", _of("OpenSpiel/2048", wrappers.NormalizeReward)),
 ]
 SIMULATED: list[Case] = [case._replace(num_steps=70) for case in _SIMULATED]
 

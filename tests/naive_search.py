@@ -26,8 +26,14 @@ class Outcome:
 
 
 class Node:
+    """Its values are returns of player 0, whoever is to move."""
+
     def __init__(self, number: int, state: Any, ended: bool, num_actions: int, start: int) -> None:
         self.number, self.state, self.ended, self.start = number, state, ended, start
+        names = getattr(state.dtype, "names", None) or ()
+        self.sign = -1 if "current_player" in names and state["current_player"] == 1 else 1
+        mask = state["action_mask"] if "action_mask" in names else np.ones(num_actions, bool)
+        self.legal = np.flatnonzero(mask).tolist()
         self.own_value = self.total = 0.0
         self.num_returns = 0
         self.visits = [0] * num_actions
@@ -36,7 +42,7 @@ class Node:
         self.value = 0.0
         self.samples = [0] * num_actions
         self.outcomes: list[list[Outcome]] = [[] for _ in range(num_actions)]
-        self.priors = [1 / num_actions] * num_actions
+        self.priors = [1 / max(1, len(self.legal))] * num_actions
 
 
 class NaiveSearch:
@@ -63,11 +69,12 @@ class NaiveSearch:
 
     def evaluate(self, node: Node, observations: Any) -> None:
         assert self.config.value_fn is not None
-        node.own_value = node.value = float(self.config.value_fn(observations)[0])
+        node.own_value = node.value = node.sign * float(self.config.value_fn(observations)[0])
         node.num_returns = 1
 
     def order(self, node: Node) -> list[int]:
-        return [(node.start + i) % self.num_actions for i in range(self.num_actions)]
+        order = [(node.start + i) % self.num_actions for i in range(self.num_actions)]
+        return [action for action in order if action in node.legal]
 
     def scale(self, node: Node) -> float:
         if not isinstance(self.config.value_scale, str):
@@ -86,9 +93,10 @@ class NaiveSearch:
                 if not visits:
                     return action
                 factor = self.config.exploration * self.scale(node)
-                scores[action] = node.means[action] + factor * math.sqrt(2.0 * math.log(total) / visits)
+                value = node.sign * node.means[action]
+                scores[action] = value + factor * math.sqrt(2.0 * math.log(total) / visits)
             else:
-                value = node.means[action] if visits else node.value
+                value = node.sign * (node.means[action] if visits else node.value)
                 rate = math.log((total + 1 + 19652.0 + 1.0) / 19652.0) + 1.25
                 factor = self.config.exploration * self.scale(node) * (rate * math.sqrt(total + 1))
                 scores[action] = value + factor * node.priors[action] / (1.0 + visits)
@@ -153,7 +161,8 @@ class NaiveSearch:
             node.means[action] += (value - node.means[action]) / node.visits[action]
             node.num_returns += 1
             node.value += (value - node.value) / node.num_returns
-            self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
+            own = node.sign * value
+            self.lowest, self.highest = min(self.lowest, own), max(self.highest, own)
 
     def evaluate_leaf(self, node: Node, observations: Any) -> None:
         if self.config.value_fn is not None:

@@ -227,3 +227,44 @@ def swing(state: Any, action: Any, constants: Any) -> Any:
 planvec.batch_kernel(Swing, state="body", constants=("weights", "readout"), observe=observe_swing)(swing)
 
 OWN = (Integrator, BatchIntegrator, Gambler, Walker, Swing)
+
+
+class Stones(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """A game of two players: each takes 1 to 3 stones in turn, and who takes the last one wins."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, num_stones: int = 10) -> None:
+        self.num_stones = num_stones
+
+    def _observation(self) -> NDArray[np.float32]:
+        return np.array([self.left], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left, self.player = self.num_stones, 0
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.left = max(0, self.left - 1 - int(action))
+        reward = (1.0, -1.0)[self.player] if self.left == 0 else 0.0
+        self.player = 1 - self.player
+        return self._observation(), reward, self.left == 0, False, {}
+
+
+class StonesCodec(planvec.Codec):
+    """Tells planners who is to move, and what is legal."""
+
+    dtype = np.dtype([("left", "i4"), ("current_player", "i1"), ("action_mask", "?", 3)])
+    draws = False
+    constants = ("num_stones",)
+
+    def get(self, env: Any) -> Any:
+        return env.left, env.player, [env.left > action for action in range(3)]
+
+    def set(self, env: Any, value: Any) -> None:
+        env.left, env.player, _ = value
+
+    def observe(self, env: Any) -> Any:
+        return env._observation()

@@ -36,6 +36,7 @@ LEVELS = {
     "report": 10,
     "video": 8,
     "mctx": 2,
+    "openspiel": 2,
     "cli": 11,
     "__main__": 12,
 }

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import mctx
 import numpy as np
 import pytest
+from own_environments import Stones, StonesCodec
 from tabular import TABULAR, Optimum
 
 import planvec
@@ -120,6 +121,11 @@ def test_what_cannot_be_searched_is_named() -> None:
         pytest.raises(planvec.InvalidBatchError, match="states: expected an array"),
     ):
         planvec.mctx.root(env, network, None, env.reset(seed=0))  # type: ignore[arg-type]
+    with (
+        planvec.make(Stones, codec=StonesCodec, num_workers=0) as env,
+        pytest.raises(planvec.UnsupportedEnvError, match="got a game of two"),
+    ):
+        planvec.mctx.recurrent_fn(env, network)
     with (
         planvec.make("CartPole-v1", num_workers=0, codec="replay") as env,
         pytest.raises(planvec.UnsupportedEnvError, match="env: expected states of a fixed size"),

@@ -6,7 +6,7 @@ environments that planvec knows, and `verify` checks a codec by replay.
 
 from __future__ import annotations
 
-from planvec.codecs.base import Codec, Outcome, Rows, StateCodec, Step, WrapperCodec
+from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec
 from planvec.codecs.compare import describe_difference, difference, same
 from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
@@ -39,6 +39,7 @@ __all__ = [
     "ResidentCodec",
     "ResidentCodecs",
     "ResidentState",
+    "RollOut",
     "Rows",
     "StateCodec",
     "Step",

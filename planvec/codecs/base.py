@@ -15,7 +15,7 @@ Letters: B rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -28,6 +28,7 @@ __all__ = [
     "Codec",
     "CodecMaker",
     "Outcome",
+    "RollOut",
     "Rows",
     "StateCodec",
     "Step",
@@ -40,6 +41,13 @@ Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 Step = Callable[[Any], Outcome]
 """Steps an environment with one action."""
+
+RollOut = Callable[[Iterable[int], int, float], tuple[float, int, bool, bool]]
+"""`roll_out(numbers, max_steps, discount)` takes legal actions at random, up to the end of the episode.
+
+Each number, in [0, 2**32), stands for an action: of L legal ones for that of index `number * L >> 32`. It
+returns the discounted return, the number of steps, and whether the episode has terminated or was truncated.
+"""
 
 
 class Codec(Fields):
@@ -71,12 +79,15 @@ class Codec(Fields):
         note: What planvec changes in the environment, for reports. "" if it changes nothing.
         step_without_info: A function that steps the environment and returns an empty info, if making the
             info takes time. None if there is only `env.step`.
+        roll_out: A function that makes random rollouts by legal actions alone, or faster than step by step;
+            see `RollOut`. None draws their actions from the action space.
     """
 
     constants: tuple[str, ...] = ()
     how: str = ""
     note: str = ""
     step_without_info: Step | None = None
+    roll_out: RollOut | None = None
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         """Read what is constant in a new environment.
@@ -224,6 +235,7 @@ class StateCodec(ABC):
         warning: What users should be told when the environment is opened; "" for nothing.
         step: Steps the environment, as `gymnasium.Env.step`.
         step_without_info: The same step for callers that ignore the info, which may be empty.
+        roll_out: Makes random rollouts, see `RollOut`; None if they are made of steps.
         set: Puts the environment into the state of a value.
         get: Returns the value of the current state, given the observation that it was reached with.
     """
@@ -242,6 +254,7 @@ class StateCodec(ABC):
     warning: str = ""
     step: Step
     step_without_info: Step
+    roll_out: RollOut | None = None
     set: Callable[[Any], None]
     get: Callable[[Any], Any]
 

@@ -33,13 +33,14 @@ class Family:
 
     Attributes:
         name: Name of the family, for reports.
-        module: The module that must be installed for it. Importing it registers the ids of `id_prefixes`.
+        module: The module that must be installed for it.
         extra: The extra of planvec that installs what the family needs.
         env_package: The package that defines the classes of the environments.
         ids: The ids that are checked. "ALE/*-v5" stands for every registered one. Empty if there are none, or
             if they need packages that exclude those of other families; see `docs/environments.md`.
-        id_prefixes: What the ids begin with, if they are registered by importing `module`. Empty for the
+        id_prefixes: What the ids begin with, if they are registered by importing a module. Empty for the
             environments of Gymnasium, which are always registered.
+        registrant: The module that registers them; "" for `module`.
         codec_module: The `FamilyModule` with its codecs, imported when such an environment is opened: the
             simulator may be missing, or slow to import. "" if a pickle of the attributes is enough.
         simulator: A module on which environments of any class may be built. If it is imported, the codecs of
@@ -53,6 +54,7 @@ class Family:
     env_package: str
     ids: tuple[str, ...]
     id_prefixes: tuple[str, ...] = ()
+    registrant: str = ""
     codec_module: str = ""
     simulator: str = ""
     note: str = ""
@@ -203,6 +205,20 @@ FAMILIES = (
             *("exit-v", "highway-", "intersection-", "lane-keeping-", "merge-", "parking-"),
             *("racetrack-", "roundabout-", "two-way-", "u-turn-"),
         ),
+    ),
+    Family(
+        name="OpenSpiel",
+        module="pyspiel",
+        extra="openspiel",
+        env_package="planvec.openspiel",
+        ids=(
+            *("OpenSpiel/backgammon", "OpenSpiel/breakthrough", "OpenSpiel/connect_four", "OpenSpiel/go"),
+            *("OpenSpiel/mancala", "OpenSpiel/othello", "OpenSpiel/pig", "OpenSpiel/tic_tac_toe"),
+        ),
+        id_prefixes=("OpenSpiel/",),
+        registrant="planvec.openspiel",
+        codec_module="planvec.codecs.openspiel",
+        note="games with perfect information, for one player, or for two who take turns",
     ),
     Family(
         name="stable-retro",

@@ -95,6 +95,8 @@ class StackCodec(StateCodec):
         if self.saves_observation:
             self._parts.append(ObservationPart(env.observation_space))
             setters.append(self._set_observation)
+        if stepped is self._base and not self.saves_observation:
+            self.roll_out = codec.roll_out
         self._generator_index = 1 if self._draws else None
         self._bind(setters, getters)
         self.format = StateFormat(self._dtype(), origin_of(env))

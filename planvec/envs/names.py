@@ -75,7 +75,7 @@ def import_registrants(families: Any = _REGISTERED_ON_IMPORT) -> None:
     """Import the installed packages that register ids."""
     for family in families:
         if importlib.util.find_spec(family.module) is not None:
-            importlib.import_module(family.module)
+            importlib.import_module(family.registrant or family.module)
 
 
 def _spec(env_id: str) -> EnvSpec:

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -19,6 +19,7 @@ from planvec.planners.arguments import check_stepper, one_state
 from planvec.planners.driver import Budget, PlanCallback, drive
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
+from planvec.planners.players import check_players
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper
 
@@ -36,7 +37,12 @@ class Planner(ABC):
         max_env_steps: Environment steps per decision. No batch begins after them; None: no limit.
         max_seconds: Seconds per decision. No batch begins after them; None: no limit. This is the only
             limit with which a plan depends on the speed of the machine.
+
+    Attributes:
+        plays_games: Whether it can plan in games of two players. It is refused there if it cannot.
     """
+
+    plays_games: ClassVar[bool] = False
 
     max_env_steps: int | None = option(
         None, "environment steps per decision: no batch begins after them; None: no limit"
@@ -139,7 +145,7 @@ class Planner(ABC):
         Raises:
             InvalidBatchError: `state` is not one state, or its episode has ended.
             TypeError: `env` has no `step_batch`.
-            UnsupportedEnvError: The planner does not support the action space.
+            UnsupportedEnvError: The planner does not support the action space, or games of two players.
         """
         check_stepper(env)
         return self._plan_all(env, [one_state(env, state)], [seed], [previous], [info], callback)[0]
@@ -171,7 +177,7 @@ class Planner(ABC):
         Raises:
             InvalidBatchError: The lengths of the arguments differ, or the episode of a state has ended.
             TypeError: `env` has no `step_batch`.
-            UnsupportedEnvError: The planner does not support the action space.
+            UnsupportedEnvError: The planner does not support the action space, or games of two players.
         """
         check_stepper(env)
         states = np.atleast_1d(states)
@@ -196,6 +202,8 @@ class Planner(ABC):
         infos: Sequence[dict[str, Any] | None],
         callback: PlanCallback | None,
     ) -> list[Plan]:
+        for state in roots:
+            check_players(state.dtype, self)
         started = time.perf_counter()
         searches = []
         for state, seed, before, info in zip(roots, seeds, previous, infos, strict=True):

@@ -64,7 +64,8 @@ class Episode:
         actions: `[T, ...]`, stacked by the action space.
         rewards: `[T]` float64.
         observations: `[T + 1, ...]`, stacked by the observation space (nested for Dict and Tuple).
-        values: `[T]` float64, the value of each decision: the return that the planner expected.
+        values: `[T]` float64, the value of each decision: the return that the planner expected, in a game of
+            two players for the player to move.
         terminated: Whether the environment ended the episode.
         truncated: Whether the time limit ended it. With neither, `max_steps` or the callback ended it.
         num_env_steps: Environment steps simulated by the planner.

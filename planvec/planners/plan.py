@@ -27,7 +27,8 @@ class Plan:
 
     Attributes:
         action: The action to take, an element of the action space.
-        value: Estimated return from the state on; discounted if the planner discounts.
+        value: Estimated return from the state on; discounted if the planner discounts. In a game of two
+            players it is that of the player to move, as all values of a plan are.
         root_actions: `[A, *action shape]`, the first actions that were compared: all of a Discrete space,
             else those that were tried (a swarm: those of its walkers at the end).
         visit_counts: `[A]` int64, number of simulations (walkers, trajectories) that began with each.

@@ -42,7 +42,7 @@ from planvec.rows.requests import (
     StepBatch,
 )
 from planvec.rows.results import OnError, Rollouts, Start, Transitions
-from planvec.rows.saved_state import GENERATOR_FIELD, SavedState
+from planvec.rows.saved_state import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, SavedState
 from planvec.rows.space_arrays import (
     blank,
     copy_rows,
@@ -65,8 +65,10 @@ from planvec.rows.states import StateFormat, as_states, check_state, check_state
 from planvec.rows.stepper import BatchStepper, KernelUse, Perform, StepsHere
 
 __all__ = [
+    "ACTION_MASK_FIELD",
     "DAMAGED",
     "GENERATOR_FIELD",
+    "PLAYER_FIELD",
     "ActionStreams",
     "AllDone",
     "Answer",

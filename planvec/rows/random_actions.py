@@ -6,6 +6,8 @@ Letters: B rows.
 from __future__ import annotations
 
 import copy
+import math
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +63,26 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
 def uniform_actions(space: Space[Any], generator: np.random.Generator, num_rows: int) -> NDArray[Any]:
     """Draw uniformly random actions `[num_rows, *action shape]`, for a space with `is_uniform`."""
     return actions_of(space, generator.random((num_rows, *(space.shape or ()))))
+
+
+class _Philox(threading.local):
+    """A generator per thread. A new one would ask the system for a seed each time, and throw it away."""
+
+    def __init__(self) -> None:
+        self._bits = np.random.Philox(key=0)
+        self._generator = np.random.Generator(self._bits)
+        self._state: Any = self._bits.state
+
+    def at(self, seed: int, number: int, count: int) -> np.random.Generator:
+        """Return the generator at a count of the sequence of a key."""
+        state = self._state
+        state["state"]["key"] = np.array([seed, number], np.uint64)
+        state["state"]["counter"] = np.array([count, 0, 0, 0], np.uint64)
+        self._bits.state = state
+        return self._generator
+
+
+_philox = _Philox()
 
 
 class ActionStreams:
@@ -125,10 +147,9 @@ class ActionStreams:
     def _draw_array(self, number: int) -> NDArray[Any]:
         """Draw block `number` of every row, `[B, _BLOCK, *action shape]`, for a space with `is_uniform`."""
         shape = (self._num_rows, _BLOCK, *(self._space.shape or ()))
-        philox = np.random.Philox(key=np.array([self._seed, number], np.uint64))
         # One count of Philox gives four numbers, and _BLOCK is a multiple of four.
-        philox.advance(self._first_row * int(np.prod(shape[1:])) // 4)
-        return actions_of(self._space, np.random.Generator(philox).random(shape))
+        count = self._first_row * math.prod(shape[1:]) // 4
+        return actions_of(self._space, _philox.at(self._seed, number, count).random(shape))
 
     def _sample(self, number: int, row: int) -> list[Any]:
         """Draw block `number` of one row, for nested and unbounded spaces."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["GENERATOR_FIELD", "SavedState"]
+__all__ = ["ACTION_MASK_FIELD", "GENERATOR_FIELD", "PLAYER_FIELD", "SavedState"]
 
 GENERATOR_FIELD = "generator"
 """Name of the field that holds the random generator, in records that have one."""
+PLAYER_FIELD = "current_player"
+"""Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
+rewards are those of player 0 with the other sign. An integer of one byte."""
+ACTION_MASK_FIELD = "action_mask"
+"""Name of the field that holds the legal actions `[A]` bool, in records that have one."""
 
 
 class SavedState:

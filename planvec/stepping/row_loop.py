@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import Rows, StateCodec
+from planvec.codecs import RollOut, Rows, StateCodec
 from planvec.errors import EnvError
 from planvec.rows import (
     Columns,
@@ -123,10 +123,15 @@ class RowLoop:
         self.progress[ROW] = -1
         try:
             results = RowResults(self._codec.load(batch.states), want_values=True)
-            sequences = batch.sequences(self._action_space, self._codec.takes_ints)
+            roll_out = self._codec.roll_out if batch.actions is None else None
+            sequences: Callable[[int], Iterable[Any]]
+            if roll_out is None:
+                sequences = batch.sequences(self._action_space, self._codec.takes_ints)
+            else:
+                sequences = batch.numbers()
             self._run(
                 results,
-                lambda start: self._roll_each(results, start, batch, sequences),
+                lambda start: self._roll_each(results, start, batch, sequences, roll_out),
                 batch.mask_errors,
                 errors,
             )
@@ -244,13 +249,14 @@ class RowLoop:
         start: int,
         batch: RolloutBatch,
         sequences: Callable[[int], Iterable[Any]],
+        roll_out: RollOut | None,
     ) -> None:
         """Roll out the rows from `start` on. Only the last state of each row is saved."""
         codec, fresh, progress = self._codec, self._codec.fresh_results, self.progress
         set_state, step, discount = codec.set, codec.step_without_info, batch.discount
         limit = codec.time_limit or _UNLIMITED
         values, elapsed, was_terminated, was_truncated = results.before
-        row, count, action = start, 0, None
+        row, count, action, observation = start, 0, None, None
         try:
             for row, value in enumerate(islice(values, start, None), start):
                 progress[ROW], progress[STEP] = row, 0
@@ -263,7 +269,9 @@ class RowLoop:
                 left = limit - elapsed[row]
                 wanted = batch.horizon if batch.horizon < left else left
                 total, weight, count = 0.0, 1.0, 0
-                for action in sequences(row):
+                if roll_out is not None:
+                    total, count, terminated, truncated = roll_out(sequences(row), wanted, discount)
+                for action in () if roll_out is not None else sequences(row):
                     observation, reward, terminated, truncated, _ = step(action)
                     total += weight * float(reward)
                     weight *= discount

@@ -45,7 +45,59 @@ def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -
             total_value += visits * edge.edge_values
             num_visits += visits
             best = max(best, edge.edge_values)
-    nodes[node].values = best if is_max else total_value / num_visits
+    if not nodes[node].proven:
+        nodes[node].values = best if is_max else total_value / num_visits
+
+
+@jit()
+def _certain_value(tree: TreeArrays, node: int, action: int) -> float:
+    """Return the value of an action, if that is exactly known; else NaN."""
+    first = tree.edges[node, action].first_outcomes
+    if first < 0:
+        return math.nan
+    outcome = tree.outcomes[first]
+    child = tree.nodes[outcome.outcome_nodes]
+    if child.ended:
+        return float(outcome.outcome_rewards)
+    if child.proven:
+        return float(outcome.outcome_rewards + outcome.outcome_discounts * child.raw_values)
+    return math.nan
+
+
+@jit()
+def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]) -> None:
+    """Conclude from the value of an action what is certain about its node, if that value is exactly known.
+
+    An action with the lowest possible value counts as illegal from then on. One with the highest possible
+    value makes all others illegal.
+
+    Args:
+        tree: Written.
+        node: The node.
+        action: The index of the action, which has one outcome.
+        bounds: The lowest and the highest possible value.
+    """
+    record, legal, num_actions = tree.nodes[node], tree.legal, tree.edges.shape[1]
+    value = _certain_value(tree, node, action)
+    if math.isnan(value):
+        return
+    tree.edges[node, action].edge_values = value
+    if record.proven:
+        return
+    if value >= bounds[1]:
+        for other in range(num_actions):
+            legal[node, other] = other == action
+    elif value <= bounds[0]:
+        legal[node, action] = False
+    best = bounds[0]
+    for other in range(num_actions):
+        if legal[node, other]:
+            value = _certain_value(tree, node, other)
+            if math.isnan(value):
+                return
+            best = max(best, value)
+    record.proven = True
+    record.values = record.raw_values = best
 
 
 @jit(inline=True)
@@ -90,7 +142,9 @@ def back_up(
             if rules.backs_up_values:
                 _update_values(tree, node, weight, rules.backs_up_max)
                 backed_up = edge.edge_values
-            else:
+            elif not record.proven:
                 record.values += (value - record.values) / (record.visits + weight)
             low, high = min(low, backed_up), max(high, backed_up)
+            if rules.proves:
+                _prove(tree, node, action, rules.value_bounds)
     bounds[0], bounds[1] = low, high

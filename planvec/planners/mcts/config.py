@@ -69,6 +69,9 @@ class MCTSConfig(Planner):
     transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] = option(
         False, "equal states share a node; with names of fields (cell,...): states that are equal in these"
     )
+    value_bounds: tuple[float, float] | None = option(
+        None, "(lowest, highest) possible return: what is then certain is not searched further"
+    )
     backup: Literal["mean", "max"] = option(
         "mean", "value of a node: 'mean' of its simulations, or 'max' over its actions"
     )
@@ -126,14 +129,18 @@ class MCTSConfig(Planner):
                 "rollout_horizon: expected 0 or None together with value_fn or evaluate_fn, which replace "
                 f"rollouts, got {self.rollout_horizon}"
             )
+        if self.value_bounds is not None and not self.value_bounds[0] < self.value_bounds[1]:
+            raise ValueError(
+                f"value_bounds: expected the lowest and the highest return, got {self.value_bounds!r}"
+            )
         if self.selection == "uct" and (self.has_priors or self.root_noise is not None):
             raise ValueError(
                 "selection: expected 'puct' together with prior_fn, evaluate_fn or root_noise, got 'uct'"
             )
-        if self.chance == "open_loop" and self.legal_actions is not None:
+        if self.chance == "open_loop" and (self.legal_actions is not None or self.value_bounds is not None):
             raise ValueError(
-                "chance: expected 'sample' together with legal_actions, since a node of an open loop stands "
-                "for states in which other actions are legal, got 'open_loop'"
+                "chance: expected 'sample' together with legal_actions or value_bounds, since a node of an "
+                "open loop stands for states in which other actions are legal, got 'open_loop'"
             )
         if self.chance == "open_loop" and (self.transpositions or self.backup == "max"):
             raise ValueError(

@@ -16,6 +16,7 @@ from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.rules import Rules
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import (
+    ACTION_MASK_FIELD,
     BatchStepper,
     Transitions,
     finish_rows,
@@ -37,6 +38,9 @@ class Evaluation:
         tree: The tree, which is written.
         rules: The settings of the kernels.
         generator: The source of drawn actions and noise.
+
+    Attributes:
+        reads_states: Whether the states hold the masks of legal actions.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class Evaluation:
         self._tree = tree
         self._rules = rules
         self._generator = generator
+        key = config.legal_actions
+        self.reads_states = key == ACTION_MASK_FIELD and key in (env.state_dtype.names or ())
 
     def evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
         """Evaluate the root and draw its actions.
@@ -63,7 +69,9 @@ class Evaluation:
         if config.has_values:
             self._tree.arrays.counters[ROOT_WEIGHT] = 1
         mask = np.ones((1, self._tree.num_actions), bool)
-        if isinstance(key, str) and info is not None and key in info:
+        if self.reads_states:
+            mask = state[ACTION_MASK_FIELD]
+        elif isinstance(key, str) and info is not None and key in info:
             mask = np.asarray(info[key])[None]
         self._call_functions(root, observation, mask)
 
@@ -83,7 +91,10 @@ class Evaluation:
             return
         space = self._env.observation_space
         key, mask = config.legal_actions, None
-        if isinstance(key, str):
+        if self.reads_states:
+            assert out.new_states is not None
+            mask = out.new_states[ACTION_MASK_FIELD][rows]
+        elif isinstance(key, str):
             if key not in out.infos:
                 raise InvalidBatchError(
                     f"legal_actions: expected the key of an info, got {key!r}, which is not among "
@@ -109,7 +120,7 @@ class Evaluation:
         if values is not None:
             self._check_values(values, len(nodes))
             arrays.raw_values[nodes] = arrays.values[nodes] = values
-        if self._rules.use_legal:
+        if config.legal_actions is not None:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
             assert mask is not None
@@ -194,6 +205,8 @@ class Evaluation:
         alpha, fraction = self._config.root_noise
         arrays, num_actions = self._tree.arrays, self._tree.num_actions
         legal = arrays.legal[0] if self._rules.use_legal else np.ones(num_actions, bool)
+        if not legal.any():
+            return  # proven to be lost
         noise = np.zeros(num_actions)
         noise[legal] = self._generator.dirichlet(np.full(int(legal.sum()), alpha))
         arrays.priors[0] = (1 - fraction) * arrays.priors[0] + fraction * noise

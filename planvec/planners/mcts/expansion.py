@@ -44,7 +44,8 @@ def init(tree: TreeArrays, rules: Rules) -> None:
     """Initialise a tree with nothing but its root."""
     _init_nodes(tree, 0, 1, rules)
     root, outcome = tree.nodes[0], tree.outcomes[0]
-    root.ended = root.pending = False
+    root.ended = root.pending = root.proven = False
+    root.players = 0
     root.parents = root.parent_actions = -1
     # Outcome 0 leads to the root, so that outcome and node have the same index.
     outcome.outcome_nodes = outcome.outcome_steps = outcome.outcome_counts = 0
@@ -99,6 +100,8 @@ def expand(
             record = tree_nodes[child]
             record.ended = is_ended
             record.pending = rules.rolls_out and not is_ended
+            record.proven = False
+            record.players = 0
             record.parents = node
             record.parent_actions = action
         result = tree_outcomes[outcome]

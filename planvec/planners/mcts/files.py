@@ -129,6 +129,7 @@ def _check_contents(
         raise ValueError(f"actions: expected shape ({', '.join(map(str, own))}, ...), got {actions.shape}")
     for name, low, high in (
         ("starts", 0, num_actions),
+        ("players", 0, 2),
         ("parents", -1, num_nodes),
         ("parent_actions", -1, num_actions),
         ("first_outcomes", -1, num_outcomes),

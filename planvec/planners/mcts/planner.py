@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +11,16 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.errors import InvalidBatchError
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.driver import PlanCallback
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.setup import has_room, tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
+from planvec.planners.players import has_players
 from planvec.planners.root_actions import check_action_space
 from planvec.planners.search import Search
-from planvec.rows import BatchStepper
+from planvec.rows import ACTION_MASK_FIELD, BatchStepper
 
 __all__ = ["MCTS"]
 
@@ -35,6 +37,10 @@ class MCTS(MCTSConfig):
 
     Where a step has several outcomes, they are sampled by reseeding the step, never foreseen: an action has
     one child node for each outcome so far, and more outcomes are sampled as it is visited more often.
+
+    A game of two players is searched if its states have a field "current_player": each player takes the
+    actions that are best for him. All values are then those for the player to move: `Plan.value`, the values
+    of actions, and those of `value_fn`. Rewards remain those of player 0.
 
     Memory: N nodes take `N * (72 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
     8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
@@ -69,7 +75,8 @@ class MCTS(MCTSConfig):
             root.
         legal_actions: `legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it,
             such as "action_mask". The root's mask is then read from the `info` given to `plan`; without it
-            all actions are legal there. None: all.
+            all actions are legal there. None: those in the field "action_mask" of the states if they have
+            one, else all.
         widening: `(factor, exponent)`: a node with n visits tries `factor * n**exponent` of its actions.
             None: all where they can be listed; `(1.0, 0.5)` where they are drawn.
         max_actions: Actions drawn for a node where the actions cannot be listed.
@@ -84,6 +91,11 @@ class MCTS(MCTSConfig):
             states that are equal in these share one, such as "cell" of Taxi, without the step counter. Or
             `transpositions(states) -> [B]`, keys that are equal for states that share a node. Values are then
             backed up along the graph.
+        value_bounds: `(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game
+            that ends with it. With them a search proves values (MCTS-Solver, Winands et al. 2008): that of a
+            state is certain if one of its actions is sure of the highest return, or if all are certain.
+            Simulations end there, and take no action that is sure of the lowest return. None: nothing is
+            proven; nor is it where steps have several outcomes.
         backup: "mean" of the simulations, or "max" over the actions of a node.
         reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the
             new simulations, so that trees of long episodes grow to many times `num_simulations` where the
@@ -95,6 +107,8 @@ class MCTS(MCTSConfig):
     Raises:
         ValueError: An argument is out of range, or two exclude each other.
     """
+
+    plays_games = True
 
     @property
     def num_planned(self) -> int | None:
@@ -132,7 +146,25 @@ class MCTS(MCTSConfig):
         """
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
-        return TreeSearch(self, env, state, generator, self._kept_tree(env, state, previous), info)
+        config = self._for_states(state.dtype)
+        return TreeSearch(config, env, state, generator, config._kept_tree(env, state, previous), info)
+
+    def _for_states(self, dtype: np.dtype[Any]) -> MCTS:
+        """Return the planner with the legal actions that states hold.
+
+        Raises:
+            UnsupportedEnvError: It cannot search a game of two players with these settings.
+        """
+        if has_players(dtype) and (self.dt > 1 or self.chance == "open_loop"):
+            name, value = ("dt", 1) if self.dt > 1 else ("chance", "sample")
+            raise UnsupportedEnvError(
+                f"{name}: expected {value!r} for a game of two players, since the other one may be to move "
+                f"after any step, got {getattr(self, name)!r}"
+            )
+        has_masks = ACTION_MASK_FIELD in (dtype.names or ())
+        if has_masks and self.legal_actions is None and self.chance != "open_loop":
+            return dataclasses.replace(self, legal_actions=ACTION_MASK_FIELD)
+        return self
 
     def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
         """Return what the tree of the previous decision holds of a state; None for a new tree."""
@@ -180,5 +212,6 @@ class MCTS(MCTSConfig):
             )
         started = time.perf_counter()
         generator = self._generator(seed)
-        search = TreeSearch(self, env, tree.states[:1], generator, tree, None, is_new_root=False)
+        config = self._for_states(tree.states.dtype)
+        search = TreeSearch(config, env, tree.states[:1], generator, tree, None, is_new_root=False)
         return self._run(env, [search], started, callback)[0]

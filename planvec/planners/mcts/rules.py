@@ -69,6 +69,8 @@ class Rules(NamedTuple):
         backs_up_values: Whether a value is computed from the values of its outcomes, as a graph needs it, or
             is the mean of the returns of its simulations.
         backs_up_max: Whether the value of a node is that of its best action, or the mean of its simulations.
+        proves: Whether exactly known values are passed up.
+        value_bounds: The lowest and the highest return that is possible.
         rolls_out: Whether new nodes are evaluated by a rollout.
         seed: Fixes the choice among ties and among outcomes, in [0, 2**62).
     """
@@ -83,5 +85,7 @@ class Rules(NamedTuple):
     outcome_widening: tuple[float, float] = ALL
     backs_up_values: bool = False
     backs_up_max: bool = False
+    proves: bool = False
+    value_bounds: tuple[float, float] = (-math.inf, math.inf)
     rolls_out: bool = False
     seed: int = 0

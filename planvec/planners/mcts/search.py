@@ -27,9 +27,10 @@ from planvec.planners.mcts.simulations.progress import LEAVES, NONE, PERFORM, St
 from planvec.planners.mcts.transpositions import TranspositionTable
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
+from planvec.planners.players import has_players
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, Simulation, StepRequest
-from planvec.rows import BatchStepper, Transitions
+from planvec.rows import PLAYER_FIELD, BatchStepper, Transitions
 
 __all__ = ["TreeSearch"]
 
@@ -82,6 +83,8 @@ class TreeSearch(Search):
             init(self._arrays, self.rules)
             if self.tree.states is not None:
                 self.tree.states[:1] = state
+            if has_players(state.dtype):
+                self._arrays.players[0] = state[PLAYER_FIELD][0] == 1
             self._evaluation.evaluate_root(state, info)
         if is_new_root:
             self._evaluation.add_root_noise()
@@ -103,11 +106,14 @@ class TreeSearch(Search):
     @property
     def is_plain(self) -> bool:
         """Whether nothing in Python takes part in the expansion of the tree."""
-        has_functions = self.config.has_values or self.config.has_priors
+        config = self.config
+        has_masks = self._evaluation.reads_states and not self.rules.use_priors  # those of legal ones differ
+        has_functions = config.has_values or config.has_priors
+        has_functions |= config.legal_actions is not None and not has_masks
         return (
             self.simulations.finds_outcomes
             and self.simulations.has_bytes
-            and not (has_functions or self.rules.use_legal or self.tree.kind.has_own_actions)
+            and not (has_functions or self.tree.kind.has_own_actions)
         )
 
     @functools.cached_property
@@ -171,10 +177,12 @@ class TreeSearch(Search):
         simulations, progress = self.simulations, self.simulations.progress
         rows = simulations.rows(half)
         slots = progress.rows[rows].copy()
+        simulations.orient(half, steps)
         if simulations.finds_outcomes:
             simulations.find_outcomes(half, steps)
         else:
-            found = self._table.look_up(self._last_nodes(slots), self._last_actions(slots), out)
+            taken = out._replace(rewards=steps.rewards)
+            found = self._table.look_up(self._last_nodes(slots), self._last_actions(slots), taken)
             progress.outcomes[rows], progress.nodes[rows] = found
         num_going_on = simulations.expand(half, steps)
         nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
@@ -247,7 +255,7 @@ class TreeSearch(Search):
         depths = np.flatnonzero(arrays.depth_histogram)
         return Plan(
             action=tree.node_actions(0)[best],
-            value=float(values[best]),
+            value=float(values[best]) + 0.0,  # the other player's 0 is -0.0
             root_actions=tree.node_actions(0)[shown].copy(),
             visit_counts=visits[shown],
             action_values=values[shown],

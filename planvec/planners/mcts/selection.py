@@ -196,7 +196,7 @@ def resume(
         index: Any = np.int64(paths.nodes[slot, depth])
         status = RESOLVED
         node = nodes[index]
-        while not node.ended and depth < rules.max_depth:
+        while not (node.ended or node.proven) and depth < rules.max_depth:
             total = node.visits + node.unobserved
             width = num_actions
             if widens:

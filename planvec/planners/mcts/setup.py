@@ -47,18 +47,21 @@ def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, see
         chance = OPEN_LOOP if config.chance == "open_loop" else NODES
     widening = config.widening or (ALL if has_all_actions else (1.0, 0.5))
     scale = config.value_scale
+    low, high = config.value_bounds or (-np.inf, np.inf)
     scales = {"tree": SCALE_BY_TREE, "node": SCALE_BY_NODE}
     return Rules(
         exploration=float(config.exploration),
         value_scale=scales[scale] if isinstance(scale, str) else float(scale),
         use_priors=config.selection == "puct",
-        use_legal=config.legal_actions is not None,
+        use_legal=config.legal_actions is not None or config.value_bounds is not None,
         chance=chance,
         max_depth=config.max_depth,
         widening=(float(widening[0]), float(widening[1])),
         outcome_widening=(float(config.outcome_widening[0]), float(config.outcome_widening[1])),
         backs_up_values=bool(config.transpositions) or config.backup == "max",
         backs_up_max=config.backup == "max",
+        proves=config.value_bounds is not None and chance == SINGLE,
+        value_bounds=(float(low), float(high)),
         rolls_out=config.rollout_steps > 0,
         seed=seed,
     )

@@ -100,11 +100,12 @@ class Tree:
         Args:
             node: Index of the node.
             by_value: Whether the best is the one with the highest value, of equals the most visited; else it
-                is the most visited, of equals the one with the highest value.
+                is the most visited, of equals the one with the highest value. Actions that are proven to be
+                of no use are left out if there are others.
         """
         from planvec.planners.mcts.variation import best_edge  # here, since numba takes long to import
 
-        return best_edge(self.arrays.edges, node, by_value)
+        return best_edge(self.arrays.edges, self.arrays.legal, node, by_value)
 
     def principal_variation(self, by_value: bool) -> Branch:
         """Return the path of best actions and their most frequent outcomes, from the root on.
@@ -117,8 +118,9 @@ class Tree:
         from planvec.planners.mcts.variation import follow_best  # here, since numba takes long to import
 
         path, indices = np.empty(self.max_depth, np.int64), np.empty(self.max_depth, np.int64)
-        length = follow_best(self.arrays.edges, self.arrays.outcomes, by_value, path, indices)
-        outcomes, indices = self.arrays.outcomes[path[:length]], indices[:length]
+        arrays = self.arrays
+        length = follow_best(arrays.edges, arrays.legal, arrays.outcomes, by_value, path, indices)
+        outcomes, indices = arrays.outcomes[path[:length]], indices[:length]
         nodes = np.zeros(length + 1, np.int64)
         nodes[1:] = outcomes["outcome_nodes"]
         actions = self.actions[nodes[:-1], indices] if self.kind.has_own_actions else self.actions[indices]

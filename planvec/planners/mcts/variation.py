@@ -19,12 +19,16 @@ __all__ = ["best_edge", "follow_best"]
 
 
 @jit(cache=True)
-def best_edge(edges: NDArray[Any], node: Any, by_value: bool) -> int:
+def best_edge(edges: NDArray[Any], legal: NDArray[np.bool_], node: Any, by_value: bool) -> int:
     """Return the index of the best action of a node; see `Tree.best_action`."""
     best, most_visits, best_value = -1, 0, -math.inf
+    only_legal = False
+    if legal.shape == edges.shape:
+        for action in range(edges.shape[1]):
+            only_legal |= legal[node, action] and edges[node, action].edge_visits > 0
     for action in range(edges.shape[1]):
         visits, value = edges[node, action].edge_visits, edges[node, action].edge_values
-        if visits > 0:
+        if visits > 0 and (not only_legal or legal[node, action]):
             if math.isnan(value):
                 value = -math.inf
             if by_value:
@@ -39,6 +43,7 @@ def best_edge(edges: NDArray[Any], node: Any, by_value: bool) -> int:
 @jit(cache=True)
 def follow_best(
     edges: NDArray[Any],
+    legal: NDArray[np.bool_],
     outcomes: NDArray[Any],
     by_value: bool,
     path: NDArray[np.int64],
@@ -48,6 +53,7 @@ def follow_best(
 
     Args:
         edges: `[N, A]`.
+        legal: `[N, A]`, or `[1, 1]` where all actions are legal.
         outcomes: `[M]`.
         by_value: As in `best_edge`.
         path: `[D]`, written: the outcomes.
@@ -58,7 +64,7 @@ def follow_best(
     """
     node = np.int64(0)
     for depth in range(len(path)):
-        action = best_edge(edges, node, by_value)
+        action = best_edge(edges, legal, node, by_value)
         outcome = edges[node, action].first_outcomes if action >= 0 else -1
         best, most = np.int64(-1), -1
         while outcome >= 0:

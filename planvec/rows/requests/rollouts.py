@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.rows.description import EnvDescription
@@ -20,6 +20,8 @@ from planvec.rows.results import Rollouts
 from planvec.rows.space_arrays import copy_tree, list_rows, take_rows
 
 __all__ = ["RolloutBatch"]
+
+_NUMBERS = spaces.Discrete(1 << 32)
 
 
 @dataclass(slots=True)
@@ -78,6 +80,10 @@ class RolloutBatch(RowRequest[Rollouts]):
             listed = list_rows(space, self.actions, as_ints)
             return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]
         return ActionStreams(space, self.action_seed, self.first_row, len(self.states), as_ints).row
+
+    def numbers(self) -> Callable[[int], Iterable[int]]:
+        """Return a function that gives the numbers in [0, 2**32) of a row, which stand for legal actions."""
+        return ActionStreams(_NUMBERS, self.action_seed, self.first_row, len(self.states), True).row
 
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
         return next(islice(self.sequences(space, True)(row), step, None), None)

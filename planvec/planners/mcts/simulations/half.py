@@ -36,6 +36,7 @@ from planvec.planners.mcts.simulations.steps import (
     expand_half,
     find_outcomes,
     go_down,
+    orient,
     request_steps,
     select_on,
 )
@@ -49,6 +50,9 @@ def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
     totals = progress.totals
     if 0 <= limits.num_simulations <= totals[NUM_STARTED]:
         totals[STOP] = NUM_SIMULATIONS_REACHED
+        return 0
+    if tree.nodes[0].proven:
+        totals[STOP] = EXHAUSTED
         return 0
     free: Any = len(tree.nodes) - max(tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES])
     free -= totals[NUM_STARTED] - totals[NUM_SIMULATIONS]
@@ -151,5 +155,6 @@ def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> i
     Returns:
         `COMPLETED` or `PERFORM`.
     """
+    orient(code, memory, steps, half)
     find_outcomes(code, memory, steps, half)
     return go_on(code, memory, half, expand_half(code, memory, steps, half))

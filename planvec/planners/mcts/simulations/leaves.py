@@ -76,17 +76,21 @@ def finish(memory: Pointer[Shared], half: int) -> int:
 
 @jit(cache=True)
 def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
-    """Take the values `[B]` that were requested for leaves, and back up the simulations."""
+    """Take the values `[B]` that were requested for leaves, and back up the simulations.
+
+    Those of rollouts are returns of player 0.
+    """
     shared: Shared = value_at(memory)
     tree, paths, progress = shared.tree, shared.paths, shared.progress
     first = progress.bounds[half]
     for row in range(progress.num_rows[half]):
         slot = progress.rows[first + row]
-        progress.leaf_values[slot] = values[row]
+        node = tree.nodes[paths.nodes[slot, paths.depths[slot]]]
+        value = -values[row] if node.players == 1 else values[row]
+        progress.leaf_values[slot] = value
         if shared.rules.rolls_out and progress.is_new[slot]:
-            node = tree.nodes[paths.nodes[slot, paths.depths[slot]]]
-            node.raw_values = values[row]
+            node.raw_values = value
             # Other simulations may have passed meanwhile; the value is then a mean without this one.
-            node.values += values[row] / (node.visits + 1)
+            node.values += value / (node.visits + 1)
             node.pending = False
     return _back_up(memory, half)

@@ -32,10 +32,10 @@ from planvec.planners.mcts.simulations.progress import (
     new_steps,
 )
 from planvec.planners.mcts.simulations.shared import Shared
-from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes
-from planvec.planners.mcts.simulations.table import Table, enter_tree, new_table
+from planvec.planners.mcts.simulations.steps import expand_half, find_outcomes, orient
+from planvec.planners.mcts.simulations.table import Table, enter_tree, key_of_fields, new_table
 from planvec.planners.mcts.tree import Tree
-from planvec.rows import GENERATOR_FIELD, Transitions
+from planvec.rows import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, Transitions
 
 __all__ = ["Simulations"]
 
@@ -46,6 +46,7 @@ class _Functions(NamedTuple):
     begin: Callable[..., int]
     go_on: Callable[..., int]
     take_steps: Callable[..., int]
+    orient: Callable[..., int]
     find: Callable[..., int]
     expand: Callable[..., int]
     take_values: Callable[..., int]
@@ -90,7 +91,8 @@ class Simulations:
         is_open_loop = rules.chance == OPEN_LOOP
         self._action_like = tree.actions[:0] if action_bytes else None
         self._state_dtype = dtype
-        is_simple = _is_packed(dtype) and not config.has_own_keys
+        self._field_key = key_of_fields(dtype, config.transpositions)
+        is_simple = self._field_key is not None or (_is_packed(dtype) and not config.has_own_keys)
         always_new = rules.chance == SINGLE and not config.transpositions
         self.finds_outcomes = is_simple or always_new or is_open_loop
         states = bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
@@ -101,15 +103,7 @@ class Simulations:
             actions,
             bytes_of(root_state.copy()) if self.has_bytes else _nothing(),
             rules,
-            Limits(
-                -1 if config.simulation_limit is None else config.simulation_limit,
-                -1 if config.max_env_steps is None else config.max_env_steps,
-                config.rollout_steps > 0 or (config.has_values and is_open_loop),
-                config.rollout_steps,
-                float(config.discount),
-                state_bytes,
-                action_bytes,
-            ),
+            _limits_of(config, dtype, action_bytes, is_open_loop),
             self._new_table(config, rules, tree, foresees_chance, states),
             new_progress(halves),
             Requests(
@@ -133,6 +127,7 @@ class Simulations:
             begin=self._bound("begin", begin, 0),
             go_on=self._bound("go_on", go_on, 0, 0),
             take_steps=self._bound("take_steps", take_steps, steps, 0),
+            orient=self._bound("orient", orient, steps, 0),
             find=self._bound("find_outcomes", find_outcomes, steps, 0),
             expand=self._bound("expand_half", expand_half, steps, 0),
             take_values=self._bound("take_values", take_values, values, 0),
@@ -172,6 +167,8 @@ class Simulations:
         key = (0, dtype.itemsize, 0, 0)
         if rules.chance == OPEN_LOOP:
             key = (-1, -1, -1, -1)
+        elif self._field_key is not None:
+            key = self._field_key
         elif GENERATOR_FIELD in (dtype.fields or ()) and not foresees_chance:
             assert dtype.fields is not None
             generator, offset = dtype.fields[GENERATOR_FIELD][:2]
@@ -198,6 +195,10 @@ class Simulations:
     def take_steps(self, half: int, steps: Steps) -> int:
         """Add the steps of a half to the tree, and continue. Returns `COMPLETED` or `PERFORM`."""
         return self._functions.take_steps(steps, half)
+
+    def orient(self, half: int, steps: Steps) -> None:
+        """Turn the rewards of the steps of a half into those of the players who took them."""
+        self._functions.orient(steps, half)
 
     def find_outcomes(self, half: int, steps: Steps) -> None:
         """Find the outcomes and the nodes of the steps of a half, which are written to `progress`."""
@@ -249,7 +250,7 @@ class Simulations:
             states = bytes_of(out.new_states)
         return Steps(
             states,
-            np.ascontiguousarray(out.rewards, np.float64),
+            np.array(out.rewards, np.float64),  # `orient` changes them
             np.ascontiguousarray(out.terminated).view(np.uint8),
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
@@ -265,6 +266,26 @@ def _is_packed(dtype: np.dtype[Any]) -> bool:
     return dtype.fields is not None and dtype.itemsize == sum(
         field[0].itemsize for field in dtype.fields.values()
     )
+
+
+def _limits_of(config: MCTSConfig, dtype: np.dtype[Any], action_bytes: int, is_open_loop: bool) -> Limits:
+    """Return the limits of a search of states of a dtype."""
+    return Limits(
+        num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
+        max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
+        asks_leaves=config.rollout_steps > 0 or (config.has_values and is_open_loop),
+        rollout_steps=config.rollout_steps,
+        discount=float(config.discount),
+        state_bytes=0 if dtype.hasobject else dtype.itemsize,
+        action_bytes=action_bytes,
+        player_at=_offset(dtype, PLAYER_FIELD),
+        mask_at=_offset(dtype, ACTION_MASK_FIELD) if config.legal_actions == ACTION_MASK_FIELD else -1,
+    )
+
+
+def _offset(dtype: np.dtype[Any], name: str) -> int:
+    """Return the index of the first byte of a field of a state; -1 if it has no such field."""
+    return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
 
 def _nothing() -> NDArray[np.uint8]:

@@ -85,6 +85,8 @@ class Limits(NamedTuple):
         discount: Factor per environment step.
         state_bytes: S; 0 if states are objects, which compiled code does not see.
         action_bytes: Bytes of one action; 0 if every node has its own.
+        player_at: Index of the byte of a state that holds the player to move; -1: there is one player.
+        mask_at: Index of the first of the A bytes of a state that hold the legal actions; -1: there are none.
     """
 
     num_simulations: int
@@ -94,6 +96,8 @@ class Limits(NamedTuple):
     discount: float
     state_bytes: int
     action_bytes: int
+    player_at: int
+    mask_at: int
 
 
 class Progress(NamedTuple):

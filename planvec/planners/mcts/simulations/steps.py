@@ -20,7 +20,7 @@ from planvec.planners.mcts.simulations.progress import STEPS, Steps
 from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.table import look_up
 
-__all__ = ["expand_half", "find_outcomes", "go_down", "request_steps", "select_on"]
+__all__ = ["expand_half", "find_outcomes", "go_down", "orient", "request_steps", "select_on"]
 
 
 @jit()
@@ -42,6 +42,21 @@ def request_steps(memory: Pointer[Shared], half: int) -> None:
         source = paths.actions[slot, depth] * action_size
         copy_bytes(shared.actions, source, requests.actions, row * action_size, action_size)
     progress.stages[half] = STEPS
+
+
+@jit(cache=True)
+def orient(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> None:
+    """Turn the rewards of an answer, those of player 0, into those of the players who took the actions.
+
+    With the sign of `outcome_discounts`, everything else is the same for one player and for two.
+    """
+    shared: Shared = value_at(memory)
+    tree, paths, progress = shared.tree, shared.paths, shared.progress
+    if shared.limits.player_at >= 0:
+        for row in range(len(steps.rewards)):
+            slot = progress.rows[progress.bounds[half] + row]
+            if tree.nodes[paths.nodes[slot, paths.depths[slot]]].players == 1:
+                steps.rewards[row] = -steps.rewards[row]
 
 
 @jit(cache=True)
@@ -77,6 +92,11 @@ def expand_half(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> 
     for row in range(last - first):
         num_steps = steps.num_steps[row]
         power = limits.discount if num_steps == 1 else math.pow(limits.discount, np.float64(num_steps))
+        if limits.player_at >= 0:
+            slot = progress.rows[first + row]
+            before = tree.nodes[shared.paths.nodes[slot, shared.paths.depths[slot]]].players
+            if (steps.new_states[row * size + limits.player_at] == 1) != (before == 1):
+                power = -power
         progress.discounts[first + row] = power
         progress.ends[first + row] = steps.terminated[row] != 0 or steps.truncated[row] != 0
     expand(
@@ -97,8 +117,14 @@ def expand_half(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> 
         is_new = node == num_nodes
         num_nodes += is_new
         progress.is_new[slot] = is_new
+        at = (row - first) * size
+        if is_new and limits.player_at >= 0:
+            tree.nodes[node].players = steps.new_states[at + limits.player_at] == 1
+        if is_new and limits.mask_at >= 0:
+            for action in range(tree.edges.shape[1]):
+                tree.legal[node, action] = steps.new_states[at + limits.mask_at + action] != 0
         if is_open_loop:
-            copy_bytes(steps.new_states, (row - first) * size, requests.own_states, slot * size, size)
+            copy_bytes(steps.new_states, at, requests.own_states, slot * size, size)
             progress.has_ended[slot] = progress.ends[row]
         # A new outcome that leads to a known node ends the simulation with the value of that node.
         is_known = is_open_loop or progress.outcomes[row] < num_outcomes

@@ -17,7 +17,7 @@ from planvec.kernels import copy_bytes, jit, load
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
 from planvec.planners.mcts.simulations.progress import Progress, Steps
 
-__all__ = ["Table", "enter_tree", "look_up", "new_table"]
+__all__ = ["Table", "enter_tree", "key_of_fields", "look_up", "new_table"]
 
 
 class Table(NamedTuple):
@@ -53,6 +53,20 @@ def new_table(capacity: int, shares_nodes: bool, key: tuple[int, int, int, int])
         np.zeros(capacity, np.int64),
         np.array(key, np.int64),
     )
+
+
+def key_of_fields(dtype: np.dtype[Any], names: Any) -> tuple[int, int, int, int] | None:
+    """Return the bytes of one or two fields of a state, as `Table.key`; None if names are no fields."""
+    names = (names,) if isinstance(names, str) else names
+    if not isinstance(names, tuple) or not 1 <= len(names) <= 2 or dtype.hasobject or dtype.fields is None:
+        return None
+    ranges = [0, 0, 0, 0]
+    for number, name in enumerate(names):
+        if name not in dtype.fields:
+            return None
+        field, first = dtype.fields[name][:2]
+        ranges[2 * number : 2 * number + 2] = first, first + field.itemsize
+    return ranges[0], ranges[1], ranges[2], ranges[3]
 
 
 @jit()

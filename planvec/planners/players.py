@@ -1,0 +1,41 @@
+"""Tells games of two players from other environments."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from planvec.errors import UnsupportedEnvError
+from planvec.rows import PLAYER_FIELD
+
+__all__ = ["check_players", "has_players"]
+
+
+class _Planner(Protocol):
+    """What is asked of a planner here."""
+
+    @property
+    def plays_games(self) -> bool: ...
+
+
+def has_players(dtype: np.dtype[Any]) -> bool:
+    """Return whether states of a dtype tell which of two players is to move."""
+    return PLAYER_FIELD in (dtype.names or ())
+
+
+def check_players(dtype: np.dtype[Any], planner: _Planner) -> None:
+    """Check that a planner supports as many players as the states have.
+
+    Args:
+        dtype: The dtype of the states.
+        planner: The planner.
+
+    Raises:
+        UnsupportedEnvError: It plans for one, and there are two.
+    """
+    if has_players(dtype) and not planner.plays_games:
+        raise UnsupportedEnvError(
+            f"{type(planner).__name__}: expected an environment with one player, got a game of two; "
+            "it would plan as if the other one played along. planvec.MCTS plans against the other"
+        )
