@@ -40,7 +40,8 @@ class MCTSConfig(Planner):
     dt: int = option(1, "environment steps for which an action is repeated")
     rollout_horizon: int | None = option(
         None,
-        "random steps from a new node, inside the workers; 0: none; None: 50 (0 with a value_fn)",
+        "random steps from a new node, inside the workers; 0: none; None: 50, 5 or 0, by what a look at the "
+        "environment shows",
     )
     rollout_policy: ObservationFunction | None = None
     value_fn: ObservationFunction | None = None
@@ -66,11 +67,16 @@ class MCTSConfig(Planner):
     outcome_widening: tuple[float, float] = option(
         (2.0, 0.75), "(factor, exponent): an action with n visits has factor * n**exponent outcomes sampled"
     )
-    transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] = option(
-        False, "equal states share a node; with names of fields (cell,...): states that are equal in these"
+    transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] | None = option(
+        None,
+        "equal states share a node; with names of fields (cell,...): states that are equal in these; with "
+        "observation: states with equal observations; None: these where a look at the environment shows that "
+        "they repeat",
     )
-    backup: Literal["mean", "max"] = option(
-        "mean", "value of a node: 'mean' of its simulations, or 'max' over its actions"
+    backup: Literal["mean", "max"] | None = option(
+        None,
+        "value of a node: 'mean' of its simulations, or 'max' over its actions; None: 'max' where "
+        "--transpositions is chosen by a look, else 'mean'",
     )
     reuse_tree: bool = option(True, "a decision goes on with the tree of the previous one")
     max_memory: int = option(4 * 1024**3, "bytes that the tree may take")
@@ -90,7 +96,7 @@ class MCTSConfig(Planner):
         for name, choices in (
             ("selection", ("uct", "puct")),
             ("chance", ("sample", "open_loop", "foresee")),
-            ("backup", ("mean", "max")),
+            ("backup", ("mean", "max", None)),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}: expected one of {choices}, got {getattr(self, name)!r}")
@@ -144,7 +150,22 @@ class MCTSConfig(Planner):
     @property
     def has_own_keys(self) -> bool:
         """Whether other keys than the whole states say which states share a node."""
-        return not isinstance(self.transpositions, bool)
+        return self.transpositions is not None and not isinstance(self.transpositions, bool)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether a look at the environment may choose rollouts, shared nodes and the backup."""
+        return (
+            self.transpositions is None
+            and self.rollout_horizon is None
+            and self.backup is None
+            and self.rollout_policy is None
+            and self.legal_actions is None
+            and self.widening is None
+            and self.selection == "uct"
+            and self.chance == "sample"
+            and not self.has_values
+        )
 
     @property
     def has_values(self) -> bool:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.driver import PlanCallback
+from planvec.planners.mcts.adaptation import Choice, advance_by_observation, choose, with_choice
 from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.rules import AS_GIVEN, GRAPH
 from planvec.planners.mcts.setup import has_room, tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
@@ -36,6 +38,21 @@ class MCTS(MCTSConfig):
     Where a step has several outcomes, they are sampled by reseeding the step, never foreseen: an action has
     one child node for each outcome so far, and more outcomes are sampled as it is visited more often.
 
+    Where `transpositions`, `rollout_horizon` and `backup` are left open (None), UCT without functions of the
+    user looks at the environment before it begins a tree: up to 6 random walks of up to 24 steps, a sixth of
+    the budget at most, which count as steps of the decision.
+
+    - If observations repeat (half of the transitions lead to one that was seen at another time), and the same
+      action after the same observation always gave the same result, then states with equal observations share
+      a node, there are no rollouts, and values are backed up as maxima. Each action costs a millionth of the
+      value, so that of equal returns the sooner one wins.
+    - If all rewards are equal and positive and half of the walks end the episode, then a return only counts
+      the steps until random play fails, and rollouts take 5 steps.
+    - In all other cases, and with a budget that is too small for two walks, the search is a tree with
+      rollouts of 50 steps.
+
+    The next decisions keep the choice together with the tree.
+
     Memory: N nodes take `N * (72 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
     8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
     `transpositions`) about 400. Simulations in flight take `batch_size * 24 max_depth`. N is
@@ -55,7 +72,7 @@ class MCTS(MCTSConfig):
         max_depth: Largest number of actions from the root. A simulation that reaches it makes a rollout.
         dt: Environment steps for which an action of the tree, or of a random rollout, is repeated.
         rollout_horizon: H, random steps from a new node, inside the workers; 0: none. None: 0 with a
-            `value_fn` or `evaluate_fn`, else 50.
+            `value_fn` or `evaluate_fn`, else 50, or what a look at the environment shows to suit it (above).
         rollout_policy: `rollout_policy(observations) -> [B, *action shape]` instead of random actions; it
             is called in this process, before each of the H steps.
         value_fn: `value_fn(observations) -> [B]`, the return from there on, instead of rollouts. It is called
@@ -82,9 +99,11 @@ class MCTS(MCTSConfig):
             environments in which all outcomes differ.
         transpositions: Whether equal states share a node. The name of a field of the states, or several:
             states that are equal in these share one, such as "cell" of Taxi, without the step counter. Or
-            `transpositions(states) -> [B]`, keys that are equal for states that share a node. Values are then
-            backed up along the graph.
-        backup: "mean" of the simulations, or "max" over the actions of a node.
+            `transpositions(states) -> [B]`, keys that are equal for states that share a node. Or
+            "observation": states with equal observations. Values are then backed up along the graph. None:
+            chosen by a look at the environment (above), else False.
+        backup: "mean" of the simulations, or "max" over the actions of a node. None: "max" where a look has
+            chosen to share nodes, else "mean".
         reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the
             new simulations, so that trees of long episodes grow to many times `num_simulations` where the
             search is sure of its way, and simulations go deeper and take longer.
@@ -132,16 +151,25 @@ class MCTS(MCTSConfig):
         """
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
-        return TreeSearch(self, env, state, generator, self._kept_tree(env, state, previous), info)
+        tree = self._kept_tree(env, state, previous)
+        if tree is None:
+            choice = choose(self, env, state, generator)
+        else:
+            choice = Choice(with_choice(self, tree.kind.choice), tree.kind.choice, 0)
+        return TreeSearch(choice, env, state, generator, tree, info)
 
     def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
         """Return what the tree of the previous decision holds of a state; None for a new tree."""
         if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
             return None
-        if previous.search_data.kind != tree_kind(self, env):
+        kind = previous.search_data.kind
+        config = with_choice(self, kind.choice)
+        if kind != tree_kind(config, env, kind.choice if self.is_adaptive else AS_GIVEN):
             return None
         tree = previous.search_data.advance(previous.action, state)
-        return tree if tree is not None and has_room(self, env, state, tree) else None
+        if tree is None and kind.choice == GRAPH:
+            tree = advance_by_observation(env, previous.search_data, previous.action, state)
+        return tree if tree is not None and has_room(config, env, state, tree) else None
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
@@ -180,5 +208,7 @@ class MCTS(MCTSConfig):
             )
         started = time.perf_counter()
         generator = self._generator(seed)
-        search = TreeSearch(self, env, tree.states[:1], generator, tree, None, is_new_root=False)
+        number = tree.kind.choice if self.is_adaptive else AS_GIVEN
+        choice = Choice(with_choice(self, number), number, 0)
+        search = TreeSearch(choice, env, tree.states[:1], generator, tree, None, is_new_root=False)
         return self._run(env, [search], started, callback)[0]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.planners.mcts.adaptation import Choice
 from planvec.planners.mcts.arrays import empty_paths
-from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.evaluation import Evaluation
 from planvec.planners.mcts.expansion import init
 from planvec.planners.mcts.rollouts import LeafRollouts
@@ -38,7 +38,7 @@ class TreeSearch(Search):
     """A search from one root.
 
     Args:
-        config: The settings of the planner.
+        choice: The settings of the planner, and how a look at the environment has chosen some of them.
         env: The stepper.
         state: `[1]`.
         generator: The source of every random choice.
@@ -61,7 +61,7 @@ class TreeSearch(Search):
 
     def __init__(
         self,
-        config: MCTSConfig,
+        choice: Choice,
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
@@ -69,13 +69,15 @@ class TreeSearch(Search):
         info: dict[str, Any] | None,
         is_new_root: bool = True,
     ) -> None:
+        config = choice.config
         self.config = config
+        self.num_env_steps = choice.num_env_steps
         self._env = env
         self.generator = generator
         listed = list_actions(env.action_space)
         self.rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
         self.root_state = state
-        self.tree = create_tree(config, env, state, self.rules, listed, tree)
+        self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
         self._arrays = self.tree.arrays
         self._evaluation = Evaluation(config, env, self.tree, self.rules, generator)
         if tree is None:
@@ -113,7 +115,8 @@ class TreeSearch(Search):
     @functools.cached_property
     def _table(self) -> TranspositionTable:
         """The transposition table, where the keys of states are objects."""
-        return TranspositionTable(self.tree, self.rules, self.config.transpositions, self.foresees_chance)
+        shared = self.config.transpositions or False
+        return TranspositionTable(self._env, self.tree, self.rules, shared, self.foresees_chance)
 
     # -- simulations --------------------------------------------------------------------------------
 

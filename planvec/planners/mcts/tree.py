@@ -166,7 +166,7 @@ class Tree:
             return None
         outcome = max(outcomes, key=lambda index: self.arrays.outcome_counts[index])
         root = int(self.arrays.outcome_nodes[outcome])
-        return None if self.arrays.ended[root] else self._subtree(root)
+        return None if self.arrays.ended[root] else self.subtree(root)
 
     def _index_of(self, action: Any) -> int:
         """Return the index of an action of the root."""
@@ -176,7 +176,7 @@ class Tree:
             raise InvalidBatchError(f"action: expected one of the root's actions, got {action!r}")
         return int(np.argmax(equal))
 
-    def _subtree(self, root: int) -> Tree:
+    def subtree(self, root: int) -> Tree:
         """Return the tree below a node."""
         from planvec.planners.mcts.subtree import extract_subtree  # here, since numba takes long to import
 
