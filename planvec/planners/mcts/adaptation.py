@@ -22,7 +22,9 @@ from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.observation_keys import observation_keys
 from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
 from planvec.planners.mcts.tree import Tree
+from planvec.planners.requests import check_answer, send_steps
 from planvec.planners.root_actions import equal_actions, list_actions
+from planvec.planners.search import StepRequest
 from planvec.rows import BatchStepper
 
 __all__ = ["Choice", "advance_by_observation", "choose", "with_choice"]
@@ -34,8 +36,8 @@ _SHARE = 1 / 6
 _SHORT_HORIZON = 5
 _STEP_COST = 1e-6
 """Part of its value that each step of a graph costs: of two ways to the same return, the shorter one wins."""
-_RARE_OUTCOMES = (1.0, 0.125)
-"""`outcome_widening` of a graph where a look saw no chance: an action is sampled again in its 256th visit."""
+_ONE_OUTCOME = (1.0, 0.0)
+"""`outcome_widening` of a graph, where a look saw no chance: each action is sampled once."""
 _MIN_REVISITED = 0.5
 _MIN_CONFIRMED = 8
 
@@ -96,7 +98,7 @@ def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
         transpositions="observation",
         backup="max",
         discount=config.discount * (1.0 - _STEP_COST),
-        outcome_widening=_RARE_OUTCOMES if is_default else config.outcome_widening,
+        outcome_widening=_ONE_OUTCOME if is_default else config.outcome_widening,
     )
 
 
@@ -184,7 +186,9 @@ def _look(
     for step in range(_NUM_STEPS):
         indices = generator.integers(len(listed), size=len(states))
         seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
-        out = env.step_batch(listed[indices], states, config.dt, seeds=seeds, blocking=True)
+        request = StepRequest(listed[indices], states, config.dt, seeds)
+        out = send_steps(env, [request]).result()
+        check_answer(request, out, True)
         look.num_env_steps += int(out.infos["num_steps"].sum())
         after = observation_keys(env.observation_space, out.observations, len(states))
         columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
