@@ -29,6 +29,16 @@ class MCTSConfig(Planner):
     )
     batch_size: int = option(16, "simulations in flight")
     selection: Literal["uct", "puct"] = option("uct", "'uct', or 'puct' with priors")
+    root_selection: Literal["same", "gumbel"] = option(
+        "same",
+        "'same' as --selection, or 'gumbel': sequential halving with Gumbel noise, for few simulations",
+    )
+    num_considered: int = option(16, "gumbel: actions that halving begins with")
+    gumbel_scale: float = option(1.0, "gumbel: factor of the noise; 0: none")
+    gumbel_transform: tuple[float, float] = option(
+        (50.0, 0.1),
+        "gumbel: (c_visit, c_scale): the weight of values grows with the largest number of visits",
+    )
     exploration: float = option(0.5, "factor of the exploration term, in units of --value-scale")
     value_scale: Literal["tree", "node"] | float = option(
         "tree",
@@ -90,11 +100,13 @@ class MCTSConfig(Planner):
         super().__post_init__()
         self._check_integers(1, "num_simulations")
         self._check_integers(1, "batch_size", "max_depth", "dt", "max_actions", "max_memory", optional=False)
+        self._check_integers(1, "num_considered", optional=False)
         self._check_integers(0, "rollout_horizon")
-        self._check_numbers(0, np.inf, "exploration")
+        self._check_numbers(0, np.inf, "exploration", "gumbel_scale")
         self._check_numbers(0, 1, "discount")
         for name, choices in (
             ("selection", ("uct", "puct")),
+            ("root_selection", ("same", "gumbel")),
             ("chance", ("sample", "open_loop", "foresee")),
             ("backup", ("mean", "max", None)),
         ):
@@ -112,15 +124,17 @@ class MCTSConfig(Planner):
 
     def _check_pairs(self) -> None:
         """Check the fields that are pairs of numbers."""
-        for name, highest in (("widening", 1.0), ("outcome_widening", 1.0), ("root_noise", 1.0)):
+        pairs = {"widening": 1.0, "outcome_widening": 1.0, "root_noise": 1.0, "gumbel_transform": np.inf}
+        for name, highest in pairs.items():
             pair = getattr(self, name)
-            if pair is None and name != "outcome_widening":
+            if pair is None and name in ("widening", "root_noise"):
                 continue
             is_pair = isinstance(pair, tuple) and len(pair) == 2
             is_pair = is_pair and all(isinstance(number, (int, float)) for number in pair)
             if not (is_pair and pair[0] > 0 and 0 <= pair[1] <= highest):
                 raise ValueError(
-                    f"{name}: expected two numbers, the first above 0 and the second in [0, 1], got {pair!r}"
+                    f"{name}: expected two numbers, the first above 0 and the second in [0, {highest:g}], "
+                    f"got {pair!r}"
                 )
 
     def _check_combinations(self) -> None:
@@ -135,6 +149,11 @@ class MCTSConfig(Planner):
         if self.selection == "uct" and (self.has_priors or self.root_noise is not None):
             raise ValueError(
                 "selection: expected 'puct' together with prior_fn, evaluate_fn or root_noise, got 'uct'"
+            )
+        if self.root_selection == "gumbel" and (self.root_noise or self.simulation_limit is None):
+            raise ValueError(
+                "root_selection: expected 'same' together with root_noise, or without num_simulations, which "
+                "sequential halving divides among the actions, got 'gumbel'"
             )
         if self.chance == "open_loop" and self.legal_actions is not None:
             raise ValueError(
@@ -163,6 +182,7 @@ class MCTSConfig(Planner):
             and self.legal_actions is None
             and self.widening is None
             and self.selection == "uct"
+            and self.root_selection == "same"
             and self.chance == "sample"
             and not self.has_values
         )

@@ -64,6 +64,14 @@ class MCTS(MCTSConfig):
         num_simulations: Simulations per decision. None: as many as another budget allows, or 512.
         batch_size: Simulations in flight.
         selection: "uct", or "puct" with priors.
+        root_selection: "same" as `selection`, or "gumbel" (Danihelka et al. 2022): sequential halving. The
+            `num_considered` actions with the highest sum of Gumbel noise and log prior (uniform without
+            priors) are visited equally often, then the better half of them, and so on down to two. An action
+            is judged by that sum plus `(c_visit + largest number of visits) * c_scale * value`, with values
+            rescaled to [0, 1]; the decision is the best of the most visited ones. Needs `num_simulations`.
+        num_considered: Actions that halving begins with.
+        gumbel_scale: Factor of the noise; 0: none, so that only priors and values count.
+        gumbel_transform: `(c_visit, c_scale)`.
         exploration: Factor of the exploration term, in units of `value_scale`.
         value_scale: Factor of the exploration term: "tree": the range of all returns so far, "node": the
             range of the values of a node's actions (of the tree where they are equal), or a number.

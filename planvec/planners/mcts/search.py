@@ -19,6 +19,7 @@ from planvec.planners.mcts.adaptation import Choice
 from planvec.planners.mcts.arrays import empty_paths
 from planvec.planners.mcts.evaluation import Evaluation
 from planvec.planners.mcts.expansion import init
+from planvec.planners.mcts.halving import begin_halving, final_action
 from planvec.planners.mcts.rollouts import LeafRollouts
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
 from planvec.planners.mcts.setup import create_tree, make_rules
@@ -87,6 +88,7 @@ class TreeSearch(Search):
             self._evaluation.evaluate_root(state, info)
         if is_new_root:
             self._evaluation.add_root_noise()
+        halving = begin_halving(config, self.tree, generator)
         self.foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
         self._rollouts = LeafRollouts(config, env, self.rules, generator)
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
@@ -95,7 +97,7 @@ class TreeSearch(Search):
         self._free = [*range(len(halves))][::-1]
         self.num_in_flight = len(halves)
         self.simulations = Simulations(
-            config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance
+            config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance, halving
         )
         is_open_loop = self.rules.chance == OPEN_LOOP
         has_own = is_open_loop and not self.simulations.has_bytes
@@ -241,9 +243,10 @@ class TreeSearch(Search):
         """Return the decision by the statistics of the root."""
         tree, arrays = self.tree, self._arrays
         by_value = self.rules.backs_up_max
-        best = tree.best_action(0, by_value)
+        halving = self.simulations.shared.halving
+        best = final_action(arrays, halving) if len(halving.sequence) else tree.best_action(0, by_value)
         visits = arrays.edge_visits[0].astype(np.int64)
-        path = tree.principal_variation(by_value)
+        path = tree.principal_variation(by_value, best)
         # Of drawn actions, only those that were tried.
         shown = np.flatnonzero(visits) if tree.kind.has_own_actions else np.arange(tree.num_actions)
         values = np.where(visits > 0, arrays.edge_values[0], np.nan)

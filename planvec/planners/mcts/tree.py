@@ -106,18 +106,19 @@ class Tree:
 
         return best_edge(self.arrays.edges, node, by_value)
 
-    def principal_variation(self, by_value: bool) -> Branch:
+    def principal_variation(self, by_value: bool, first: int = -1) -> Branch:
         """Return the path of best actions and their most frequent outcomes, from the root on.
 
         Where equal states share a node it ends before it would reach a node again.
 
         Args:
             by_value: As in `best_action`.
+            first: Index of the action at the root; -1: the best one.
         """
         from planvec.planners.mcts.variation import follow_best  # here, since numba takes long to import
 
         path, indices = np.empty(self.max_depth, np.int64), np.empty(self.max_depth, np.int64)
-        length = follow_best(self.arrays.edges, self.arrays.outcomes, by_value, path, indices)
+        length = follow_best(self.arrays.edges, self.arrays.outcomes, by_value, first, path, indices)
         outcomes, indices = self.arrays.outcomes[path[:length]], indices[:length]
         nodes = np.zeros(length + 1, np.int64)
         nodes[1:] = outcomes["outcome_nodes"]

@@ -41,6 +41,7 @@ def follow_best(
     edges: NDArray[Any],
     outcomes: NDArray[Any],
     by_value: bool,
+    first: int,
     path: NDArray[np.int64],
     actions: NDArray[np.int64],
 ) -> int:
@@ -50,6 +51,7 @@ def follow_best(
         edges: `[N, A]`.
         outcomes: `[M]`.
         by_value: As in `best_edge`.
+        first: Index of the action at the root; -1: the best one.
         path: `[D]`, written: the outcomes.
         actions: `[D]`, written: the indices of the actions.
 
@@ -58,7 +60,7 @@ def follow_best(
     """
     node = np.int64(0)
     for depth in range(len(path)):
-        action = best_edge(edges, node, by_value)
+        action = first if depth == 0 and first >= 0 else best_edge(edges, node, by_value)
         outcome = edges[node, action].first_outcomes if action >= 0 else -1
         best, most = np.int64(-1), -1
         while outcome >= 0:
