@@ -24,7 +24,6 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "PUCT": {"selection": "puct"},
     "Gumbel, then UCT": {"root_selection": "gumbel"},
     "Gumbel without noise, then UCT": {"root_selection": "gumbel", "gumbel_scale": 0.0},
-    "Gumbel with c_scale = 1, then UCT": {"root_selection": "gumbel", "gumbel_transform": (50.0, 1.0)},
 }
 
 
@@ -51,10 +50,10 @@ CELLS = planvec.MCTS(
     batch_size=1, rollout_horizon=0, transpositions="observation", backup="max", discount=0.99
 )
 TASKS = [
-    Task("CartPole", "CartPole-v1", ROLLOUTS),
     Task("Taxi", "Taxi-v4", CELLS, 100),
     Task("CliffWalking", "CliffWalking-v1", CELLS, 100),
     Task("FrozenLake 8x8", "FrozenLake-v1", CELLS, 100, {"map_name": "8x8", "is_slippery": False}),
+    Task("CartPole, 200 steps", "CartPole-v1", ROLLOUTS, 200),
 ]
 
 

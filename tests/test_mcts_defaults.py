@@ -60,7 +60,7 @@ def test_small_tasks_are_solved_without_settings(
 def test_states_are_shared_where_they_repeat_and_chance_is_not_seen(
     env_id: str, env_kwargs: dict[str, Any], number: int
 ) -> None:
-    assert choice(env_id, **env_kwargs) == number
+    assert choice(env_id, MCTS(num_simulations=100), **env_kwargs) == number
 
 
 class Hidden(gymnasium.Env[Any, Any]):
@@ -113,7 +113,7 @@ def test_workers_kills_and_compiled_steps_do_not_change_what_is_chosen(env_id: s
         with planvec.make(env_id, num_workers=num_workers, compiled=compiled) as env:
             state = env.reset(seed=0).state
             if len(plans) == 3:
-                os.kill(env.worker_pids[0], signal.SIGKILL)
+                os.kill(env.workers[0].pid, signal.SIGKILL)
             plans.append(planner.plan(env, state, seed=1))
     assert all(same_plans(plans[0], plan) for plan in plans[1:])
     assert plans[0].search_data.kind.choice != AS_GIVEN
