@@ -25,14 +25,17 @@ def test_presets_are_found_without_module_and_version(env_id: str) -> None:
 
 
 def test_options_override_those_of_the_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = (
-        f"plan Acrobot-v1 --preset --num-walkers 16 --max-steps 1 --seed 0 --no-progress --out {tmp_path}/run"
-    )
-    assert main([*line.split(), "--num-workers", "0"]) == 0
+    line = "plan Acrobot-v1 --preset --num-walkers 16 --num-iterations 3 --max-steps 1 --seed 0 --no-progress"
+    assert main([*line.split(), "--num-workers", "0", "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     config = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert config["planner"] == "swarm"
-    assert config["planner_options"] == {**PRESETS["Acrobot"].options, "num_walkers": 16, "dt": [3, 6]}
+    assert config["planner"] == "swarm-wave"
+    assert config["planner_options"] == {
+        **PRESETS["Acrobot"].options,
+        "num_walkers": 16,
+        "num_iterations": 3,
+        "dt": [3, 6],
+    }
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,7 @@ class Preset(NamedTuple):
 
 _STATES_REPEAT = Preset("mcts", {"max_env_steps": 1000})
 PRESETS: dict[str, Preset] = {
-    "Acrobot": Preset(
-        "swarm", {"num_walkers": 1024, "num_iterations": 24, "dt": (3, 6), "reward_scale": 3.0}
-    ),
+    "Acrobot": Preset("swarm-wave", {"num_walkers": 100_000, "dt": (3, 6), "reward_scale": 2.0}),
     "CartPole": Preset("mcts", {"max_env_steps": 1000}),
     "CliffWalking": _STATES_REPEAT,
     "HalfCheetah": Preset("icem", {"noise_beta": 0.25}),
