@@ -53,7 +53,7 @@ TASKS = [
     Task("Taxi", "Taxi-v4", CELLS, 100),
     Task("CliffWalking", "CliffWalking-v1", CELLS, 100),
     Task("FrozenLake 8x8", "FrozenLake-v1", CELLS, 100, {"map_name": "8x8", "is_slippery": False}),
-    Task("CartPole, 200 steps", "CartPole-v1", ROLLOUTS, 200),
+    Task("CartPole", "CartPole-v1", ROLLOUTS),
 ]
 
 

@@ -93,7 +93,7 @@ PUBLISHED = {"Boxing": 78.6, "MsPacman": 13_747, "Breakout": 79.8, "Seaquest": 1
 
 def play(task: Task, seed: int) -> planvec.Episode:
     """Play one episode."""
-    with planvec.make(task.env_id, num_workers=2, info_keys=(), env_kwargs=task.options) as env:
+    with planvec.make(task.env_id, info_keys=(), env_kwargs=task.options) as env:
         return planvec.run_episode(env, task.planner, seed=seed, max_steps=task.max_steps)
 
 
