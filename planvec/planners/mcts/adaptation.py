@@ -40,6 +40,8 @@ _ONE_OUTCOME = (1.0, 0.0)
 """`outcome_widening` of a graph, where a look saw no chance: each action is sampled once."""
 _MIN_REVISITED = 0.5
 _MIN_CONFIRMED = 8
+_MAX_CONTRADICTED = 0.02
+"""Part of the confirmed transitions. Partial views of a grid differ now and then in what they do not show."""
 
 
 class Choice(NamedTuple):
@@ -160,7 +162,8 @@ def _budget(config: MCTSConfig) -> float:
 def _judge(look: _Look, num_walks: int) -> int:
     """Return the number of the choice that a look leads to."""
     repeats = look.num_revisits >= _MIN_REVISITED * look.num_transitions
-    if repeats and look.num_confirmed >= _MIN_CONFIRMED and not look.num_contradicted:
+    is_consistent = look.num_contradicted <= _MAX_CONTRADICTED * look.num_confirmed
+    if repeats and look.num_confirmed >= _MIN_CONFIRMED and is_consistent:
         return GRAPH
     only_survival_counts = len(look.rewards) == 1 and min(look.rewards) > 0
     if only_survival_counts and 2 * look.num_ended >= num_walks:

@@ -43,15 +43,16 @@ class MCTS(MCTSConfig):
     the budget at most, which count as steps of the decision.
 
     - If observations repeat (half of the transitions lead to one that was seen at another time), and the same
-      action after the same observation always gave the same result, then states with equal observations share
-      a node, there are no rollouts, and values are backed up as maxima. Each action costs a millionth of the
-      value, so that of equal returns the sooner one wins.
+      action after the same observation gave the same result (but for 2 % of the cases), then states with
+      equal observations share a node, there are no rollouts, each action is sampled once, and values are
+      backed up as maxima. Each action costs a millionth of the value: of equal returns the sooner one wins.
     - If all rewards are equal and positive and half of the walks end the episode, then a return only counts
       the steps until random play fails, and rollouts take 5 steps.
     - In all other cases, and with a budget that is too small for two walks, the search is a tree with
       rollouts of 50 steps.
 
-    The next decisions keep the choice together with the tree.
+    The next decisions keep the choice, unless `reuse_tree` is off; after the last case, they look again where
+    they begin a new tree.
 
     Memory: N nodes take `N * (72 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
     8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
@@ -159,25 +160,35 @@ class MCTS(MCTSConfig):
         """
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
-        tree = self._kept_tree(env, state, previous)
-        if tree is None:
+        tree, number = self._kept_tree(env, state, previous), AS_GIVEN
+        if self._can_reuse(env, previous):
+            assert previous is not None
+            number = previous.search_data.kind.choice
+        if tree is None and number == AS_GIVEN:
             choice = choose(self, env, state, generator)
-        else:
-            choice = Choice(with_choice(self, tree.kind.choice), tree.kind.choice, 0)
+        else:  # what an earlier look has chosen stays, also where its tree does not hold this state
+            choice = Choice(with_choice(self, number), number, 0)
         return TreeSearch(choice, env, state, generator, tree, info)
 
     def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
         """Return what the tree of the previous decision holds of a state; None for a new tree."""
-        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
+        if not self._can_reuse(env, previous):
             return None
+        assert previous is not None
         kind = previous.search_data.kind
         config = with_choice(self, kind.choice)
-        if kind != tree_kind(config, env, kind.choice if self.is_adaptive else AS_GIVEN):
-            return None
         tree = previous.search_data.advance(previous.action, state)
         if tree is None and kind.choice == GRAPH:
             tree = advance_by_observation(env, previous.search_data, previous.action, state)
         return tree if tree is not None and has_room(config, env, state, tree) else None
+
+    def _can_reuse(self, env: BatchStepper, previous: Plan | None) -> bool:
+        """Return whether the previous decision has a tree that was searched with these settings."""
+        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
+            return False
+        kind = previous.search_data.kind
+        config = with_choice(self, kind.choice)
+        return kind == tree_kind(config, env, kind.choice if self.is_adaptive else AS_GIVEN)
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
