@@ -32,6 +32,7 @@ from numba import njit
 import planvec
 from planvec.planners.mcts import backup, expansion, selection
 from planvec.planners.mcts.arrays import NUM_NODES, empty_arrays, empty_paths
+from planvec.planners.mcts.halving import no_halving
 from planvec.planners.mcts.rules import SCALE_BY_TREE, Rules
 from planvec.rows import Completed
 
@@ -54,14 +55,16 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
 
 
 @njit
-def _search(tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any) -> None:
+def _search(
+    tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any, halving: Any
+) -> None:
     """Search; the value of a node is a hash of its number, its reward 0."""
     outcomes, statuses, num_steps, rewards, ones, values, ended = rows
     expansion.init(tree, rules)
     done = 0
     while done < num_simulations:
         selection.start(paths, slots)
-        count = selection.resume(tree, paths, slots, statuses, rules)
+        count = selection.resume(tree, paths, slots, statuses, rules, halving, 0)
         if count < len(slots):
             selection.undo(tree, paths, slots[count])
         first = tree.counters[NUM_NODES]
@@ -98,7 +101,7 @@ def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
     def measure() -> float:
         started = time.perf_counter()
         for _ in range(repeats):
-            _search(tree, paths, rules, np.arange(num_in_flight), num_simulations, rows)
+            _search(tree, paths, rules, np.arange(num_in_flight), num_simulations, rows, no_halving())
         return repeats * num_simulations / (time.perf_counter() - started)
 
     return measure

@@ -237,7 +237,9 @@ def test_priors_of_an_open_loop_are_those_that_were_asked_for() -> None:
 def test_rollouts_under_way_are_not_taken_for_worthless(max_depth: int, options: dict[str, Any]) -> None:
     values = []
     for batch_size in (1, 16, 64):
-        config = MCTS(num_simulations=256, max_depth=max_depth, batch_size=batch_size, **options)
+        config = MCTS(
+            num_simulations=256, rollout_horizon=50, max_depth=max_depth, batch_size=batch_size, **options
+        )
         values.append(plan(config, "CartPole-v1").value)
     assert min(values) > 0.7 * max(values) > 7
 

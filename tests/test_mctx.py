@@ -12,11 +12,14 @@ import jax.numpy as jnp
 import mctx
 import numpy as np
 import pytest
+from mctx._src.seq_halving import get_sequence_of_considered_visits
 from own_environments import Stones, StonesCodec
 from tabular import TABULAR, Optimum
+from test_gumbel import Bandit
 
 import planvec
 import planvec.mctx
+from planvec.planners.mcts.halving import considered_visits
 
 DISCOUNT = 0.95
 
@@ -131,3 +134,56 @@ def test_what_cannot_be_searched_is_named() -> None:
         pytest.raises(planvec.UnsupportedEnvError, match="env: expected states of a fixed size"),
     ):
         planvec.mctx.recurrent_fn(env, network)
+
+
+# -- our own Gumbel root selection against that of mctx ----------------------------------------------
+
+
+@pytest.mark.parametrize("num_considered", [1, 2, 3, 5, 8, 16, 17])
+def test_halving_visits_what_mctx_visits(num_considered: int) -> None:
+    for num_simulations in range(1, 130, 4):
+        expected = get_sequence_of_considered_visits(num_considered, num_simulations)
+        assert considered_visits(num_considered, num_simulations).tolist() == list(expected)
+
+
+@pytest.mark.parametrize(("num_considered", "num_simulations"), [(2, 16), (5, 7), (8, 50)])
+def test_a_gumbel_root_visits_and_chooses_what_mctx_does(num_considered: int, num_simulations: int) -> None:
+    generator = np.random.default_rng(num_simulations)
+    priors, rewards = generator.dirichlet(np.ones(8), size=6), generator.normal(size=(6, 8))
+    values = generator.normal(size=6)
+
+    def step(params: Any, key: Any, actions: Any, numbers: Any) -> Any:
+        zeros = jnp.zeros(6)
+        reward = jnp.asarray(rewards)[numbers, actions]
+        logits = jnp.zeros((6, 8))
+        output = mctx.RecurrentFnOutput(reward=reward, discount=zeros, prior_logits=logits, value=zeros)
+        return output, numbers
+
+    policy = mctx.gumbel_muzero_policy(
+        None,
+        jax.random.key(0),
+        mctx.RootFnOutput(
+            prior_logits=jnp.log(jnp.asarray(priors)),
+            value=jnp.asarray(values),
+            embedding=jnp.arange(6),
+        ),
+        step,
+        num_simulations=num_simulations,
+        max_num_considered_actions=num_considered,
+        gumbel_scale=0.0,
+    )
+    for row in range(6):
+        planner = planvec.MCTS(
+            num_simulations=num_simulations,
+            batch_size=1,
+            root_selection="gumbel",
+            num_considered=num_considered,
+            gumbel_scale=0.0,
+            selection="puct",
+            prior_fn=lambda seen, row=row: np.tile(priors[row], (len(seen), 1)),
+            value_fn=lambda seen, row=row: np.full(len(seen), values[row]),
+        )
+        with planvec.PlanEnv(lambda row=row: Bandit(rewards[row])) as env:
+            plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+        assert plan.visit_counts.tolist() == policy.search_tree.summary().visit_counts[row].tolist()
+        assert plan.action == policy.action[row]

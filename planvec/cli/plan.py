@@ -22,7 +22,8 @@ from planvec.cli.planner_options import (
     make_planner,
     planner_name,
 )
-from planvec.cli.settings import config_of, settings_of_file
+from planvec.cli.presets import PRESETS
+from planvec.cli.settings import config_of, default_planner, settings_of_file
 from planvec.cli.summary import RunSummary, print_summary
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
     _add_output(parser)
     if "plan" in argv:  # reading the options imports the planners
         settings = settings_of_file(argv)
-        add_planner(parser, planner_name(argv, settings.get("planner", DEFAULT_PLANNER)))
+        default = default_planner(argv, settings)
+        add_planner(parser, planner_name(argv, default))
         parser.set_defaults(settings=settings)
     parser.set_defaults(run=_run_plan)
 
@@ -70,6 +72,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         type=integer(1),
         metavar="N",
         help="largest number of steps of an episode (default: no limit)",
+    )
+    group.add_argument(
+        "--preset",
+        action="store_true",
+        help=f"a planner with settings that suit the environment: {', '.join(PRESETS)}; options of the "
+        "planner come first",
     )
     group.add_argument(
         "--config",
@@ -140,7 +148,12 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     ):
         total = min((one for one in (config.max_steps, limit) if one), default=None)
         observers = _observers(arguments, planner, files, pictures, total, config.episodes)
-        if arguments.planner is None and config.planner == DEFAULT_PLANNER and not arguments.json:
+        if (
+            arguments.planner is None
+            and not arguments.preset
+            and config.planner == DEFAULT_PLANNER
+            and not arguments.json
+        ):
             warn(planner_hint(env))
         summary = RunSummary(config, planner, env, files, arguments.resume is not None)
         if summary.is_complete:

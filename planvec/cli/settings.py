@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from planvec.cli.parser import UsageError
 from planvec.cli.planner_options import DEFAULT_PLANNER, given_options, planner_name
+from planvec.cli.presets import PRESETS, Preset, preset_of
 
 if TYPE_CHECKING:
     from planvec.runs import RunConfig
 
-__all__ = ["config_of", "settings_of_file"]
+__all__ = ["config_of", "default_planner", "settings_of_file"]
 
 _SETTINGS = ("env_id", "make", "wrappers", "codec", "planner", "seed", "episodes", "max_steps")
 """Arguments that determine the trajectory, and are the fields of `RunConfig`."""
@@ -44,6 +45,43 @@ def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
         raise UsageError(str(error)) from error
 
 
+def default_planner(argv: Sequence[str], settings: dict[str, Any]) -> str:
+    """Return the name of the planner that is taken without `--planner`.
+
+    Args:
+        argv: All arguments.
+        settings: Those of a file.
+    """
+    if "--preset" in argv:
+        for word in [*argv, str(settings.get("env_id"))]:
+            preset = preset_of(word)
+            if preset is not None:
+                return preset.planner
+    name: str = settings.get("planner", DEFAULT_PLANNER)
+    return name
+
+
+def _preset(env_id: str | None, planner: str | None) -> Preset:
+    """Return the preset of an environment.
+
+    Args:
+        env_id: Its id, if one is given.
+        planner: The planner, if one is given.
+
+    Raises:
+        UsageError: There is none, or it is of another planner.
+    """
+    preset = preset_of(env_id or "")
+    if preset is None:
+        raise UsageError(f"--preset: expected one of {', '.join(PRESETS)}, got {env_id or 'no ENV_ID'}")
+    if planner not in (None, preset.planner):
+        raise UsageError(
+            f"--preset: that of {env_id} is of the planner {preset.planner}, got --planner {planner}; leave "
+            "one of them out"
+        )
+    return preset
+
+
 def config_of(arguments: argparse.Namespace) -> RunConfig:
     """Return the settings of the run.
 
@@ -55,6 +93,12 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     from planvec.runs import RunConfig, RunFiles, with_tuples
 
     given = {name: getattr(arguments, name) for name in _SETTINGS if getattr(arguments, name) is not None}
+    preset_options: dict[str, Any] = {}
+    if arguments.preset:
+        if arguments.resume is not None:
+            raise UsageError("--preset: --resume takes the settings of the run; leave --preset out")
+        env_id = given.get("env_id", arguments.settings.get("env_id"))
+        given["planner"], preset_options = _preset(env_id, arguments.planner)
     planner = given.get("planner", arguments.settings.get("planner", DEFAULT_PLANNER))
     options = given_options(arguments, planner_name(["--planner", planner]))
     if "make" in given:
@@ -73,7 +117,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         "seed": secrets.randbits(32),
         **arguments.settings,
         **given,
-        "planner_options": {**with_tuples(own), **options},
+        "planner_options": {**with_tuples(own), **preset_options, **options},
     }
     if "env_id" not in settings:
         raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")

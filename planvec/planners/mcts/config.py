@@ -29,6 +29,16 @@ class MCTSConfig(Planner):
     )
     batch_size: int = option(16, "simulations in flight")
     selection: Literal["uct", "puct"] = option("uct", "'uct', or 'puct' with priors")
+    root_selection: Literal["same", "gumbel"] = option(
+        "same",
+        "'same' as --selection, or 'gumbel': sequential halving with Gumbel noise, for few simulations",
+    )
+    num_considered: int = option(16, "gumbel: actions that halving begins with")
+    gumbel_scale: float = option(1.0, "gumbel: factor of the noise; 0: none")
+    gumbel_transform: tuple[float, float] = option(
+        (50.0, 0.1),
+        "gumbel: (c_visit, c_scale): the weight of values grows with the largest number of visits",
+    )
     exploration: float = option(0.5, "factor of the exploration term, in units of --value-scale")
     value_scale: Literal["tree", "node"] | float = option(
         "tree",
@@ -40,7 +50,8 @@ class MCTSConfig(Planner):
     dt: int = option(1, "environment steps for which an action is repeated")
     rollout_horizon: int | None = option(
         None,
-        "random steps from a new node, inside the workers; 0: none; None: 50 (0 with a value_fn)",
+        "random steps from a new node, inside the workers; 0: none; None: 50, 5 or 0, by what a look at the "
+        "environment shows",
     )
     rollout_policy: ObservationFunction | None = None
     value_fn: ObservationFunction | None = None
@@ -66,14 +77,19 @@ class MCTSConfig(Planner):
     outcome_widening: tuple[float, float] = option(
         (2.0, 0.75), "(factor, exponent): an action with n visits has factor * n**exponent outcomes sampled"
     )
-    transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] = option(
-        False, "equal states share a node; with names of fields (cell,...): states that are equal in these"
+    transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] | None = option(
+        None,
+        "equal states share a node; with names of fields (cell,...): states that are equal in these; with "
+        "observation: states with equal observations; None: these where a look at the environment shows that "
+        "they repeat",
     )
     value_bounds: tuple[float, float] | None = option(
         None, "(lowest, highest) possible return: what is then certain is not searched further"
     )
-    backup: Literal["mean", "max"] = option(
-        "mean", "value of a node: 'mean' of its simulations, or 'max' over its actions"
+    backup: Literal["mean", "max"] | None = option(
+        None,
+        "value of a node: 'mean' of its simulations, or 'max' over its actions; None: 'max' where "
+        "--transpositions is chosen by a look, else 'mean'",
     )
     reuse_tree: bool = option(True, "a decision goes on with the tree of the previous one")
     max_memory: int = option(4 * 1024**3, "bytes that the tree may take")
@@ -87,13 +103,15 @@ class MCTSConfig(Planner):
         super().__post_init__()
         self._check_integers(1, "num_simulations")
         self._check_integers(1, "batch_size", "max_depth", "dt", "max_actions", "max_memory", optional=False)
+        self._check_integers(1, "num_considered", optional=False)
         self._check_integers(0, "rollout_horizon")
-        self._check_numbers(0, np.inf, "exploration")
+        self._check_numbers(0, np.inf, "exploration", "gumbel_scale")
         self._check_numbers(0, 1, "discount")
         for name, choices in (
             ("selection", ("uct", "puct")),
+            ("root_selection", ("same", "gumbel")),
             ("chance", ("sample", "open_loop", "foresee")),
-            ("backup", ("mean", "max")),
+            ("backup", ("mean", "max", None)),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}: expected one of {choices}, got {getattr(self, name)!r}")
@@ -109,15 +127,17 @@ class MCTSConfig(Planner):
 
     def _check_pairs(self) -> None:
         """Check the fields that are pairs of numbers."""
-        for name, highest in (("widening", 1.0), ("outcome_widening", 1.0), ("root_noise", 1.0)):
+        pairs = {"widening": 1.0, "outcome_widening": 1.0, "root_noise": 1.0, "gumbel_transform": np.inf}
+        for name, highest in pairs.items():
             pair = getattr(self, name)
-            if pair is None and name != "outcome_widening":
+            if pair is None and name in ("widening", "root_noise"):
                 continue
             is_pair = isinstance(pair, tuple) and len(pair) == 2
             is_pair = is_pair and all(isinstance(number, (int, float)) for number in pair)
             if not (is_pair and pair[0] > 0 and 0 <= pair[1] <= highest):
                 raise ValueError(
-                    f"{name}: expected two numbers, the first above 0 and the second in [0, 1], got {pair!r}"
+                    f"{name}: expected two numbers, the first above 0 and the second in [0, {highest:g}], "
+                    f"got {pair!r}"
                 )
 
     def _check_combinations(self) -> None:
@@ -137,6 +157,11 @@ class MCTSConfig(Planner):
             raise ValueError(
                 "selection: expected 'puct' together with prior_fn, evaluate_fn or root_noise, got 'uct'"
             )
+        if self.root_selection == "gumbel" and (self.root_noise or self.simulation_limit is None):
+            raise ValueError(
+                "root_selection: expected 'same' together with root_noise, or without num_simulations, which "
+                "sequential halving divides among the actions, got 'gumbel'"
+            )
         if self.chance == "open_loop" and (self.legal_actions is not None or self.value_bounds is not None):
             raise ValueError(
                 "chance: expected 'sample' together with legal_actions or value_bounds, since a node of an "
@@ -151,7 +176,24 @@ class MCTSConfig(Planner):
     @property
     def has_own_keys(self) -> bool:
         """Whether other keys than the whole states say which states share a node."""
-        return not isinstance(self.transpositions, bool)
+        return self.transpositions is not None and not isinstance(self.transpositions, bool)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether a look at the environment may choose rollouts, shared nodes and the backup."""
+        return (
+            self.transpositions is None
+            and self.rollout_horizon is None
+            and self.backup is None
+            and self.rollout_policy is None
+            and self.legal_actions is None
+            and self.value_bounds is None
+            and self.widening is None
+            and self.selection == "uct"
+            and self.root_selection == "same"
+            and self.chance == "sample"
+            and not self.has_values
+        )
 
     @property
     def has_values(self) -> bool:

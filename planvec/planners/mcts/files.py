@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays, empty_arrays
-from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, TreeKind
+from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, OPEN_LOOP, SINGLE, TreeKind
 from planvec.rows import DAMAGED, read_arrays, states_of_arrays
 
 __all__ = ["read_tree", "tree_parts"]
@@ -70,6 +70,7 @@ def _read_kind(text: str) -> TreeKind:
         and 0 <= kind.discount <= 1
         and isinstance(kind.dt, int)
         and kind.dt >= 1
+        and kind.choice in range(AS_GIVEN, GRAPH + 1)
     )
     if not is_right:
         raise ValueError(f"kind: expected the settings of a search, got {text[:200]}")

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.driver import PlanCallback
+from planvec.planners.mcts.adaptation import Choice, advance_by_observation, choose, with_choice
 from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.rules import AS_GIVEN, GRAPH
 from planvec.planners.mcts.setup import has_room, tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
@@ -41,6 +43,21 @@ class MCTS(MCTSConfig):
     A game of two players is searched if its states have a field "current_player": each player takes the
     actions that are best for him. All values are then those for the player to move: `Plan.value`, the values
     of actions, and those of `value_fn`. Rewards remain those of player 0.
+    Where `transpositions`, `rollout_horizon` and `backup` are left open (None), UCT without functions of the
+    user looks at the environment before it begins a tree: up to 6 random walks of up to 24 steps, a sixth of
+    the budget at most, which count as steps of the decision.
+
+    - If observations repeat (half of the transitions lead to one that was seen at another time), and the same
+      action after the same observation gave the same result (but for 2 % of the cases), then states with
+      equal observations share a node, there are no rollouts, each action is sampled once, and values are
+      backed up as maxima. Each action costs a millionth of the value: of equal returns the sooner one wins.
+    - If all rewards are equal and positive and half of the walks end the episode, then a return only counts
+      the steps until random play fails, and rollouts take 5 steps.
+    - In all other cases, and with a budget that is too small for two walks, the search is a tree with
+      rollouts of 50 steps.
+
+    The next decisions keep the choice, unless `reuse_tree` is off; after the last case, they look again where
+    they begin a new tree.
 
     Memory: N nodes take `N * (72 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
     8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
@@ -53,6 +70,14 @@ class MCTS(MCTSConfig):
         num_simulations: Simulations per decision. None: as many as another budget allows, or 512.
         batch_size: Simulations in flight.
         selection: "uct", or "puct" with priors.
+        root_selection: "same" as `selection`, or "gumbel" (Danihelka et al. 2022): sequential halving. The
+            `num_considered` actions with the highest sum of Gumbel noise and log prior (uniform without
+            priors) are visited equally often, then the better half of them, and so on down to two. An action
+            is judged by that sum plus `(c_visit + largest number of visits) * c_scale * value`, with values
+            rescaled to [0, 1]; the decision is the best of the most visited ones. Needs `num_simulations`.
+        num_considered: Actions that halving begins with.
+        gumbel_scale: Factor of the noise; 0: none, so that only priors and values count.
+        gumbel_transform: `(c_visit, c_scale)`.
         exploration: Factor of the exploration term, in units of `value_scale`.
         value_scale: Factor of the exploration term: "tree": the range of all returns so far, "node": the
             range of the values of a node's actions (of the tree where they are equal), or a number.
@@ -61,7 +86,7 @@ class MCTS(MCTSConfig):
         max_depth: Largest number of actions from the root. A simulation that reaches it makes a rollout.
         dt: Environment steps for which an action of the tree, or of a random rollout, is repeated.
         rollout_horizon: H, random steps from a new node, inside the workers; 0: none. None: 0 with a
-            `value_fn` or `evaluate_fn`, else 50.
+            `value_fn` or `evaluate_fn`, else 50, or what a look at the environment shows to suit it (above).
         rollout_policy: `rollout_policy(observations) -> [B, *action shape]` instead of random actions; it
             is called in this process, before each of the H steps.
         value_fn: `value_fn(observations) -> [B]`, the return from there on, instead of rollouts. It is called
@@ -89,14 +114,16 @@ class MCTS(MCTSConfig):
             environments in which all outcomes differ.
         transpositions: Whether equal states share a node. The name of a field of the states, or several:
             states that are equal in these share one, such as "cell" of Taxi, without the step counter. Or
-            `transpositions(states) -> [B]`, keys that are equal for states that share a node. Values are then
-            backed up along the graph.
+            `transpositions(states) -> [B]`, keys that are equal for states that share a node. Or
+            "observation": states with equal observations. Values are then backed up along the graph. None:
+            chosen by a look at the environment (above), else False.
         value_bounds: `(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game
             that ends with it. With them a search proves values (MCTS-Solver, Winands et al. 2008): that of a
             state is certain if one of its actions is sure of the highest return, or if all are certain.
             Simulations end there, and take no action that is sure of the lowest return. None: nothing is
             proven; nor is it where steps have several outcomes.
-        backup: "mean" of the simulations, or "max" over the actions of a node.
+        backup: "mean" of the simulations, or "max" over the actions of a node. None: "max" where a look has
+            chosen to share nodes, else "mean".
         reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the
             new simulations, so that trees of long episodes grow to many times `num_simulations` where the
             search is sure of its way, and simulations go deeper and take longer.
@@ -147,7 +174,15 @@ class MCTS(MCTSConfig):
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
         config = self._for_states(state.dtype)
-        return TreeSearch(config, env, state, generator, config._kept_tree(env, state, previous), info)
+        tree, number = config._kept_tree(env, state, previous), AS_GIVEN
+        if config._can_reuse(env, previous):
+            assert previous is not None
+            number = previous.search_data.kind.choice
+        if tree is None and number == AS_GIVEN:
+            choice = choose(config, env, state, generator)
+        else:  # what an earlier look has chosen stays, also where its tree does not hold this state
+            choice = Choice(with_choice(config, number), number, 0)
+        return TreeSearch(choice, env, state, generator, tree, info)
 
     def _for_states(self, dtype: np.dtype[Any]) -> MCTS:
         """Return the planner with the legal actions that states hold.
@@ -168,12 +203,23 @@ class MCTS(MCTSConfig):
 
     def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
         """Return what the tree of the previous decision holds of a state; None for a new tree."""
-        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
+        if not self._can_reuse(env, previous):
             return None
-        if previous.search_data.kind != tree_kind(self, env):
-            return None
+        assert previous is not None
+        kind = previous.search_data.kind
+        config = with_choice(self, kind.choice)
         tree = previous.search_data.advance(previous.action, state)
-        return tree if tree is not None and has_room(self, env, state, tree) else None
+        if tree is None and kind.choice == GRAPH:
+            tree = advance_by_observation(env, previous.search_data, previous.action, state)
+        return tree if tree is not None and has_room(config, env, state, tree) else None
+
+    def _can_reuse(self, env: BatchStepper, previous: Plan | None) -> bool:
+        """Return whether the previous decision has a tree that was searched with these settings."""
+        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
+            return False
+        kind = previous.search_data.kind
+        config = with_choice(self, kind.choice)
+        return kind == tree_kind(config, env, kind.choice if self.is_adaptive else AS_GIVEN)
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
@@ -213,5 +259,7 @@ class MCTS(MCTSConfig):
         started = time.perf_counter()
         generator = self._generator(seed)
         config = self._for_states(tree.states.dtype)
-        search = TreeSearch(config, env, tree.states[:1], generator, tree, None, is_new_root=False)
+        number = tree.kind.choice if config.is_adaptive else AS_GIVEN
+        choice = Choice(with_choice(config, number), number, 0)
+        search = TreeSearch(choice, env, tree.states[:1], generator, tree, None, is_new_root=False)
         return self._run(env, [search], started, callback)[0]

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 __all__ = [
     "ALL",
+    "AS_GIVEN",
     "COLLIDED",
+    "GRAPH",
     "MAX_IDLE",
     "NODES",
     "OPEN_LOOP",
@@ -15,6 +17,7 @@ __all__ = [
     "SAMPLE",
     "SCALE_BY_NODE",
     "SCALE_BY_TREE",
+    "SHORT_ROLLOUTS",
     "SINGLE",
     "Rules",
     "TreeKind",
@@ -31,6 +34,9 @@ MAX_IDLE = 10_000
 ALL = (math.inf, 0.0)
 """A value of `Rules.widening`: no limit."""
 
+AS_GIVEN, SHORT_ROLLOUTS, GRAPH = 0, 1, 2
+"""What a look at the environment has chosen: nothing; shorter rollouts; a graph of observations."""
+
 
 class TreeKind(NamedTuple):
     """The settings with which a tree was searched. Only a search with the same ones can continue it.
@@ -43,6 +49,7 @@ class TreeKind(NamedTuple):
         chance: `SINGLE`, `NODES` or `OPEN_LOOP`.
         discount: Factor per environment step.
         dt: Environment steps for which an action is repeated.
+        choice: `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`.
     """
 
     has_own_actions: bool
@@ -52,6 +59,7 @@ class TreeKind(NamedTuple):
     chance: int
     discount: float
     dt: int
+    choice: int = AS_GIVEN
 
 
 class Rules(NamedTuple):

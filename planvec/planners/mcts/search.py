@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.planners.mcts.adaptation import Choice
 from planvec.planners.mcts.arrays import empty_paths
-from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.evaluation import Evaluation
 from planvec.planners.mcts.expansion import init
+from planvec.planners.mcts.halving import begin_halving, final_action
 from planvec.planners.mcts.rollouts import LeafRollouts
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE
 from planvec.planners.mcts.setup import create_tree, make_rules
@@ -39,7 +40,7 @@ class TreeSearch(Search):
     """A search from one root.
 
     Args:
-        config: The settings of the planner.
+        choice: The settings of the planner, and how a look at the environment has chosen some of them.
         env: The stepper.
         state: `[1]`.
         generator: The source of every random choice.
@@ -62,7 +63,7 @@ class TreeSearch(Search):
 
     def __init__(
         self,
-        config: MCTSConfig,
+        choice: Choice,
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
@@ -70,13 +71,15 @@ class TreeSearch(Search):
         info: dict[str, Any] | None,
         is_new_root: bool = True,
     ) -> None:
+        config = choice.config
         self.config = config
+        self.num_env_steps = choice.num_env_steps
         self._env = env
         self.generator = generator
         listed = list_actions(env.action_space)
         self.rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
         self.root_state = state
-        self.tree = create_tree(config, env, state, self.rules, listed, tree)
+        self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
         self._arrays = self.tree.arrays
         self._evaluation = Evaluation(config, env, self.tree, self.rules, generator)
         if tree is None:
@@ -88,6 +91,7 @@ class TreeSearch(Search):
             self._evaluation.evaluate_root(state, info)
         if is_new_root:
             self._evaluation.add_root_noise()
+        halving = begin_halving(config, self.tree, generator)
         self.foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
         self._rollouts = LeafRollouts(config, env, self.rules, generator)
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
@@ -96,7 +100,7 @@ class TreeSearch(Search):
         self._free = [*range(len(halves))][::-1]
         self.num_in_flight = len(halves)
         self.simulations = Simulations(
-            config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance
+            config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance, halving
         )
         is_open_loop = self.rules.chance == OPEN_LOOP
         has_own = is_open_loop and not self.simulations.has_bytes
@@ -119,7 +123,8 @@ class TreeSearch(Search):
     @functools.cached_property
     def _table(self) -> TranspositionTable:
         """The transposition table, where the keys of states are objects."""
-        return TranspositionTable(self.tree, self.rules, self.config.transpositions, self.foresees_chance)
+        shared = self.config.transpositions or False
+        return TranspositionTable(self._env, self.tree, self.rules, shared, self.foresees_chance)
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -246,9 +251,10 @@ class TreeSearch(Search):
         """Return the decision by the statistics of the root."""
         tree, arrays = self.tree, self._arrays
         by_value = self.rules.backs_up_max
-        best = tree.best_action(0, by_value)
+        halving = self.simulations.shared.halving
+        best = final_action(arrays, halving) if len(halving.sequence) else tree.best_action(0, by_value)
         visits = arrays.edge_visits[0].astype(np.int64)
-        path = tree.principal_variation(by_value)
+        path = tree.principal_variation(by_value, best)
         # Of drawn actions, only those that were tried.
         shown = np.flatnonzero(visits) if tree.kind.has_own_actions else np.arange(tree.num_actions)
         values = np.where(visits > 0, arrays.edge_values[0], np.nan)

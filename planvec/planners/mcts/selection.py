@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from planvec.kernels import jit
 from planvec.planners.mcts.arrays import NUM_DRAWS, Paths, TreeArrays
+from planvec.planners.mcts.halving import Halving, halving_action
 from planvec.planners.mcts.rules import COLLIDED, OPEN_LOOP, RESOLVED, SAMPLE, SCALE_BY_NODE, SINGLE, Rules
 
 __all__ = ["mix", "resume", "start", "undo"]
@@ -166,7 +167,13 @@ def _draw_outcome(
 
 @jit(inline=True)
 def resume(
-    tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], statuses: NDArray[np.int64], rules: Rules
+    tree: TreeArrays,
+    paths: Paths,
+    slots: NDArray[np.int64],
+    statuses: NDArray[np.int64],
+    rules: Rules,
+    halving: Halving,
+    first: int,
 ) -> int:
     """Continue selections from their last nodes, until one collides with a step that is in flight.
 
@@ -180,6 +187,8 @@ def resume(
         slots: `[B]` int64, the rows of `paths` of B simulations.
         statuses: `[B]` int64, written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`.
         rules: The settings.
+        halving: Selects the actions of the root, if its sequence is not empty.
+        first: The number of simulations that have begun before these, as halving counts them.
 
     Returns:
         The number of simulations before the first collision. Collisions exist only with `SINGLE` outcomes.
@@ -190,6 +199,7 @@ def resume(
     use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
+    halves = len(halving.sequence) > 0
     for number in range(len(slots)):
         slot = slots[number]
         depth = paths.depths[slot]
@@ -206,7 +216,11 @@ def resume(
                     width = _width(legal, index, width)
             start = node.starts if node.starts < width else 0
             action = -1
-            if not use_priors and (total < width or widens or use_legal):  # else all were tried
+            if halves and depth == 0:
+                number_begun = first + number
+                is_past = number_begun >= len(halving.sequence)
+                action = halving_action(tree, halving, -1 if is_past else halving.sequence[number_begun])
+            elif not use_priors and (total < width or widens or use_legal):  # else all were tried
                 action = _untried(index, edges, legal, start, width, use_legal)
             if action < 0:
                 scale = _scale(index, edges, tree.bounds, width, rules.value_scale)

@@ -15,6 +15,7 @@ from planvec.planners.mcts.arrays import NUM_OUTCOMES, bytes_per_node, empty_arr
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.rules import (
     ALL,
+    AS_GIVEN,
     NODES,
     OPEN_LOOP,
     SCALE_BY_NODE,
@@ -67,13 +68,19 @@ def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, see
     )
 
 
-def tree_kind(config: MCTSConfig, env: BatchStepper) -> TreeKind:
-    """Return the settings that a tree has to be searched with so that this search can continue it."""
+def tree_kind(config: MCTSConfig, env: BatchStepper, choice: int) -> TreeKind:
+    """Return the settings that a tree has to be searched with so that this search can continue it.
+
+    Args:
+        config: The settings of the planner.
+        env: The stepper.
+        choice: See `TreeKind`.
+    """
     has_all_actions = list_actions(env.action_space) is not None
-    return _kind_of(config, make_rules(config, env, has_all_actions, 0), has_all_actions)
+    return _kind_of(config, make_rules(config, env, has_all_actions, 0), has_all_actions, choice)
 
 
-def _kind_of(config: MCTSConfig, rules: Rules, has_all_actions: bool) -> TreeKind:
+def _kind_of(config: MCTSConfig, rules: Rules, has_all_actions: bool, choice: int) -> TreeKind:
     return TreeKind(
         has_own_actions=not has_all_actions,
         has_priors=rules.use_priors,
@@ -82,6 +89,7 @@ def _kind_of(config: MCTSConfig, rules: Rules, has_all_actions: bool) -> TreeKin
         chance=rules.chance,
         discount=float(config.discount),
         dt=config.dt,
+        choice=choice,
     )
 
 
@@ -92,6 +100,7 @@ def create_tree(
     rules: Rules,
     listed: NDArray[Any] | None,
     known: Tree | None,
+    choice: int = AS_GIVEN,
 ) -> Tree:
     """Return a tree with capacity for every simulation of a search.
 
@@ -102,6 +111,7 @@ def create_tree(
         rules: The settings of the kernels.
         listed: `[A, *action shape]`, the result of `list_actions`.
         known: A tree of the same state to continue, which is copied.
+        choice: See `TreeKind`.
 
     Raises:
         InvalidBatchError: The tree would take more than `max_memory`; or `known` has other settings.
@@ -114,7 +124,7 @@ def create_tree(
             f"{name}: expected a space whose actions can be listed, got {space}, where it cannot know "
             "which actions were drawn; leave it out, or give a value_fn"
         )
-    kind = _kind_of(config, rules, listed is not None)
+    kind = _kind_of(config, rules, listed is not None, choice)
     if known is not None:
         _check_known(known, num_actions, kind)
         _check_known_actions(known, listed, space)

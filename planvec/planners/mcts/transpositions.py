@@ -10,13 +10,19 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES
+from planvec.planners.mcts.observation_keys import observation_keys
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
 from planvec.planners.mcts.tree import Tree
-from planvec.rows import Transitions, state_keys
+from planvec.rows import BatchStepper, Transitions, state_keys
 
-__all__ = ["TranspositionTable"]
+__all__ = ["TranspositionTable", "is_by_observation"]
 
 _Edge = tuple[int, int]
+
+
+def is_by_observation(shared: Any) -> bool:
+    """Return whether states with equal observations share a node; see `MCTS.transpositions`."""
+    return isinstance(shared, (str, tuple)) and shared in ("observation", ("observation",))
 
 
 class TranspositionTable:
@@ -26,6 +32,7 @@ class TranspositionTable:
     nodes, equal states are one node, whatever actions led there.
 
     Args:
+        env: The stepper, whose observations may be the keys.
         tree: The tree, whose outcomes and nodes are entered.
         rules: The settings of the kernels.
         shared: Which states share a node; see `MCTS.transpositions`.
@@ -34,11 +41,13 @@ class TranspositionTable:
 
     def __init__(
         self,
+        env: BatchStepper,
         tree: Tree,
         rules: Rules,
         shared: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]],
         with_generator: bool,
     ) -> None:
+        self._env = env
         self._tree = tree
         self._is_open_loop = rules.chance == OPEN_LOOP
         self._shared = shared
@@ -71,7 +80,11 @@ class TranspositionTable:
         rewards = [0.0] * len(nodes)
         if not self._is_open_loop:
             assert out.new_states is not None
-            keys, rewards = self._keys(out.new_states), out.rewards.tolist()
+            rewards = out.rewards.tolist()
+            if is_by_observation(self._shared):
+                keys = self._observation_keys(out.observations, out.terminated | out.truncated)
+            else:
+                keys = self._keys(out.new_states)
         pairs = []
         edges = zip(nodes.tolist(), actions.tolist(), strict=True)
         for edge, key, reward in zip(edges, keys, rewards, strict=True):
@@ -95,12 +108,21 @@ class TranspositionTable:
             return _field_keys(states, self._shared)
         return state_keys(states, self._with_generator)
 
+    def _observation_keys(self, observations: Any, ended: NDArray[np.bool_]) -> list[Hashable]:
+        """Return a key per row: of the observation, and whether the episode has ended."""
+        keys = observation_keys(self._env.observation_space, observations, len(ended))
+        return list(zip(keys, ended.tolist(), strict=True))
+
     def _enter_tree(self) -> None:
         """Enter the outcomes and the nodes of the tree."""
         tree, arrays = self._tree, self._tree.arrays
         keys: list[Hashable] = [None] * tree.num_nodes
         if tree.states is not None:
-            keys = self._keys(tree.states[: tree.num_nodes])
+            states = tree.states[: tree.num_nodes]
+            if is_by_observation(self._shared):
+                keys = self._observation_keys(self._env.observe(states), arrays.ended[: tree.num_nodes])
+            else:
+                keys = self._keys(states)
         for node in range(tree.num_nodes):
             self._nodes.setdefault(keys[node], node)
             for action in np.flatnonzero(arrays.first_outcomes[node] >= 0).tolist():

@@ -107,19 +107,20 @@ class Tree:
 
         return best_edge(self.arrays.edges, self.arrays.legal, node, by_value)
 
-    def principal_variation(self, by_value: bool) -> Branch:
+    def principal_variation(self, by_value: bool, first: int = -1) -> Branch:
         """Return the path of best actions and their most frequent outcomes, from the root on.
 
         Where equal states share a node it ends before it would reach a node again.
 
         Args:
             by_value: As in `best_action`.
+            first: Index of the action at the root; -1: the best one.
         """
         from planvec.planners.mcts.variation import follow_best  # here, since numba takes long to import
 
         path, indices = np.empty(self.max_depth, np.int64), np.empty(self.max_depth, np.int64)
         arrays = self.arrays
-        length = follow_best(arrays.edges, arrays.legal, arrays.outcomes, by_value, path, indices)
+        length = follow_best(arrays.edges, arrays.legal, arrays.outcomes, by_value, first, path, indices)
         outcomes, indices = arrays.outcomes[path[:length]], indices[:length]
         nodes = np.zeros(length + 1, np.int64)
         nodes[1:] = outcomes["outcome_nodes"]
@@ -168,7 +169,7 @@ class Tree:
             return None
         outcome = max(outcomes, key=lambda index: self.arrays.outcome_counts[index])
         root = int(self.arrays.outcome_nodes[outcome])
-        return None if self.arrays.ended[root] else self._subtree(root)
+        return None if self.arrays.ended[root] else self.subtree(root)
 
     def _index_of(self, action: Any) -> int:
         """Return the index of an action of the root."""
@@ -178,7 +179,7 @@ class Tree:
             raise InvalidBatchError(f"action: expected one of the root's actions, got {action!r}")
         return int(np.argmax(equal))
 
-    def _subtree(self, root: int) -> Tree:
+    def subtree(self, root: int) -> Tree:
         """Return the tree below a node."""
         from planvec.planners.mcts.subtree import extract_subtree  # here, since numba takes long to import
 

@@ -46,6 +46,7 @@ def follow_best(
     legal: NDArray[np.bool_],
     outcomes: NDArray[Any],
     by_value: bool,
+    first: int,
     path: NDArray[np.int64],
     actions: NDArray[np.int64],
 ) -> int:
@@ -56,6 +57,7 @@ def follow_best(
         legal: `[N, A]`, or `[1, 1]` where all actions are legal.
         outcomes: `[M]`.
         by_value: As in `best_edge`.
+        first: Index of the action at the root; -1: the best one.
         path: `[D]`, written: the outcomes.
         actions: `[D]`, written: the indices of the actions.
 
@@ -64,7 +66,7 @@ def follow_best(
     """
     node = np.int64(0)
     for depth in range(len(path)):
-        action = best_edge(edges, legal, node, by_value)
+        action = first if depth == 0 and first >= 0 else best_edge(edges, legal, node, by_value)
         outcome = edges[node, action].first_outcomes if action >= 0 else -1
         best, most = np.int64(-1), -1
         while outcome >= 0:

@@ -8,6 +8,7 @@ from planvec.planners.mcts.arrays import empty_arrays, empty_paths
 from planvec.planners.mcts.compiled.row_run import load_loop
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.expansion import init
+from planvec.planners.mcts.halving import no_halving
 from planvec.planners.mcts.rules import Rules, TreeKind
 from planvec.planners.mcts.simulations.memory import Simulations
 from planvec.planners.mcts.subtree import extract_subtree
@@ -27,7 +28,7 @@ def warm_up(config: MCTSConfig) -> None:
     states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
     tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
     paths, slots = empty_paths(config.batch_size, 2), np.arange(config.batch_size)
-    simulations = Simulations(config, rules, tree, paths, states[:1], [slots], False)
+    simulations = Simulations(config, rules, tree, paths, states[:1], [slots], False, no_halving())
     simulations.load()
     load_loop(simulations)
     extract_subtree(arrays, 0)

@@ -52,6 +52,7 @@ class SearchRun(ABC):
         config, simulations = search.config, search.simulations
         num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
         self._progress = simulations.progress
+        self._progress.totals[NUM_ENV_STEPS] = search.num_env_steps
         self._answers = new_steps(num_slots, simulations.shared.limits.state_bytes)
         self._draws = Draws(
             _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)

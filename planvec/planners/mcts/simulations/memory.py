@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from planvec.kernels import Pointer, bytes_of, compile_loop
 from planvec.planners.mcts.arrays import Paths
 from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.halving import Halving
 from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
 from planvec.planners.mcts.simulations.code import search_code
 from planvec.planners.mcts.simulations.half import begin, go_on, take_steps
@@ -65,6 +66,7 @@ class Simulations:
         root_state: `[1]`, the state of the root.
         halves: The slots of each half.
         foresees_chance: Whether the generator in a state decides about chance.
+        halving: Sequential halving at the root.
 
     Attributes:
         has_bytes: Whether states have a fixed size.
@@ -82,6 +84,7 @@ class Simulations:
         root_state: NDArray[Any],
         halves: list[NDArray[np.int64]],
         foresees_chance: bool,
+        halving: Halving,
     ) -> None:
         dtype, num_slots = root_state.dtype, config.batch_size
         self.has_bytes = not dtype.hasobject
@@ -111,6 +114,7 @@ class Simulations:
                 np.zeros(num_slots * action_bytes, np.uint8),
                 np.zeros(num_slots * state_bytes if is_open_loop else 0, np.uint8),
             ),
+            halving,
         )
         self.memory = Pointer(self.shared)
         self._bounds = [int(bound) for bound in self.progress.bounds]

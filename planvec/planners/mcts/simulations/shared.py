@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.planners.mcts.arrays import Paths, TreeArrays
+from planvec.planners.mcts.halving import Halving
 from planvec.planners.mcts.rules import Rules
 from planvec.planners.mcts.simulations.progress import Limits, Progress, Requests
 from planvec.planners.mcts.simulations.table import Table
@@ -29,6 +30,7 @@ class Shared(NamedTuple):
         table: The transposition table.
         progress: The simulations in flight.
         requests: Their requests.
+        halving: Sequential halving at the root.
     """
 
     tree: TreeArrays
@@ -41,3 +43,4 @@ class Shared(NamedTuple):
     table: Table
     progress: Progress
     requests: Requests
+    halving: Halving

@@ -16,7 +16,7 @@ from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES
 from planvec.planners.mcts.expansion import expand
 from planvec.planners.mcts.rules import OPEN_LOOP, SAMPLE, SINGLE
 from planvec.planners.mcts.selection import resume
-from planvec.planners.mcts.simulations.progress import STEPS, Steps
+from planvec.planners.mcts.simulations.progress import NUM_STARTED, STEPS, Steps
 from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.table import look_up
 
@@ -138,7 +138,8 @@ def expand_half(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> 
 def go_down(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[np.int64]) -> int:
     """Continue selections from their last nodes; see `resume`."""
     shared: Shared = value_at(memory)
-    return resume(shared.tree, shared.paths, slots, statuses, shared.rules)
+    num_started = shared.progress.totals[NUM_STARTED]
+    return resume(shared.tree, shared.paths, slots, statuses, shared.rules, shared.halving, num_started)
 
 
 @jit()

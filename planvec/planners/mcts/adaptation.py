@@ -1,0 +1,217 @@
+"""Chooses what `MCTS` does where its settings leave it open, by a look at the environment.
+
+A look is a few short random walks from the root. What they show decides between three ways to search, as
+`MCTS` describes them. A tree keeps the number of the choice in its `TreeKind`, so that the next decisions,
+and a search that goes on from a file, need no look of their own.
+
+Letters: W walks, T steps of a walk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.observation_keys import observation_keys
+from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
+from planvec.planners.mcts.tree import Tree
+from planvec.planners.players import has_players
+from planvec.planners.requests import check_answer, send_steps
+from planvec.planners.root_actions import equal_actions, list_actions
+from planvec.planners.search import StepRequest
+from planvec.rows import BatchStepper
+
+__all__ = ["Choice", "advance_by_observation", "choose", "with_choice"]
+
+_NUM_WALKS, _NUM_STEPS = 6, 24
+"""W and T, at most."""
+_SHARE = 1 / 6
+"""Part of the budget of a decision that a look may take."""
+_SHORT_HORIZON = 5
+_STEP_COST = 1e-6
+"""Part of its value that each step of a graph costs: of two ways to the same return, the shorter one wins."""
+_ONE_OUTCOME = (1.0, 0.0)
+"""`outcome_widening` of a graph, where a look saw no chance: each action is sampled once."""
+_MIN_REVISITED = 0.5
+_MIN_CONFIRMED = 8
+_MAX_CONTRADICTED = 0.02
+"""Part of the confirmed transitions. Partial views of a grid differ now and then in what they do not show."""
+
+
+class Choice(NamedTuple):
+    """The way to search.
+
+    Attributes:
+        config: The settings of the planner, with those that were open.
+        number: `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`.
+        num_env_steps: Environment steps that the look took.
+    """
+
+    config: MCTSConfig
+    number: int
+    num_env_steps: int
+
+
+@dataclass
+class _Look:
+    """What random walks have shown.
+
+    Attributes:
+        num_env_steps: Environment steps.
+        num_transitions: Number of transitions.
+        num_revisits: Number of transitions to an observation that was seen before, at another time.
+        num_confirmed: Number of transitions with an observation and an action that were seen before, at
+            another time, and had the same result then.
+        num_contradicted: ... and had another result then.
+        num_ended: Number of walks that ended the episode.
+        rewards: The different rewards.
+    """
+
+    num_env_steps: int = 0
+    num_transitions: int = 0
+    num_revisits: int = 0
+    num_confirmed: int = 0
+    num_contradicted: int = 0
+    num_ended: int = 0
+    rewards: set[float] = field(default_factory=set)
+
+
+def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
+    """Return the settings of a planner with those that a choice fills in.
+
+    Args:
+        config: The settings. Where they leave nothing open, they are returned as they are.
+        number: `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`.
+    """
+    if not config.is_adaptive or number == AS_GIVEN:
+        return config
+    if number == SHORT_ROLLOUTS:
+        return dataclasses.replace(config, rollout_horizon=_SHORT_HORIZON)
+    is_default = config.outcome_widening == MCTSConfig.outcome_widening
+    return dataclasses.replace(
+        config,
+        rollout_horizon=0,
+        transpositions="observation",
+        backup="max",
+        discount=config.discount * (1.0 - _STEP_COST),
+        outcome_widening=_ONE_OUTCOME if is_default else config.outcome_widening,
+    )
+
+
+def choose(
+    config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
+) -> Choice:
+    """Choose the way to search from a state, by a look.
+
+    Args:
+        config: The settings of the planner.
+        env: The stepper.
+        state: `[1]`.
+        generator: The source of every random choice. Its own numbers are not used, so that a search as given
+            is the same with and without a look.
+    """
+    num_walks = min(_NUM_WALKS, int(_budget(config) * _SHARE) // (_NUM_STEPS * config.dt))
+    actions = list_actions(env.action_space)
+    is_open = config.is_adaptive and not has_players(state.dtype)
+    if not is_open or actions is None or num_walks < 2:
+        return Choice(config, AS_GIVEN, 0)
+    look = _look(config, env, state, actions, num_walks, generator.spawn(1)[0])
+    number = _judge(look, num_walks)
+    return Choice(with_choice(config, number), number, look.num_env_steps)
+
+
+def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: NDArray[Any]) -> Tree | None:
+    """Return the part of a graph below the node of an observation, with another state as that of its root.
+
+    States that share a node may differ in what observations do not show, such as the number of steps so far.
+
+    Args:
+        env: The stepper.
+        tree: The graph, with the states of its nodes.
+        action: The action that was taken at its root.
+        state: `[1]`, the state that it led to.
+    """
+    assert tree.states is not None
+    index = int(np.flatnonzero(equal_actions(tree.node_actions(0), action))[0])
+    nodes = tree.arrays.outcome_nodes[tree.outcomes(0, index)]
+    nodes = nodes[~tree.arrays.ended[nodes]]
+    if not len(nodes):
+        return None
+    states = np.concatenate([state, tree.states[nodes]])
+    wanted, *keys = observation_keys(env.observation_space, env.observe(states), len(states))
+    if wanted not in keys:
+        return None
+    part = tree.subtree(int(nodes[keys.index(wanted)]))
+    assert part.states is not None
+    part.states[:1] = state
+    return part
+
+
+def _budget(config: MCTSConfig) -> float:
+    """Return how many environment steps a decision would take."""
+    steps = np.inf if config.max_env_steps is None else config.max_env_steps
+    simulations = np.inf if config.simulation_limit is None else config.simulation_limit
+    return float(min(steps, simulations * (config.dt + config.rollout_steps), 1e9))
+
+
+def _judge(look: _Look, num_walks: int) -> int:
+    """Return the number of the choice that a look leads to."""
+    repeats = look.num_revisits >= _MIN_REVISITED * look.num_transitions
+    is_consistent = look.num_contradicted <= _MAX_CONTRADICTED * look.num_confirmed
+    if repeats and look.num_confirmed >= _MIN_CONFIRMED and is_consistent:
+        return GRAPH
+    only_survival_counts = len(look.rewards) == 1 and min(look.rewards) > 0
+    if only_survival_counts and 2 * look.num_ended >= num_walks:
+        return SHORT_ROLLOUTS
+    return AS_GIVEN
+
+
+def _look(
+    config: MCTSConfig,
+    env: BatchStepper,
+    state: NDArray[Any],
+    listed: NDArray[Any],
+    num_walks: int,
+    generator: np.random.Generator,
+) -> _Look:
+    """Make W random walks of at most T steps."""
+    started = time.perf_counter()
+    states = state.repeat(num_walks)
+    keys: list[Hashable] = [*observation_keys(env.observation_space, env.observe(state), 1)] * num_walks
+    times = {keys[0]: 0}  # observation -> the time of its first visit
+    results: dict[tuple[Hashable, int], tuple[Any, int]] = {}  # -> result, and the time of the first one
+    look = _Look()
+    for step in range(_NUM_STEPS):
+        indices = generator.integers(len(listed), size=len(states))
+        seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
+        request = StepRequest(listed[indices], states, config.dt, seeds)
+        out = send_steps(env, [request]).result()
+        check_answer(request, out, True)
+        look.num_env_steps += int(out.infos["num_steps"].sum())
+        after = observation_keys(env.observation_space, out.observations, len(states))
+        columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
+        for key, action, new_key, reward, terminated in zip(*columns, strict=True):
+            look.rewards.add(reward)
+            look.num_transitions += 1
+            look.num_revisits += times.setdefault(new_key, step + 1) != step + 1
+            result, first_time = results.setdefault((key, action), ((new_key, reward, terminated), step))
+            is_same = result == (new_key, reward, terminated)
+            look.num_confirmed += is_same and first_time != step
+            look.num_contradicted += not is_same
+            look.num_ended += terminated
+        going_on = np.flatnonzero(~(out.terminated | out.truncated))
+        is_late = (
+            config.max_seconds is not None and time.perf_counter() - started > _SHARE * config.max_seconds
+        )
+        if not len(going_on) or is_late:
+            break
+        assert out.new_states is not None
+        states, keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
+    return look
