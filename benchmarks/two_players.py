@@ -2,6 +2,7 @@
 
     python benchmarks/two_players.py                      # 200 games at 300 simulations a move, then speeds
     python benchmarks/two_players.py --simulations 1000
+    python benchmarks/two_players.py --only games --cpp   # against the C++ version
     python benchmarks/two_players.py --only speed states
     python benchmarks/two_players.py --ideas              # games without each of planvec's ideas in turn
 
@@ -232,6 +233,7 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=300, help="simulations per move")
     parser.add_argument("--games", type=int, default=200)
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="seed of the first game")
+    parser.add_argument("--cpp", action="store_true", help="games against the C++ version")
     parser.add_argument("--rounds", type=int, default=10, help="rounds of the speeds")
     parser.add_argument(
         "--ideas", action="store_true", help="games without each idea, against the C++ version"
@@ -246,8 +248,9 @@ def main() -> None:
         show_ideas(figures, options.simulations, options.games, options.seed)
         return
     if "games" in options.only:
-        name = f"against OpenSpiel in Python, {options.simulations} simulations"
-        show_games(figures, name, planner(options.simulations), python_bot, options.games, options.seed)
+        language, make_bot = ("C++", cpp_bot) if options.cpp else ("Python", python_bot)
+        name = f"against OpenSpiel in {language}, {options.simulations} simulations"
+        show_games(figures, name, planner(options.simulations), make_bot, options.games, options.seed)
     if "speed" in options.only:
         show_speed(figures, 1000, options.rounds)
     if "states" in options.only:
