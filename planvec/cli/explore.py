@@ -24,7 +24,7 @@ from planvec.cli.environments import (
 from planvec.cli.parser import UsageError, add_json, integer
 
 if TYPE_CHECKING:
-    from planvec.exploring import Archive, CellFunction
+    from planvec.exploring import Archive, CellFunction, Explorer
 
 __all__ = ["add_explore"]
 
@@ -126,7 +126,8 @@ def _run(arguments: argparse.Namespace) -> int:
             env_kwargs=env_kwargs,
         ) as env,
     ):
-        archive = explorer.run(
+        archive = _explored(
+            explorer,
             env,
             seed=seed,
             max_env_steps=arguments.max_env_steps,
@@ -142,6 +143,23 @@ def _run(arguments: argparse.Namespace) -> int:
         ]
     _print(arguments, archive, files)
     return 0
+
+
+def _explored(explorer: Explorer, env: Any, **arguments: Any) -> Archive:
+    """Explore.
+
+    Raises:
+        KeyboardInterrupt: There was one. It tells how to go on.
+    """
+    try:
+        return explorer.run(env, **arguments)
+    except KeyboardInterrupt as error:
+        if (arguments["path"] / "archive.json").exists():
+            error.text = (  # type: ignore[attr-defined]
+                f"interrupted; {arguments['path']} holds what was saved last; the same command with --out "
+                f"{arguments['path']} goes on with it"
+            )
+        raise
 
 
 def _print(arguments: argparse.Namespace, archive: Archive, files: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Settings of planners that suit well-known tasks, for `planvec plan ENV_ID --preset`.
 
-They were chosen on seeds from 1000 on, which no table of scores uses. `python benchmarks/tasks.py --presets`
-plays them on other ones.
+That of Acrobot was chosen on seeds from 1000 on, which no table of scores uses. `MCTS` has its defaults where
+states repeat. The others are settings of the table of scores. `benchmarks/tasks.py --presets` plays all.
 """
 
 from __future__ import annotations

@@ -6,6 +6,11 @@ tables      what was seen, by code; compiled for `screens` and for `values`
 
 from __future__ import annotations
 
-from planvec.planners.novelty.numbers import FeatureFunction, is_screen, numbers_of_space
+from planvec.planners.novelty.numbers import (
+    FeatureFunction,
+    check_features,
+    is_screen,
+    numbers_of_space,
+)
 
-__all__ = ["FeatureFunction", "is_screen", "numbers_of_space"]
+__all__ = ["FeatureFunction", "check_features", "is_screen", "numbers_of_space"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["FeatureFunction", "is_screen", "numbers_of_space"]
+__all__ = ["FeatureFunction", "check_features", "is_screen", "numbers_of_space"]
 
 FeatureFunction = Callable[[Any], Any]
 """`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
@@ -19,6 +19,16 @@ FeatureFunction = Callable[[Any], Any]
 _MIN_SCREEN = 32
 """Height and width from which on an image is a screen."""
 _NUM_BINS, _LARGEST = 32, 10**9
+
+
+def check_features(features: Any) -> None:
+    """Check that a setting is a function of observations, `planvec.Screens()`, or None.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if features is not None and not (callable(features) or hasattr(features, "new_table")):
+        raise ValueError(f"features: expected a function of observations, got {features!r}")
 
 
 def is_screen(space: Space[Any]) -> bool:

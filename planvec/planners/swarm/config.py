@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Space
 
 from planvec.planners.base import Planner
-from planvec.planners.novelty import FeatureFunction
+from planvec.planners.novelty import FeatureFunction, check_features
 from planvec.planners.options import option
 from planvec.planners.root_actions import check_action_space
 from planvec.planners.swarm.samplers import Dt, check_dt
@@ -50,8 +50,7 @@ class SwarmConfig(Planner):
         self._check_integers(1, "num_walkers", "num_iterations", optional=False)
         self._check_integers(0, "num_elites", optional=False)
         self._check_numbers(0.0, np.inf, "reward_scale", "distance_scale", "novelty_scale")
-        if self.features is not None and not (callable(self.features) or hasattr(self.features, "new_table")):
-            raise ValueError(f"features: expected a function of observations, got {self.features!r}")
+        check_features(self.features)
         check_dt(self.dt)
 
     @property

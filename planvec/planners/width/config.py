@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.planners.base import Planner
-from planvec.planners.novelty import FeatureFunction
+from planvec.planners.novelty import FeatureFunction, check_features
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import equal_actions, list_actions
@@ -51,8 +51,7 @@ class WidthConfig(Planner):
         self._check_integers(1, "batch_size", "dt", optional=False)
         self._check_numbers(0, 1, "discount")
         self._check_numbers(0, np.inf, "risk_aversion", "life_cost")
-        if self.features is not None and not (callable(self.features) or hasattr(self.features, "new_table")):
-            raise ValueError(f"features: expected a function of observations, got {self.features!r}")
+        check_features(self.features)
 
     @property
     def simulation_limit(self) -> int:
