@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.parser import UsageError, did_you_mean, one_of
+from planvec.cli.parser import UsageError, did_you_mean, integer, one_of
 
 if TYPE_CHECKING:
     from planvec.codecs import CodecChoice
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 __all__ = [
     "add_backend",
     "add_environment",
+    "add_workers",
     "backend_of",
     "codec_of",
     "env_source",
     "given_env",
     "render_source",
+    "workers_of",
 ]
 
 
@@ -79,9 +81,34 @@ def add_backend(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments about workers."""
+    group = parser.add_argument_group("workers, which do not change the results")
+    group.add_argument(
+        "--num-workers",
+        type=integer(0),
+        metavar="N",
+        help="number of workers (default: one per core, or 0 if there is a kernel); 0 steps in this process, "
+        "which is faster if a step takes microseconds",
+    )
+    add_backend(group)
+    group.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="kill and replace a worker that needs longer for its part of a batch (default: no limit)",
+    )
+
+
 def backend_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `planvec.make` that say where workers run."""
     return {"backend": arguments.backend, "ray_address": arguments.ray_address}
+
+
+def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `planvec.make` about workers."""
+    own = {"num_workers": arguments.num_workers, "timeout": arguments.timeout}
+    return {**own, **backend_of(arguments)}
 
 
 def given_env(arguments: argparse.Namespace) -> tuple[Makeable, dict[str, Any]]:

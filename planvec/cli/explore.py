@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planvec.cli.environments import (
-    add_backend,
     add_environment,
-    backend_of,
+    add_workers,
     codec_of,
     given_env,
     render_source,
+    workers_of,
 )
 from planvec.cli.parser import UsageError, add_json, integer
 
@@ -40,9 +40,7 @@ def add_explore(commands: Any) -> None:
     )
     add_environment(parser)
     _add_settings(parser)
-    workers = parser.add_argument_group("workers, which do not change the results")
-    workers.add_argument("--num-workers", type=integer(0), metavar="N", help="number of workers")
-    add_backend(workers)
+    add_workers(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--out",
@@ -119,8 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
         contextlib.closing(progress),
         make(
             source,
-            num_workers=arguments.num_workers,
-            **backend_of(arguments),
+            **workers_of(arguments),
             info_keys=("lives",) if arguments.end_on_life_loss else (),
             codec=codec_of(arguments.codec),
             env_kwargs=env_kwargs,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planvec.cli.directory import run_files
-from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, env_source
+from planvec.cli.environments import add_environment, add_workers, codec_of, env_source, workers_of
 from planvec.cli.interrupts import exit_status
 from planvec.cli.messages import warn
 from planvec.cli.parser import UsageError, add_json, integer
@@ -48,7 +48,7 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
     )
     add_environment(parser, optional=True)
     _add_settings(parser)
-    _add_workers(parser)
+    add_workers(parser)
     _add_output(parser)
     if "plan" in argv:  # reading the options imports the planners
         settings = settings_of_file(argv)
@@ -91,24 +91,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_workers(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("workers, which do not change the results")
-    group.add_argument(
-        "--num-workers",
-        type=integer(0),
-        metavar="N",
-        help="number of workers (default: one per core, or 0 if there is a kernel); 0 steps in this process, "
-        "which is faster if a step takes microseconds",
-    )
-    add_backend(group)
-    group.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="kill and replace a worker that needs longer for its part of a batch (default: no limit)",
-    )
-
-
 def _add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -138,9 +120,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         run_files(arguments, config) as files,
         make(
             source,
-            num_workers=arguments.num_workers,
-            **backend_of(arguments),
-            timeout=arguments.timeout,
+            **workers_of(arguments),
             info_keys=planner.info_keys,
             codec=codec_of(config.codec),
             env_kwargs=env_kwargs,

@@ -11,7 +11,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners import is_screen, numbers_of_space
+from planvec.planners import images_of, is_screen, numbers_of_space
 
 __all__ = ["CellFunction", "Downscaled", "cells_for", "keys_of"]
 
@@ -57,20 +57,14 @@ class Downscaled:
         """
         from planvec.exploring.pixels import downscale  # here, since numba takes long to import
 
-        pixels = np.asarray(observations)
-        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
-        if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
-            raise InvalidBatchError(
-                "cells: expected images [B, height, width, 3] or [B, height, width] of uint8, got "
-                f"{pixels.dtype} of shape {np.shape(observations)}"
-            )
+        pixels = images_of(observations, "cells")
         if pixels.shape[1] < self.height or pixels.shape[2] < self.width:
             raise InvalidBatchError(
                 f"cells: expected images of at least {self.height} x {self.width} pixels, got "
                 f"{pixels.shape[1]} x {pixels.shape[2]}"
             )
         cells = np.empty((len(pixels), self.height, self.width), np.uint8)
-        downscale(np.ascontiguousarray(pixels), self.levels, cells)
+        downscale(pixels, self.levels, cells)
         return cells.reshape(len(pixels), -1)
 
 

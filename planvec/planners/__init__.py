@@ -28,7 +28,7 @@ from planvec.planners.episode import (
     EpisodeStep,
 )
 from planvec.planners.mcts import MCTS, Tree, links_of, node_visits
-from planvec.planners.novelty import is_screen, numbers_of_space
+from planvec.planners.novelty import images_of, is_screen, numbers_of_space
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
 from planvec.planners.plan_files import (
@@ -93,6 +93,7 @@ __all__ = [
     "arrays_of_plan",
     "check_plan_states",
     "equal_actions",
+    "images_of",
     "is_screen",
     "links_of",
     "load_plan",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from planvec.planners.novelty.numbers import (
     FeatureFunction,
     check_features,
+    images_of,
     is_screen,
     numbers_of_space,
 )
 
-__all__ = ["FeatureFunction", "check_features", "is_screen", "numbers_of_space"]
+__all__ = ["FeatureFunction", "check_features", "images_of", "is_screen", "numbers_of_space"]

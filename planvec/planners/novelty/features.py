@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.novelty.numbers import FeatureFunction, is_screen, numbers_of_space
+from planvec.planners.novelty.numbers import FeatureFunction, images_of, is_screen, numbers_of_space
 from planvec.planners.novelty.screens import NUM_COLORS, ROWS, encode_screens
 from planvec.planners.novelty.tables import NoveltyTable, ScreenTable, ValueTable
 
@@ -84,16 +84,10 @@ class Screens(Features):
         Raises:
             InvalidBatchError: The observations are no images.
         """
-        pixels = np.asarray(observations)
-        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
-        if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
-            raise InvalidBatchError(
-                "features: expected images [B, height, width, 3] or [B, height, width] of uint8, got "
-                f"{pixels.dtype} of shape {np.shape(observations)}"
-            )
+        pixels = images_of(observations, "features")
         codes = np.zeros((len(pixels), NUM_COLORS * ROWS + NUM_COLORS // 2), np.uint16)
         tiles = np.zeros((len(pixels), NUM_COLORS, ROWS), np.uint16)
-        encode_screens(np.ascontiguousarray(pixels), memory, tiles, pixels.shape[3] == 3)
+        encode_screens(pixels, memory, tiles, pixels.shape[3] == 3)
         codes[:, : NUM_COLORS * ROWS] = tiles.reshape(len(pixels), -1)
         return codes
 

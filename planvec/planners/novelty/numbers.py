@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from planvec.errors import UnsupportedEnvError
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
 
-__all__ = ["FeatureFunction", "check_features", "is_screen", "numbers_of_space"]
+__all__ = ["FeatureFunction", "check_features", "images_of", "is_screen", "numbers_of_space"]
 
 FeatureFunction = Callable[[Any], Any]
 """`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
@@ -36,6 +36,26 @@ def is_screen(space: Space[Any]) -> bool:
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
         return False
     return min(space.shape[:2]) >= _MIN_SCREEN and (len(space.shape) == 2 or space.shape[2] in (1, 3))
+
+
+def images_of(observations: Any, argument: str) -> NDArray[np.uint8]:
+    """Return observations as images `[B, height, width, C]` with C = 1 or 3, in one piece of memory.
+
+    Args:
+        observations: `[B, height, width]` or `[B, height, width, 3]` uint8.
+        argument: Name of the argument that takes images, for the error.
+
+    Raises:
+        InvalidBatchError: They are no images.
+    """
+    pixels = np.asarray(observations)
+    pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+    if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
+        raise InvalidBatchError(
+            f"{argument}: expected images [B, height, width, 3] or [B, height, width] of uint8, got "
+            f"{pixels.dtype} of shape {np.shape(observations)}"
+        )
+    return np.ascontiguousarray(pixels)
 
 
 def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArray[np.int64]]:
