@@ -1,0 +1,112 @@
+"""Let every planner look for rewards that are rare: keys, doors and balls in MiniGrid.
+
+    python benchmarks/rare_rewards.py                 # about half an hour on 2 cores
+    python benchmarks/rare_rewards.py --novelty       # swarms with and without novelty, on other tasks, too
+
+A decision takes about 3,000 environment steps. Nothing but the last step of an episode is rewarded. Seeds
+begin at 100. KeyCorridorS3R3 is seen as a whole (`FullyObsWrapper`): from the agent's own view, what is
+behind a door is not part of the observation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from functools import partial
+from typing import Any
+
+import gymnasium
+from minigrid.wrappers import FullyObsWrapper
+
+import planvec
+
+FIRST_SEED = 100
+MAX_STEPS = 100
+BUDGET = 3000
+PLANNERS: dict[str, planvec.Planner] = {
+    f"MCTS(max_env_steps={BUDGET})": planvec.MCTS(max_env_steps=BUDGET),
+    f"IW(num_simulations={BUDGET})": planvec.IW(num_simulations=BUDGET),
+    f"RolloutIW(num_simulations={BUDGET})": planvec.RolloutIW(num_simulations=BUDGET),
+    "Swarm(num_walkers=75, num_iterations=40, dt=1)": planvec.Swarm(num_walkers=75, num_iterations=40, dt=1),
+    "Swarm(num_walkers=75, num_iterations=40, dt=1, novelty_scale=1)": planvec.Swarm(
+        num_walkers=75, num_iterations=40, dt=1, novelty_scale=1.0
+    ),
+}
+SWARMS: dict[str, tuple[dict[str, Any], int]] = {
+    "MountainCar-v0": ({}, 200),
+    "Acrobot-v1": ({}, 500),
+    "CartPole-v1": ({}, 500),
+    "Pendulum-v1": ({}, 200),
+    "ALE/Breakout-v5": ({"num_walkers": 6, "num_iterations": 16, "dt": 1}, 600),
+    "ALE/Seaquest-v5": ({"num_walkers": 6, "num_iterations": 16, "dt": 1}, 600),
+}
+"""Environment -> settings of the swarm, and the largest number of steps."""
+ATARI = {"frameskip": 15, "repeat_action_probability": 0.0}
+
+
+def whole(env_id: str) -> Any:
+    """Make a MiniGrid that is seen as a whole."""
+    return FullyObsWrapper(gymnasium.make(env_id))
+
+
+TASKS: dict[str, Any] = {
+    "DoorKey-5x5": "MiniGrid-DoorKey-5x5-v0",
+    "DoorKey-8x8": "MiniGrid-DoorKey-8x8-v0",
+    "KeyCorridorS3R3, whole view": partial(whole, "MiniGrid-KeyCorridorS3R3-v0"),
+}
+
+
+def compare_planners(num_seeds: int) -> None:
+    """Print a line per task and planner."""
+    print("| task | planner | solved | actions | env steps a decision | time |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for task, source in TASKS.items():
+        for name, planner in PLANNERS.items():
+            started, episodes = time.perf_counter(), []
+            for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
+                with planvec.make(source, num_workers=2, info_keys=()) as env:
+                    episodes.append(planvec.run_episode(env, planner, seed=seed, max_steps=MAX_STEPS))
+            solved = [episode.num_steps for episode in episodes if episode.total_return > 0]
+            used = sum(one.num_env_steps for one in episodes) / sum(one.num_steps for one in episodes)
+            took = time.perf_counter() - started
+            print(
+                f"| {task} | `{name}` | {len(solved)} of {num_seeds} | {', '.join(map(str, solved)) or '-'} | "
+                f"{used:,.0f} | {took:.0f} s |",
+                flush=True,
+            )
+
+
+def compare_novelty(num_seeds: int) -> None:
+    """Print the mean return of swarms with and without novelty."""
+    print("| task | without novelty | novelty_scale=1 |\n| --- | --- | --- |")
+    for env_id, (settings, max_steps) in SWARMS.items():
+        options = ATARI if env_id.startswith("ALE/") else {}
+        columns = []
+        for scale in (0.0, 1.0):
+            planner = planvec.Swarm(**settings, novelty_scale=scale)
+            returns = []
+            for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
+                with planvec.make(env_id, num_workers=2, env_kwargs=options) as env:
+                    episode = planvec.run_episode(env, planner, seed=seed, max_steps=max_steps)
+                returns.append(episode.total_return)
+            error = statistics.stdev(returns) / num_seeds**0.5
+            columns.append(f"{statistics.fmean(returns):,.1f} +- {error:,.1f}")
+        print(f"| {env_id} | {columns[0]} | {columns[1]} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--novelty", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.novelty:
+        compare_novelty(arguments.seeds)
+    else:
+        compare_planners(arguments.seeds)
+
+
+if __name__ == "__main__":
+    main()
