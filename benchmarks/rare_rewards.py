@@ -69,9 +69,9 @@ def compare_planners(num_seeds: int) -> None:
                     episodes.append(planvec.run_episode(env, planner, seed=seed, max_steps=MAX_STEPS))
             solved = [episode.num_steps for episode in episodes if episode.total_return > 0]
             used = sum(one.num_env_steps for one in episodes) / sum(one.num_steps for one in episodes)
-            took = time.perf_counter() - started
+            took, listed = time.perf_counter() - started, ", ".join(map(str, solved)) or "-"
             print(
-                f"| {task} | `{name}` | {len(solved)} of {num_seeds} | {', '.join(map(str, solved)) or '-'} | "
+                f"| {task} | `{name}` | {len(solved)} of {num_seeds} | {listed} | "
                 f"{used:,.0f} | {took:.0f} s |",
                 flush=True,
             )
