@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import random
 import threading
@@ -833,6 +834,54 @@ def test_an_object_that_has_every_attribute_is_saved_by_those_that_it_holds() ->
         states = env.step_batch([1, 1, 0], states).new_states
         assert env.observe(states).tolist() == [2, 1, 1]
         assert bytes(states[1]) == bytes(states[2]) != bytes(states[0])
+
+
+class Names(gymnasium.Env):
+    """Has an attribute for each name, and adds up in the first one."""
+
+    observation_space = spaces.Discrete(1000)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        vars(self).update({name: number for number, name in enumerate(self.names)})
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        total = (vars(self)[self.names[0]] + int(action)) % 1000
+        vars(self)[self.names[0]] = total
+        return total, 0.0, False, False, {}
+
+
+def test_states_with_other_attributes_are_refused() -> None:
+    makes = [functools.partial(Names, *names) for names in (("a", "b"), ("b", "c"), ("a", "b"))]
+    with PlanEnv(makes[0]) as one, PlanEnv(makes[1]) as other, PlanEnv(makes[2]) as same_one:
+        out = one.step_batch([1, 0], np.repeat(one.reset(seed=0).state, 2))
+        with pytest.raises(planvec.InvalidBatchError, match=r"states\[0\]: expected a state of Names"):
+            other.observe(out.new_states)
+        assert same_one.step_batch([1, 1], out.new_states).observations.tolist() == [2, 1]
+
+
+def test_an_environment_that_renders_takes_the_states_of_one_that_does_not() -> None:
+    with PlanEnv("MiniGrid-DoorKey-5x5-v0") as env:
+        starts = np.array([env.reset(seed=seed).state for seed in range(3)])
+        with PlanEnv("MiniGrid-DoorKey-5x5-v0", render_mode="rgb_array") as shown:
+            frames = shown.render(starts)
+            assert bytes(shown.reset(seed=1).state) == bytes(starts[1])
+        assert_same(env.observe(starts)["image"], shown_images(starts))
+    with gymnasium.make("MiniGrid-DoorKey-5x5-v0", render_mode="rgb_array") as plain:
+        for seed, frame in enumerate(frames):
+            plain.reset(seed=seed)
+            assert_same(frame, plain.render())
+
+
+def shown_images(states: Any) -> Any:
+    """Return what an environment that renders observes at states."""
+    with PlanEnv("MiniGrid-DoorKey-5x5-v0", render_mode="rgb_array") as shown:
+        return shown.observe(states)["image"]
 
 
 def test_constants_are_compared_by_value() -> None:

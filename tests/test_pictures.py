@@ -81,6 +81,13 @@ def test_the_visits_of_every_planner_are_drawn(env_id: str, planner: planvec.Pla
     saved(ax, tmp_path / "visits.png")
 
 
+def test_the_visits_of_a_search_without_standard_errors_are_drawn(tmp_path: Path) -> None:
+    with planvec.PlanEnv("FrozenLake-v1", env_kwargs={"is_slippery": False}) as env:
+        plan = planvec.RolloutIW(num_simulations=40).plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.visit_counts.sum() == 40
+    saved(plots.plot_visits(plan), tmp_path / "visits.png")
+
+
 def test_visits_are_drawn_on_a_map(tmp_path: Path) -> None:
     planner = planvec.MCTS(num_simulations=3000, rollout_horizon=0, transpositions="cell")
     with planvec.PlanEnv("FrozenLake-v1") as env:

@@ -131,7 +131,10 @@ def _stack_codec(
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
         graph.settle()
-        stack.fingerprint += digest(graph.referred())
+        referred = digest(graph.referred())
+        stack.fingerprint += referred
+        # What a pickle refers to by number means something else where other words have been found.
+        stack.format = stack.format._replace(origin=f"{stack.format.origin} {referred.hex()[:8]}")
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack

@@ -90,6 +90,14 @@ def _is_constant(value: Any, target: Any) -> bool:
     return value is None or isinstance(value, _CONSTANT_TYPES) or is_compiled_function(value)
 
 
+def _is_render_mode(name: str, value: Any) -> bool:
+    """Return whether an attribute is Gymnasium's render mode.
+
+    It is left out, so that an environment that renders takes the states of one that does not.
+    """
+    return name == "render_mode" and isinstance(value, str)
+
+
 def _unseeded(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
     """Return a copy of a space without its generator, which is seeded by the time of day."""
     unseeded = copy.copy(space)
@@ -135,7 +143,7 @@ class Attributes:
         self._constants = {
             key: value
             for key, value in attributes.items()
-            if key not in self._left_out and _is_constant(value, target)
+            if key not in self._left_out and (_is_constant(value, target) or _is_render_mode(key, value))
         }
         self._kept = self._constants.keys() | self._left_out
         self._order = sorted(attributes)
@@ -153,7 +161,7 @@ class Attributes:
     def constants(self) -> Iterator[tuple[str, Any]]:
         """Iterate over the names and values that are left out as long as they stay the same."""
         for key, value in self._constants.items():
-            if value is not None:
+            if value is not None and not _is_render_mode(key, value):
                 yield f"{self.name}.{key}", value
 
     def changing(self) -> dict[str, Any]:

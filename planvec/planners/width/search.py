@@ -191,6 +191,7 @@ class WidthSearch(Search):
             root_actions=tree.actions.copy(),
             visit_counts=visits,
             action_values=np.where(tried, returns[0], np.nan),
+            standard_errors=np.full(num_actions, np.nan),
             best_actions=tree.actions[path],
             best_num_steps=np.full(len(path), self._config.dt, np.int64),
             best_return=float(values[0]),
