@@ -81,10 +81,21 @@ def test_the_visits_of_every_planner_are_drawn(env_id: str, planner: planvec.Pla
     saved(ax, tmp_path / "visits.png")
 
 
-def test_the_visits_of_a_search_without_standard_errors_are_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("planner", [planvec.RolloutIW(num_simulations=60), planvec.IW(num_simulations=60)])
+def test_the_tree_and_the_visits_of_a_width_based_search_are_drawn(
+    planner: planvec.Planner, tmp_path: Path
+) -> None:
     with planvec.PlanEnv("FrozenLake-v1", env_kwargs={"is_slippery": False}) as env:
-        plan = planvec.RolloutIW(num_simulations=40).plan(env, env.reset(seed=0).state, seed=0)
-    assert plan.visit_counts.sum() == 40
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+    tree = plan.search_data
+    picture = plots.tree_picture(tree, 1000)
+    assert len(picture.nodes) == tree.num_nodes == plan.visit_counts.sum() + 1 == picture.visits[0]
+    assert tree.num_nodes > 30
+    assert picture.visits[picture.depths == 1].tolist() == plan.visit_counts.tolist()
+    np.testing.assert_array_equal(picture.values[picture.depths == 1], plan.action_values)
+    assert picture.is_best.sum() == len(plan.best_actions) + 1
+    assert picture.values[0] == plan.value
+    saved(plots.plot_tree(plan, max_nodes=40), tmp_path / "tree.png")
     saved(plots.plot_visits(plan), tmp_path / "visits.png")
 
 

@@ -27,7 +27,7 @@ from planvec.planners.episode import (
     EpisodeRecorder,
     EpisodeStep,
 )
-from planvec.planners.mcts import MCTS, Tree, links_of, node_visits
+from planvec.planners.mcts import MCTS, Tree, node_visits, view_of
 from planvec.planners.novelty import images_of, is_screen, numbers_of_space
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
@@ -51,6 +51,7 @@ from planvec.planners.trajectory import (
     save_trajectory,
     trajectory_arrays,
 )
+from planvec.planners.tree_view import TreeView, ViewedTree
 from planvec.planners.width import IW, RolloutIW
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ __all__ = [
     "Swarm",
     "SwarmWave",
     "Tree",
+    "TreeView",
+    "ViewedTree",
     "Walkers",
     "actions_of_arrays",
     "arrays_of_actions",
@@ -95,7 +98,6 @@ __all__ = [
     "equal_actions",
     "images_of",
     "is_screen",
-    "links_of",
     "load_plan",
     "node_visits",
     "numbers_of_space",
@@ -107,6 +109,7 @@ __all__ = [
     "save_plan",
     "save_trajectory",
     "trajectory_arrays",
+    "view_of",
 ]
 
 if not TYPE_CHECKING:  # they import numba

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.extras import install_command
-from planvec.planners import Plan, Tree, links_of, node_visits
+from planvec.planners import Plan, Tree, TreeView, ViewedTree, view_of
 from planvec.plots.style import COLORS, MAP, new_axes, outline, text_color
 
 __all__ = ["TreePicture", "plot_tree", "tree_picture"]
@@ -47,7 +47,7 @@ class TreePicture(NamedTuple):
     others: NDArray[np.int64]
 
 
-def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
+def tree_picture(tree: Tree | ViewedTree, max_nodes: int) -> TreePicture:
     """Choose the most visited nodes of a tree, and lay them out.
 
     Where equal states share a node, it is drawn below the action that found it first, and other actions that
@@ -64,20 +64,18 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
         import igraph
     except ImportError as error:
         raise ImportError(f"plot_tree needs igraph: {install_command('plot')}") from error
-    arrays, num_nodes = tree.arrays, tree.num_nodes
-    visits = np.rint(node_visits(tree)).astype(np.int64)
-    best = tree.principal_variation(by_value=False).nodes
-    order = np.argsort(-visits, kind="stable")[:max_nodes]
-    parents = arrays.parents[:num_nodes].astype(np.int64)
+    view = view_of(tree) if isinstance(tree, Tree) else tree.view()
+    parents = view.parents
+    order = np.argsort(-view.visits, kind="stable")[:max_nodes]
     kept = {0}
-    for node in [*best.tolist(), *order.tolist()]:  # a node comes with all of its ancestors
+    for node in [*view.best.tolist(), *order.tolist()]:  # a node comes with all of its ancestors
         path = []
         while node >= 0 and node not in kept:
             path.append(node)
             node = int(parents[node])
         if len(kept) + len(path) <= max_nodes:
             kept.update(path)
-    nodes = _in_order(kept, parents, arrays.parent_actions)
+    nodes = _in_order(kept, parents, view.actions)
     row_of = {node: row for row, node in enumerate(nodes.tolist())}
     rows = np.array([row_of.get(int(parents[node]), -1) for node in nodes], np.int64)
     depths = np.zeros(len(nodes), np.int64)
@@ -86,29 +84,26 @@ def tree_picture(tree: Tree, max_nodes: int) -> TreePicture:
     graph = igraph.Graph(n=len(nodes), edges=[(int(p), row) for row, p in enumerate(rows) if p >= 0])
     points = np.array(graph.layout_reingold_tilford(root=[0]).coords).reshape(len(nodes), 2)
     x = points[:, 0] - points[:, 0].min()
-    best = np.array([row_of[node] for node in best.tolist() if node in row_of], np.int64)
+    best = np.array([row_of[node] for node in view.best.tolist() if node in row_of], np.int64)
     return TreePicture(
         nodes,
         rows,
-        np.where(rows >= 0, arrays.parent_actions[nodes], -1).astype(np.int64),
+        view.actions[nodes],
         x / max(x.max(), 1e-9),
         depths,
-        visits[nodes],
-        np.where(
-            rows >= 0, arrays.edge_values[parents[nodes], arrays.parent_actions[nodes]], arrays.values[0]
-        ),
+        view.visits[nodes],
+        view.values[nodes],
         np.isin(np.arange(len(nodes)), best),
         best,
-        _other_links(tree, row_of, rows),
+        _other_links(view, row_of, rows),
     )
 
 
-def _other_links(tree: Tree, row_of: dict[int, int], parents: NDArray[np.int64]) -> NDArray[np.int64]:
+def _other_links(view: TreeView, row_of: dict[int, int], parents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the links `[E, 2]` between drawn nodes that are not those of `parents`, each once."""
-    links = links_of(tree)
     pairs = {
         (row_of[node], row_of[child])
-        for node, child in zip(links.nodes.tolist(), links.children.tolist(), strict=True)
+        for node, child in view.links.tolist()
         if node in row_of and child in row_of and node != child
     }
     pairs -= {(int(parent), row) for row, parent in enumerate(parents)}
@@ -133,23 +128,24 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
     """Draw a search tree: nodes by their visits and values, and the path of best actions.
 
     Args:
-        plan: A plan of `MCTS`, or its tree.
+        plan: A plan of `MCTS`, `RolloutIW` or `IW`, or its tree.
         max_nodes: Largest number of nodes: the most visited ones.
         ax: Where to draw; None makes a figure.
 
     Returns:
-        The axes. Nodes are larger with more visits, and coloured by the mean return of the action that leads
-        to them; depth grows downwards. Where equal states share nodes, dashed lines are further actions that
-        lead to a node.
+        The axes. Nodes are larger with more visits (in width-based search: with more nodes below them), and
+        coloured by the return of the action that leads to them; depth grows downwards. Where equal states
+        share nodes, dashed lines are further actions that lead to a node.
 
     Raises:
         InvalidBatchError: The plan has no tree, or `max_nodes` is below 1.
         ImportError: igraph is not installed.
     """
     tree: Any = plan.search_data if isinstance(plan, Plan) else plan
-    if not isinstance(tree, Tree):
+    if not isinstance(tree, (Tree, ViewedTree)):
         raise InvalidBatchError(
-            f"plan: expected a plan of planvec.MCTS, or its tree, got one with {type(tree).__name__}; "
+            f"plan: expected a plan of planvec.MCTS, RolloutIW or IW, or its tree, got one with "
+            f"{type(tree).__name__}; "
             "plot_swarm draws swarms, and plot_visits any plan"
         )
     if max_nodes < 1:
@@ -173,7 +169,13 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
     sizes = 8 + 220 * share
     x, y = points.T
     dots = ax.scatter(x, y, s=sizes, c=picture.values, cmap=MAP, zorder=2, **outline())
-    ax.figure.colorbar(dots, ax=ax, label="mean return of the action", fraction=0.04, pad=0.02)
+    ax.figure.colorbar(
+        dots,
+        ax=ax,
+        label="mean return of the action" if isinstance(tree, Tree) else "return of the action",
+        fraction=0.04,
+        pad=0.02,
+    )
     _label_actions(ax, tree, picture)
     ax.set_ylim(picture.depths.max() + 0.6, -0.6)
     ax.set_xlim(-0.04, 1.04)
@@ -188,7 +190,7 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
     return ax
 
 
-def _label_actions(ax: Axes, tree: Tree, picture: TreePicture) -> None:
+def _label_actions(ax: Axes, tree: Tree | ViewedTree, picture: TreePicture) -> None:
     """Write the root's actions above the nodes that they lead to, if there are few."""
     is_below = picture.depths == 1
     actions = np.unique(picture.actions[is_below])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planvec.planners import Distribution, Plan, Tree, Walkers, equal_actions
+from planvec.planners import Distribution, Plan, Tree, ViewedTree, Walkers, equal_actions
 from planvec.plots import swarm_picture, tree_picture
 
 __all__ = ["Decision", "decision_of"]
@@ -84,7 +84,7 @@ def decision_of(plan: Plan) -> Decision:
     """
     data = plan.search_data
     drawing: dict[str, Any] = {"kind": ""}
-    if isinstance(data, Tree):
+    if isinstance(data, (Tree, ViewedTree)):
         drawing = _tree(data)
     elif isinstance(data, Walkers):
         drawing = _swarm(data)
@@ -125,7 +125,7 @@ def _actions(plan: Plan) -> dict[str, Any]:
     return {"actions": names, "places": places, "chosen": chosen, "visits": visits, "returns": returns}
 
 
-def _tree(tree: Tree) -> dict[str, Any]:
+def _tree(tree: Tree | ViewedTree) -> dict[str, Any]:
     picture = tree_picture(tree, _MAX_NODES)
     share = np.sqrt(picture.visits / max(1, picture.visits.max()))
     x, depths = picture.x, picture.depths

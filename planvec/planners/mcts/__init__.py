@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planvec.planners.mcts.links import Links, links_of, node_visits
+from planvec.planners.mcts.links import Links, links_of, node_visits, view_of
 from planvec.planners.mcts.planner import MCTS
 from planvec.planners.mcts.tree import Tree
 
-__all__ = ["MCTS", "Links", "Tree", "links_of", "node_visits"]
+__all__ = ["MCTS", "Links", "Tree", "links_of", "node_visits", "view_of"]

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.planners.mcts.tree import Tree
+from planvec.planners.tree_view import TreeView
 
-__all__ = ["Links", "links_of", "node_visits"]
+__all__ = ["Links", "links_of", "node_visits", "view_of"]
 
 
 class Links(NamedTuple):
@@ -48,6 +49,21 @@ def links_of(tree: Tree) -> Links:
     np.add.at(totals, (nodes, actions), counts)
     visits = arrays.edge_visits[nodes, actions] * counts / totals[nodes, actions]
     return Links(nodes, actions, arrays.outcome_nodes[outcomes].astype(np.int64), visits)
+
+
+def view_of(tree: Tree) -> TreeView:
+    """Return what pictures show of a tree."""
+    arrays, size = tree.arrays, tree.num_nodes
+    parents, actions = arrays.parents[:size].astype(np.int64), arrays.parent_actions[:size].astype(np.int64)
+    links = links_of(tree)
+    return TreeView(
+        parents,
+        np.where(parents >= 0, actions, -1),
+        np.rint(node_visits(tree)).astype(np.int64),
+        np.where(parents >= 0, arrays.edge_values[parents, actions], arrays.values[0]),
+        tree.principal_variation(by_value=False).nodes,
+        np.column_stack([links.nodes, links.children]),
+    )
 
 
 def node_visits(tree: Tree) -> NDArray[np.float64]:

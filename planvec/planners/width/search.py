@@ -179,10 +179,13 @@ class WidthSearch(Search):
                 counts[parent] += counts[node]
         tried = returns[0] > -np.inf
         action = int(best[0]) if best[0] >= 0 else int(noise[0].argmax())
-        path, node = [], 0
-        while best[node] >= 0:
-            path.append(int(best[node]))
-            node = int(tree.children[node, best[node]])
+        path, nodes = [], [0]
+        while best[nodes[-1]] >= 0:
+            path.append(int(best[nodes[-1]]))
+            nodes.append(int(tree.children[nodes[-1], path[-1]]))
+        tree.best = np.array(nodes)
+        tree.returns[0] = values[0]
+        tree.returns[1:size] = returns[tree.parents[1:size], tree.taken[1:size]]
         visits = np.zeros(num_actions, np.int64)
         visits[tried] = counts[tree.children[0, tried]]
         return Plan(

@@ -10,6 +10,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.novelty.features import MEMORY_SHAPE
+from planvec.planners.tree_view import TreeView
 from planvec.rows import arrays_of_states, states_of_arrays
 
 __all__ = ["PENDING", "WidthTree"]
@@ -37,6 +38,9 @@ class WidthTree:
         rewards: `[N]` float64, reward of the action that leads to a node.
         lives: `[N]` float64, lives that are left; NaN if unknown.
         ended: `[N]` bool, whether the episode has ended.
+        returns: `[N]` float64, the return of the action that leads to a node and of the best ones from there;
+            the value of the root; NaN before a decision is made.
+        best: `[P + 1]` int64, the nodes on the path of best actions.
         states: `[N]`.
         codes: `[N, ...]`.
         memory: What the codes depend on.
@@ -58,6 +62,8 @@ class WidthTree:
         self.rewards = np.zeros(capacity)
         self.lives = np.full(capacity, np.nan)
         self.ended = np.zeros(capacity, np.bool_)
+        self.returns = np.full(capacity, np.nan)
+        self.best = np.zeros(1, np.int64)
         self.states = np.empty(capacity, states.dtype)
         self.codes = np.empty((capacity, *codes.shape[1:]), codes.dtype)
         self.states[:1], self.codes[:1] = states, codes
@@ -74,6 +80,21 @@ class WidthTree:
         self.children[parent, action] = node
         self.states[node], self.codes[node] = state, code
         return node
+
+    def node_actions(self, node: int) -> NDArray[Any]:
+        """Return the actions `[A, *action shape]`, which are those of every node."""
+        return self.actions
+
+    def view(self) -> TreeView:
+        """Return what pictures show; visits are the numbers of nodes at and below each node."""
+        size = self.num_nodes
+        parents, visits = self.parents[:size].astype(np.int64), np.ones(size, np.int64)
+        for node in range(size - 1, 0, -1):  # children come after their parents
+            visits[parents[node]] += visits[node]
+        links = np.column_stack([parents, np.arange(size)])[1:]
+        return TreeView(
+            parents, self.taken[:size].astype(np.int64), visits, self.returns[:size], self.best, links
+        )
 
     def subtree(self, root: int, num_more: int) -> WidthTree:
         """Return a copy of the tree below a node, with room for more nodes."""
@@ -100,12 +121,13 @@ class WidthTree:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the tree as arrays of numbers and text, without spare capacity."""
-        names = ("parents", "taken", "rewards", "lives", "ended", "codes")
+        names = ("parents", "taken", "rewards", "lives", "ended", "returns", "codes")
         arrays = {name: getattr(self, name)[: self.num_nodes] for name in names}
         return {
             **arrays,
             "actions": self.actions,
             "memory": self.memory,
+            "best": self.best,
             **arrays_of_states("states", self.states[: self.num_nodes]),
         }
 
@@ -127,13 +149,16 @@ class WidthTree:
         tree = cls(size, arrays["actions"], states[:1], codes[:1], memory)
         tree.num_nodes = size
         tree.states[:], tree.codes[:] = states, codes
-        for name in ("parents", "taken", "rewards", "lives", "ended"):
+        for name in ("parents", "taken", "rewards", "lives", "ended", "returns"):
             getattr(tree, name)[:] = arrays[name]
         nodes = np.arange(1, size)
         parents, taken = tree.parents[1:], tree.taken[1:]
         if ((parents < 0) | (parents >= nodes) | (taken < 0) | (taken >= len(tree.actions))).any():
             raise ValueError("parents or actions that are not there")
         tree.children[parents, taken] = nodes
+        tree.best = arrays["best"].astype(np.int64)
+        if tree.best.ndim != 1 or ((tree.best < 0) | (tree.best >= size)).any():
+            raise ValueError("a best path of nodes that are not there")
         return tree
 
     @property
