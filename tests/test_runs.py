@@ -157,7 +157,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
     # Slow enough not to end before the signal.
-    arguments = ["CartPole-v1", "--num-walkers", "64", "--num-iterations", "40"]
+    arguments = ["CartPole-v1", "--num-walkers", "512", "--num-iterations", "80"]
     arguments += ["--num-workers", "0", "--no-progress", "--seed", "1"]
     command = [sys.executable, "-m", "planvec", "plan", *arguments, "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})

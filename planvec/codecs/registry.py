@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium
 
 from planvec.codecs.base import StateCodec
-from planvec.codecs.compare import digest
 from planvec.codecs.costs import warning_on_costs
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
@@ -131,10 +130,7 @@ def _stack_codec(
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
         graph.settle()
-        referred = digest(graph.referred())
-        stack.fingerprint += referred
-        # What a pickle refers to by number means something else where other words have been found.
-        stack.format = stack.format._replace(origin=f"{stack.format.origin} {referred.hex()[:8]}")
+        stack.include(graph.referred())
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack

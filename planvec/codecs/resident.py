@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from planvec.codecs.base import Outcome
-from planvec.codecs.compare import digest
 from planvec.codecs.generator import get_generator, set_generator
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
@@ -109,7 +108,7 @@ class ResidentCodec:
                     ) from None
             codec = StackCodec(self._env, self.layers, observation, like)
             if graph is not None:
-                codec.fingerprint += digest(graph.referred())
+                codec.include(graph.referred())
                 if like is not None and codec.fingerprint != like.fingerprint:
                     raise UnsupportedEnvError(f"{self._env}: it differs from the others")
             self.codec = codec

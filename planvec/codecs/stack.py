@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs import generator
 from planvec.codecs.base import Rows, StateCodec
-from planvec.codecs.compare import origin_of, same
+from planvec.codecs.compare import digest, origin_of, same
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.own_actions import with_own_action
@@ -136,6 +136,15 @@ class StackCodec(StateCodec):
             self.set, self.get = set_one_and_observation, lambda observation: (get_first(), observation)
         else:
             self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
+
+    def include(self, referred: list[str]) -> None:
+        """Include what pickles refer to by number in the fingerprint, and in the origin of states.
+
+        Elsewhere a number may mean something else, so that states would be restored wrongly.
+        """
+        known = digest(referred)
+        self.fingerprint += known
+        self.format = self.format._replace(origin=f"{self.format.origin} {known.hex()[:8]}")
 
     def _dtype(self) -> np.dtype[Any]:
         fields: list[Any] = []
