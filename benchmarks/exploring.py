@@ -6,7 +6,7 @@
 
 Cells of Montezuma's Revenge are the room, the place of the player in squares of 8 units, and what he
 carries, read from the RAM ("domain knowledge" in Ecoffet et al. 2021). Four frames an action, no sticky
-actions; a way ends where a life is lost. Random exploration takes the same actions, always from the start.
+actions; a trajectory ends where a life is lost. Random exploration always begins at the start.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def montezuma(arguments: argparse.Namespace) -> None:
         drawn = at_random.run(env, seed=0, max_env_steps=explored.num_env_steps, path=out / "random")
         print_row("random", drawn)
         episode = explored.episode(env)
-        print(f"the best way again: {episode}")
+        print(f"the best trajectory again: {episode}")
     if arguments.plot is not None:
         import matplotlib
 

@@ -100,11 +100,11 @@ def distances_of_lake() -> dict[int, int]:
     return distances
 
 
-def test_every_place_is_found_on_the_shortest_way() -> None:
+def test_every_place_is_reached_by_the_shortest_trajectory() -> None:
     with planvec.make("FrozenLake-v1", num_workers=0, env_kwargs=LAKE) as env:
         archive = Explorer(num_steps=20, repeat=0.0).run(env, seed=0, max_rounds=40)
-        found = dict(zip(archive.keys[:, 0].tolist(), archive.num_steps.tolist(), strict=True))
-        assert found == distances_of_lake()
+        lengths = dict(zip(archive.keys[:, 0].tolist(), archive.num_steps.tolist(), strict=True))
+        assert lengths == distances_of_lake()
         assert archive.scores[archive.keys[:, 0] == 63] == 1
         assert archive.best == int(np.flatnonzero(archive.keys[:, 0] == 63)[0])
         assert archive.keys[archive.ended, 0].tolist()
@@ -181,7 +181,7 @@ def test_a_worker_that_is_killed_changes_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_a_lost_life_ends_the_way() -> None:
+def test_a_lost_life_ends_a_trajectory() -> None:
     explorer = Explorer(num_explorers=4, num_steps=80, repeat=0.0, end_on_life_loss=True)
     options = {"frameskip": 15, "repeat_action_probability": 0.0}
     with planvec.make("ALE/Breakout-v5", num_workers=2, info_keys=("lives",), env_kwargs=options) as env:
@@ -192,7 +192,7 @@ def test_a_lost_life_ends_the_way() -> None:
 
 
 @pytest.mark.slow
-def test_a_planner_leads_away_from_each_cell() -> None:
+def test_a_planner_chooses_the_first_actions_from_each_cell() -> None:
     planner = planvec.IW(num_simulations=400)
     with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=0) as env:
         explorer = Explorer(num_explorers=2, num_steps=15, planner=planner, repeat=0.0)
@@ -214,7 +214,7 @@ def test_weights_choose_the_cells() -> None:
     assert archive.num_steps.max() <= 10
 
 
-def test_a_step_that_raises_ends_the_way_if_errors_are_masked() -> None:
+def test_a_step_that_raises_ends_a_trajectory_if_errors_are_masked() -> None:
     explorer = Explorer(num_explorers=4, num_steps=20, on_error="mask")
     with planvec.PlanEnv(Cliff) as env:
         archive = explorer.run(env, seed=0, max_rounds=5)
@@ -276,7 +276,9 @@ def test_wrong_functions_are_named() -> None:
             with pytest.raises(InvalidBatchError, match="cells: expected a function that returns integers"):
                 Explorer(cells=cells).run(env, seed=0, max_rounds=1)
         for weights in (lambda archive: np.ones(3), lambda archive: -np.ones(archive.num_cells)):
-            with pytest.raises(InvalidBatchError, match="weights: expected a function that returns numbers"):
+            with pytest.raises(
+                InvalidBatchError, match="weights: expected a function that returns numbers of"
+            ):
                 Explorer(weights=weights).run(env, seed=0, max_rounds=1)
         with pytest.raises(InvalidBatchError, match="weights: expected a cell with a weight above 0"):
             Explorer(weights=lambda archive: np.zeros(archive.num_cells)).run(env, seed=0, max_rounds=1)
@@ -399,7 +401,9 @@ def test_states_that_do_not_fit_are_computed_again(tmp_path: Path, env_id: str) 
         assert loaded.was_replayed
         assert_same_archives(archive, loaded)
         loaded.save(path)
-        assert_same_archives(archive, Archive.load(path, env))
+        again = Archive.load(path, env)
+        assert not again.was_replayed
+        assert_same_archives(archive, again)
 
 
 def keys(env: Any, observations: Any) -> Any:
@@ -412,7 +416,7 @@ def test_states_that_were_changed_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with planvec.make("CartPole-v1", num_workers=0) as env:
         archive = QUICK.run(env, seed=0, max_rounds=2, path=path)
-        (part,) = path.glob("part-*.npz")
+        part = largest_part(path)
         with np.load(part) as arrays:
             changed = {name: arrays[name] for name in arrays}
         changed["states"] = changed["states"][::-1]
@@ -426,17 +430,45 @@ def test_another_environment_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with planvec.make("MountainCar-v0", num_workers=0) as env:
         Explorer(num_steps=50).run(env, seed=0, max_rounds=10, path=path)
+    with planvec.make("MountainCar-v0", num_workers=0, env_kwargs={"goal_velocity": 0.06}) as other:
+        for _ in range(2):
+            with pytest.raises(InvalidBatchError, match="lead to other scores, ends or cells, for .* cells"):
+                Archive.load(path, other)
+            with pytest.raises(InvalidBatchError, match="lead to other scores, ends or cells"):
+                Explorer(num_steps=50).run(other, max_rounds=11, path=path)
+    with (
+        planvec.make("MountainCar-v0", num_workers=0, env_kwargs={"max_episode_steps": 150}) as shorter,
+        pytest.raises(InvalidBatchError, match="lead to other scores, ends or cells"),
+    ):
+        Archive.load(path, shorter)
+    with (
+        planvec.make("CartPole-v1", num_workers=0) as cart_pole,
+        pytest.raises(InvalidBatchError, match=r"env: expected action_space Discrete\(3\), as when"),
+    ):
+        Archive.load(path, cart_pole)
 
-    class Steeper(gymnasium.Wrapper[Any, Any, Any, Any]):
-        def __init__(self) -> None:
-            super().__init__(gymnasium.make("MountainCar-v0"))
-            self.unwrapped.gravity = 0.002  # type: ignore[attr-defined]
 
-    with planvec.PlanEnv(Steeper) as other:
-        with pytest.raises(InvalidBatchError, match="lead to other scores or cells, for .* cells"):
-            Archive.load(path, other, cells=lambda observations: keys(other, observations))
-        with pytest.raises(InvalidBatchError, match="lead to other scores or cells"):
-            Explorer(num_steps=50).run(other, max_rounds=11, path=path)
+def test_another_environment_is_refused_where_no_reward_tells(tmp_path: Path) -> None:
+    path, explorer = tmp_path / "archive", Explorer(num_explorers=4, num_steps=10, repeat=0.0)
+    with planvec.make("MiniGrid-DoorKey-6x6-v0", num_workers=0) as env:
+        archive = explorer.run(env, seed=0, max_rounds=2, path=path)
+        assert archive.scores.max() == 0
+    with (
+        planvec.make("MiniGrid-Empty-6x6-v0", num_workers=0) as other,
+        pytest.raises(InvalidBatchError, match="lead to other scores, ends or cells"),
+    ):
+        Archive.load(path, other)
+    own = Explorer(num_explorers=4, num_steps=10, cells=whole_image)
+    with planvec.make("MiniGrid-DoorKey-6x6-v0", num_workers=0) as env:
+        own.run(env, seed=0, max_rounds=2, path=tmp_path / "own")
+        change_header(tmp_path / "own", fingerprint="of another version")
+        with pytest.raises(InvalidBatchError, match="cells: expected the function of the exploration"):
+            Archive.load(tmp_path / "own", env)
+        assert Archive.load(tmp_path / "own", env, cells=whole_image).was_replayed
+
+
+def whole_image(observations: Any) -> Any:
+    return observations["image"].reshape(len(observations["image"]), -1)
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
@@ -465,8 +497,12 @@ def test_archives_can_be_saved_in_several_places(tmp_path: Path) -> None:
             assert_same_archives(archive, Archive.load(tmp_path / name, env))
 
 
+def largest_part(path: Path) -> Path:
+    return max(path.glob("part-*.npz"), key=lambda part: part.stat().st_size)
+
+
 def damage(path: Path, kind: str) -> None:
-    part = next(path.glob("part-*.npz"))
+    part = largest_part(path)
     if kind == "truncated":
         part.write_bytes(part.read_bytes()[:-200])
     elif kind == "flipped":
@@ -490,7 +526,7 @@ def damage(path: Path, kind: str) -> None:
         ("flipped", "which is damaged"),
         ("missing", "without .*part-"),
         ("no JSON", "whose archive.json holds something else"),
-        ("a later version", "version 99 instead of 1"),
+        ("a later version", "version 1, got .* of version 99"),
         ("nothing", "expected a directory that Archive.save wrote"),
     ],
 )
@@ -501,3 +537,187 @@ def test_damaged_files_are_named(tmp_path: Path, kind: str, message: str) -> Non
         damage(path, kind)
         with pytest.raises(InvalidBatchError, match=message):
             Archive.load(path, env)
+
+
+def test_an_archive_can_be_saved_elsewhere_while_it_grows(tmp_path: Path) -> None:
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        archive = Explorer(num_steps=30).run(
+            *(env,),
+            seed=0,
+            max_rounds=12,
+            path=tmp_path / "a",
+            save_seconds=0,
+            callback=lambda archive: archive.save(tmp_path / "b"),
+        )
+        for name in "ab":
+            assert_same_archives(archive, Archive.load(tmp_path / name, env))
+
+
+def test_a_save_that_fails_spoils_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from planvec.exploring import files
+
+    def fails(*arguments: Any) -> None:
+        raise OSError("no space left")
+
+    def save_elsewhere(archive: Archive) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_arrays", fails)
+            with pytest.raises(OSError, match="no space"):
+                archive.save(tmp_path / "b")
+
+    with planvec.make("MountainCar-v0", num_workers=0) as env:
+        archive = Explorer(num_steps=30).run(
+            env, seed=0, max_rounds=12, path=tmp_path / "a", save_seconds=0, callback=save_elsewhere
+        )
+        assert_same_archives(archive, Archive.load(tmp_path / "a", env))
+
+
+_SECOND = """
+import planvec
+with planvec.make("CartPole-v1", num_workers=0) as env:
+    try:
+        planvec.Explorer().run(env, path={path!r}, max_rounds=1)
+    except planvec.InvalidBatchError as error:
+        print(error)
+"""
+
+
+def test_two_processes_do_not_explore_into_one_directory(tmp_path: Path) -> None:
+    said = []
+
+    def second(archive: Archive) -> None:
+        command = [sys.executable, "-c", _SECOND.format(path=str(tmp_path))]
+        said.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=1, path=tmp_path, callback=second)
+        assert "path: expected a directory to which nobody else writes" in said[0]
+        assert_same_archives(archive, Archive.load(tmp_path, env))
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    names = ["counts-2023.npz", "part-of-my-data.npz", ".hidden.npz", "mine.npz"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        QUICK.run(env, seed=0, max_rounds=2, path=tmp_path, save_seconds=0)
+    assert all((tmp_path / name).read_text() == "mine" for name in names)
+    (tmp_path / "file").write_text("")
+    with (
+        planvec.make("CartPole-v1", num_workers=0) as env,
+        pytest.raises(InvalidBatchError, match="path: expected a directory, got the file"),
+    ):
+        QUICK.run(env, seed=0, max_rounds=2, path=tmp_path / "file")
+
+
+def test_other_cells_are_refused(tmp_path: Path) -> None:
+    def made(scale: int) -> Any:
+        return lambda observations: np.floor(observations * scale).astype(int)
+
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        Explorer(num_explorers=8, num_steps=20, cells=made(3)).run(env, seed=0, max_rounds=3, path=tmp_path)
+        with pytest.raises(
+            InvalidBatchError, match="cells: expected the function of the exploration, got one"
+        ):
+            Explorer(num_explorers=8, num_steps=20, cells=made(9)).run(env, max_rounds=4, path=tmp_path)
+
+
+@pytest.mark.parametrize("change", ["width", "dtype"])
+def test_cells_that_change_their_form_are_named(change: str) -> None:
+    calls: list[int] = []
+
+    def cells(observations: Any) -> Any:
+        calls.append(1)
+        keys = np.zeros((len(observations), 2), np.int64)
+        if len(calls) < 4:
+            return keys
+        return keys[:, :1] if change == "width" else keys.astype(np.int32)
+
+    with (
+        planvec.make("CartPole-v1", num_workers=0) as env,
+        pytest.raises(InvalidBatchError, match=r"cells: expected int64 \[4, 2\], as at the start, got"),
+    ):
+        Explorer(num_explorers=8, num_steps=20, cells=cells).run(env, seed=0, max_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("nodes", lambda column: np.where(np.arange(len(column)) == 7, -5, column)),
+        ("nodes", lambda column: column[::-1]),
+        ("nodes", lambda column: column - 10**6),
+        ("num_steps", lambda column: column + 1),
+        ("scores", lambda column: column * np.nan),
+        ("scores", lambda column: column[:-1]),
+        ("keys", lambda column: column.astype(np.float64)),
+        ("keys", lambda column: column[:, 0]),
+        ("lives", lambda column: column.astype(str)),
+        ("steps.actions", lambda column: column * 0.5),
+        ("steps.parents", lambda column: column - 7),
+    ],
+)
+def test_changed_columns_are_noticed(tmp_path: Path, name: str, change: Any) -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        archive = QUICK.run(env, seed=0, max_rounds=3)
+        archive.save(tmp_path)
+        part = largest_part(tmp_path)
+        with np.load(part) as arrays:
+            changed = {key: arrays[key] for key in arrays}
+        np.savez(part, **{**changed, name: change(changed[name])})
+        with pytest.raises(InvalidBatchError, match="which is damaged"):
+            Archive.load(tmp_path, env)
+
+
+class Costly(Cliff):
+    """A reward that is no number at place 3."""
+
+    def step(self, action: Any) -> Any:
+        out = super().step(action)
+        return (out[0], float("nan") if out[0] == 3 else 0.0, *out[2:])
+
+
+def test_rewards_that_are_no_numbers_are_named() -> None:
+    with (
+        planvec.PlanEnv(Costly) as env,
+        pytest.raises(InvalidBatchError, match="rewards: expected finite numbers, got nan for action"),
+    ):
+        Explorer(num_explorers=4, num_steps=20, on_error="mask").run(env, seed=0, max_rounds=5)
+
+
+def test_another_codec_is_refused(tmp_path: Path) -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        QUICK.run(env, seed=0, max_rounds=2, path=tmp_path)
+    with (
+        planvec.make("CartPole-v1", num_workers=0, codec="copied") as env,
+        pytest.raises(InvalidBatchError, match="env: expected is_stochastic False, as when"),
+    ):
+        QUICK.run(env, max_rounds=3, path=tmp_path)
+
+
+def test_lost_lives_need_infos() -> None:
+    with (
+        planvec.make("CartPole-v1", num_workers=0) as env,
+        pytest.raises(InvalidBatchError, match="end_on_life_loss: expected infos with 'lives', got none"),
+    ):
+        Explorer(end_on_life_loss=True).run(env, seed=0, max_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_seconds": float("nan")}, "max_seconds: expected a number of at least 0, got nan"),
+        ({"max_env_steps": -5}, "max_env_steps: expected an integer of at least 0, got -5"),
+        ({"max_rounds": 1.5}, "max_rounds: expected an integer of at least 0, got 1.5"),
+        ({"max_rounds": 1, "save_seconds": "x"}, "save_seconds: expected a number of at least 0, got 'x'"),
+        ({"callback": 5}, "callback: expected a function or None, got 5"),
+    ],
+)
+def test_wrong_limits_are_named(limits: dict[str, Any], message: str) -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env, pytest.raises(InvalidBatchError, match=message):
+        QUICK.run(env, seed=0, **limits)
+
+
+def test_a_planner_whose_steps_raise_is_not_followed_if_errors_are_masked() -> None:
+    explorer = Explorer(num_explorers=4, num_steps=20, on_error="mask", planner=SHOOTING)
+    with planvec.PlanEnv(Cliff) as env:
+        assert explorer.run(env, seed=0, max_rounds=3).num_cells > 5

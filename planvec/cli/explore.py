@@ -35,8 +35,8 @@ def add_explore(commands: Any) -> None:
         "explore",
         help="explore from restored states, and keep the best state of each cell",
         description="Fill an archive of cells: choose a cell, restore its best state, and take random\n"
-        "actions from there (Go-Explore's first phase). The same command goes on with an\n"
-        "archive that is there.",
+        "actions from there (Go-Explore's first phase). The same command with --out or --seed\n"
+        "goes on with the archive that is there.",
     )
     add_environment(parser)
     _add_settings(parser)
@@ -50,7 +50,7 @@ def add_explore(commands: Any) -> None:
     )
     output.add_argument("--plot", action="store_true", help="also draw exploration.png into the directory")
     output.add_argument(
-        "--video", type=Path, metavar="FILE", help="also film the way to the best cell (.gif, .mp4)"
+        "--video", type=Path, metavar="FILE", help="also film the trajectory to the best cell (.gif, .mp4)"
     )
     add_json(output)
     output.add_argument("--no-progress", action="store_true", help="show no progress")

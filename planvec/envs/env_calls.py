@@ -59,9 +59,11 @@ class EnvCalls(BatchCalls[Mode]):
 
     @property
     def fingerprint(self) -> str:
-        """Hexadecimal digits: equal for environments of the same kind, constants and form of states."""
+        """Hexadecimal digits: equal for the same kind of environment, constants, time limit and states."""
         about = self._about
-        parts = (about.state_format.origin.encode(), repr(about.state_dtype).encode(), about.fingerprint)
+        limit = None if about.spec is None else about.spec.max_episode_steps
+        texts = f"{about.state_format.origin} {about.state_dtype!r} {limit}"
+        parts = (texts.encode(), about.fingerprint)
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
     @property

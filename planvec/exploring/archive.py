@@ -25,7 +25,7 @@ class Archive(Contents):
     """Holds the best known state of each cell: the one with the highest score, of those the nearest.
 
     `Explorer.run` makes an archive and adds to it, `save` writes it to a directory, `load` reads it. Cell 0
-    is the start. Ends of episodes are cells of their own, which are not explored further.
+    is that of the start. Ends of episodes are cells of their own, which are not explored further.
     """
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Archive(Contents):
         return actions
 
     def episode(self, env: Any, cell: int | None = None) -> Episode:
-        """Step the way to a cell again and return it as an episode, for films, plots and files.
+        """Take the steps to a cell again and return them as an episode, for films, plots and files.
 
         Args:
             env: A `BatchEnv` or `PlanEnv` of the same environment. Its base state changes.
@@ -117,7 +117,7 @@ class Archive(Contents):
     # -- files ----------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the archive to a directory, without pickles.
+        """Write the archive to a directory.
 
         If the directory holds an earlier form of this archive, only what has changed is written. The
         directory is whole at any moment: a process that is killed leaves what was saved before.
@@ -144,9 +144,9 @@ class Archive(Contents):
         Args:
             path: The directory.
             env: A `BatchEnv` or `PlanEnv` of the same environment. Its base state changes.
-            cells: The function of cells, which checks states that were computed again; None: only their
-                scores are checked.
-            num_checks: Number of trajectories that are stepped again.
+            cells: The function of cells; None: that of the observation space, if the exploration had none of
+                its own.
+            num_checks: Number of cells whose steps are taken again, and of ends of episodes.
 
         Raises:
             InvalidBatchError: The directory holds no archive, a damaged one, or one of another environment.

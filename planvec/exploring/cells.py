@@ -86,13 +86,16 @@ def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
     return numbers_of_space(space, "cells")
 
 
-def keys_of(cells: CellFunction, observations: Any, num_rows: int) -> NDArray[Any]:
+def keys_of(
+    cells: CellFunction, observations: Any, num_rows: int, like: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """Return the cells of observations, after a check.
 
     Args:
         cells: The function.
         observations: `[B, ...]`, stacked by the observation space.
         num_rows: B.
+        like: `[F]`, any cell of the archive; None: there is none yet.
 
     Returns:
         `[B, F]` integers.
@@ -105,5 +108,12 @@ def keys_of(cells: CellFunction, observations: Any, num_rows: int) -> NDArray[An
         raise InvalidBatchError(
             f"cells: expected a function that returns integers [{num_rows}, F], got {keys.dtype} of shape "
             f"{keys.shape}"
+        )
+    if not keys.shape[1]:
+        raise InvalidBatchError("cells: expected a function that returns integers [B, F], got F = 0")
+    if like is not None and (keys.dtype != like.dtype or keys.shape[1:] != like.shape):
+        raise InvalidBatchError(
+            f"cells: expected {like.dtype} [{num_rows}, {len(like)}], as at the start, got {keys.dtype} of "
+            f"shape {keys.shape}"
         )
     return np.ascontiguousarray(keys)

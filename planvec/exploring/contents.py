@@ -21,7 +21,7 @@ class Origin(NamedTuple):
     Attributes:
         seed: Seed of the reset, after which all trajectories begin.
         dt: Environment steps for which each action is repeated.
-        state: The state of the reset.
+        state: A state of the environment; in a new archive that of the reset.
         key: `[F]`, its cell.
         action_space: The space of one action.
         is_stochastic: Whether steps have seeds.
@@ -114,8 +114,29 @@ class Contents:
         self._history.append((self.num_env_steps, self.num_cells, float(self.store["scores"][self.best])))
 
     def set_history(self, history: NDArray[np.float64]) -> None:
-        """Replace the history, `[R, 3]`."""
+        """Replace the history, `[R, 3]`.
+
+        Raises:
+            ValueError: It has another form.
+        """
+        if history.ndim != 2 or history.shape[1] != 3 or history.dtype != np.float64:
+            raise ValueError("history: expected [R, 3]")
         self._history = [(int(steps), int(cells), float(score)) for steps, cells, score in history.tolist()]
+
+    def check_nodes(self, num_nodes: int) -> None:
+        """Check that the steps of files lead to the cells.
+
+        Args:
+            num_nodes: The number of nodes that there should be.
+
+        Raises:
+            ValueError: They do not.
+        """
+        nodes = self.store["nodes"]
+        if len(self.steps) != num_nodes or ((nodes < 0) | (nodes >= num_nodes)).any():
+            raise ValueError("steps are missing")
+        if (self.steps["depths"][nodes] != self.store["num_steps"]).any():
+            raise ValueError("steps lead elsewhere")
 
     def forget_steps(self) -> None:
         """Forget the steps that lead to no cell any more."""

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.exploring.archive import Archive
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
 from planvec.exploring.contents import Origin
+from planvec.exploring.header import HEADER, locked, read_header
+from planvec.exploring.limits import ArchiveCallback, Limits
 from planvec.exploring.walkers import Walkers
 from planvec.planners import Planner
 from planvec.rows import BatchStepper, check_seed, is_uniform
@@ -28,8 +31,6 @@ __all__ = ["Explorer"]
 
 WeightFunction = Callable[[Archive], NDArray[np.floating[Any]]]
 """`weights(archive) -> [N]`: with which weight exploration begins at each cell."""
-ArchiveCallback = Callable[[Archive], bool | None]
-"""Called after each round; True ends the exploration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +53,11 @@ class Explorer:
         dt: Environment steps for which an action is repeated in any case.
         weights: `weights(archive) -> [N]`: with which weight exploration begins at each cell; ends of
             episodes never count. None: `1 / sqrt(visits + 1)`, as in the paper.
-        planner: A planner whose best sequence is taken first from each cell. None: actions are random from
-            the beginning.
+        planner: A planner whose best sequence is taken first from each cell; its `dt` should be a multiple
+            of that of the explorer. None: actions are random from the beginning.
         end_on_life_loss: Whether an explorer chooses again when a life is lost; the infos need "lives".
-        on_error: "raise" the error of a step, or "mask": the explorer chooses again.
+        on_error: "raise" the error of a step, or "mask": the explorer chooses again, and does not follow a
+            planner whose steps raise.
 
     Raises:
         ValueError: A field is out of range. The message names it.
@@ -75,9 +77,9 @@ class Explorer:
         """Check the fields."""
         for name in ("num_explorers", "num_steps", "dt"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
-        if not isinstance(self.repeat, (int, float)) or not 0 <= self.repeat <= 1:
+        if not isinstance(self.repeat, Real) or not 0 <= self.repeat <= 1:
             raise ValueError(f"repeat: expected a number from 0 to 1, got {self.repeat!r}")
         for name in ("cells", "weights"):
             value = getattr(self, name)
@@ -85,6 +87,8 @@ class Explorer:
                 raise ValueError(f"{name}: expected a function or None, got {value!r}")
         if self.planner is not None and not isinstance(self.planner, Planner):
             raise ValueError(f"planner: expected a planvec.Planner or None, got {self.planner!r}")
+        if not isinstance(self.end_on_life_loss, bool):
+            raise ValueError(f"end_on_life_loss: expected True or False, got {self.end_on_life_loss!r}")
         if self.on_error not in ("raise", "mask"):
             raise ValueError(f'on_error: expected "raise" or "mask", got {self.on_error!r}')
 
@@ -126,21 +130,29 @@ class Explorer:
                 "action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got "
                 f"{env.action_space}"
             )
-        if max_env_steps is None and max_rounds is None and max_seconds is None and callback is None:
-            raise InvalidBatchError("max_env_steps: expected a limit: max_env_steps, max_rounds, max_seconds")
+        limits = Limits(max_env_steps, max_rounds, max_seconds, save_seconds, callback)
+        limits.check()
+        seed = None if seed is None else check_seed(seed)
+        if path is None:
+            return self._run(env, seed, limits, None)
+        with locked(Path(path)):
+            return self._run(env, seed, limits, Path(path))
+
+    def _run(self, env: BatchStepper, seed: int | None, limits: Limits, path: Path | None) -> Archive:
+        """Explore until a limit is reached; the arguments are those of `run`."""
         started = saved = time.perf_counter()
         cells = cells_for(env.observation_space, self.cells)
-        archive = self._resumed(env, path, seed, cells) or self._new_archive(env, seed, cells)
-        while not (
-            (max_env_steps is not None and archive.num_env_steps >= max_env_steps)
-            or (max_rounds is not None and len(archive.history) >= max_rounds)
-            or (max_seconds is not None and time.perf_counter() - started >= max_seconds)
-        ):
+        archive = self._resumed(env, path, seed, cells)
+        if archive is None:
+            archive = self._new_archive(env, seed, cells)
+            if path is not None:
+                archive.save(path)  # now, since a path that cannot be written would cost all that follows
+        while not limits.are_reached(archive, started):
             self._explore(env, archive, cells)
-            if path is not None and time.perf_counter() - saved >= save_seconds:
+            if path is not None and time.perf_counter() - saved >= limits.save_seconds:
                 archive.save(path)
                 saved = time.perf_counter()
-            if callback is not None and callback(archive):
+            if limits.callback is not None and limits.callback(archive):
                 break
         if path is not None:
             archive.save(path)
@@ -153,7 +165,7 @@ class Explorer:
 
     def _new_archive(self, env: BatchStepper, seed: int | None, cells: CellFunction) -> Archive:
         """Return an archive that holds the start of an episode."""
-        seed = secrets.randbits(32) if seed is None else check_seed(seed)
+        seed = secrets.randbits(32) if seed is None else seed
         start = env.reset(seed=seed)
         state = np.empty(1, env.state_dtype)
         state[0] = start.state
@@ -172,19 +184,19 @@ class Explorer:
             )
         )
 
-    def _resumed(self, env: Any, path: Any, seed: int | None, cells: CellFunction) -> Archive | None:
+    def _resumed(self, env: Any, path: Path | None, seed: int | None, cells: CellFunction) -> Archive | None:
         """Return the archive in a directory, after a check that it is one of this exploration; None: none."""
-        if path is None or not (Path(path) / "archive.json").exists():
+        if path is None or not (path / HEADER).exists():
             return None
-        archive = Archive.load(path, env, cells=cells)
-        own = {**self.settings, "seed": str(archive.origin.seed if seed is None else seed)}
-        for name, value in {**archive.origin.settings, "seed": str(archive.origin.seed)}.items():
+        header = read_header(path)
+        own = {**self.settings, "seed": str(header["seed"] if seed is None else seed)}
+        for name, value in {**header["settings"], "seed": str(header["seed"])}.items():
             if own.get(name) != value:
                 raise InvalidBatchError(
                     f"{name}: expected {value}, with which the exploration in {path} was begun, got "
                     f"{own.get(name)}; use the same settings, or another directory"
                 )
-        return archive
+        return Archive.load(path, env, cells=cells)
 
     def _explore(self, env: BatchStepper, archive: Archive, cells: CellFunction) -> None:
         """Carry out one round."""
@@ -224,20 +236,28 @@ class Explorer:
             given: Any = 1.0 / np.sqrt(archive.num_visits + 1.0)
         else:
             given = self.weights(archive)
-        weights = np.array(given, np.float64)
-        if weights.shape != (archive.num_cells,) or not (np.isfinite(weights) & (weights >= 0)).all():
+        weights = np.array(given)
+        if weights.shape != (archive.num_cells,) or weights.dtype.kind not in "biuf":
             raise InvalidBatchError(
                 f"weights: expected a function that returns numbers of at least 0, [{archive.num_cells}], "
-                f"got shape {weights.shape}"
+                f"got {weights.dtype} of shape {weights.shape}"
+            )
+        weights = weights.astype(np.float64)
+        wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+        if len(wrong):
+            raise InvalidBatchError(
+                "weights: expected a function that returns numbers of at least 0, got "
+                f"{weights[wrong[0]]} for cell {wrong[0]}"
             )
         weights[archive.ended] = 0.0
-        if not weights.sum() > 0:
+        if not weights.max() > 0:
             raise InvalidBatchError("weights: expected a cell with a weight above 0 whose episode goes on")
-        return weights
+        relative: NDArray[np.float64] = weights / weights.max()
+        return relative
 
 
 def _text(value: Any) -> str:
     """Return a setting as text, which is the same in every process."""
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

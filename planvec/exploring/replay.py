@@ -1,4 +1,4 @@
-"""Steps the ways to cells again, to check states from files, or to compute them anew.
+"""Takes the steps to cells again, to check states from files, or to compute them anew.
 
 Steps that several cells share are taken once. Letters: K cells, M nodes of the tree of steps, D nodes of one
 depth.
@@ -6,7 +6,7 @@ depth.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +20,41 @@ __all__ = ["leads_to_states", "replay_all"]
 _LARGEST_BATCH = 4096
 
 
-def leads_to_states(archive: Contents, env: Any, num_checks: int) -> bool:
-    """Return whether the ways to some cells lead to their states.
+def leads_to_states(archive: Contents, env: Any, cells: CellFunction | None, num_checks: int) -> bool:
+    """Return whether the steps to some cells lead to their states.
 
     Args:
         archive: The archive.
         env: The environment.
-        num_checks: Number of cells that are checked: the best one, and some of all ages.
+        cells: The function of cells, which is checked, too; None: it is unknown.
+        num_checks: Number of cells that are checked, of all ages, and as many ends of episodes.
+
+    Raises:
+        InvalidBatchError: The function gives other cells.
     """
     if num_checks < 1:
         return True
-    spread = np.linspace(0, archive.num_cells - 1, num_checks).astype(np.int64)
-    cells = np.unique(np.append(spread[1:], archive.best))
-    states, scores = _step_again(archive, env, cells)
-    expected = archive.states(cells)
-    if states.dtype != expected.dtype or (scores != archive.store["scores"][cells]).any():
+    ends = np.flatnonzero(archive.store["ended"])
+    some = _spread(np.arange(archive.num_cells), num_checks)
+    checked = np.unique(np.concatenate([some, _spread(ends, num_checks), np.array([archive.best])]))
+    again, expected = _step_again(archive, env, checked), archive.states(checked)
+    if again.states.dtype != expected.dtype or again.differs_from(archive, checked).any():
         return False
-    pairs = zip(states, expected, strict=True)
-    return all(bytes(state) == bytes(other) for state, other in pairs)
+    if any(bytes(state) != bytes(other) for state, other in zip(again.states, expected, strict=True)):
+        return False
+    if cells is not None:
+        keys = keys_of(cells, env.observe(expected), len(checked), archive.store["keys"][0])
+        if (keys != archive.store["keys"][checked]).any():
+            raise InvalidBatchError(
+                "cells: expected the function of the exploration, got one that gives other cells; use the "
+                "same, or another directory"
+            )
+    return True
+
+
+def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
+    """Return at most some of the cells, evenly spread."""
+    return cells[np.linspace(0, len(cells) - 1, min(num, len(cells))).astype(np.int64)]
 
 
 def replay_all(archive: Contents, env: Any, cells: CellFunction | None) -> None:
@@ -46,39 +63,57 @@ def replay_all(archive: Contents, env: Any, cells: CellFunction | None) -> None:
     Args:
         archive: The archive, which is changed.
         env: The environment.
-        cells: The function of cells; None: only scores are compared.
+        cells: The function of cells.
 
     Raises:
-        InvalidBatchError: The ways lead to other cells or scores.
+        InvalidBatchError: The steps lead to other cells or scores, or the function is missing.
     """
+    if cells is None:
+        raise InvalidBatchError(
+            "cells: expected the function of the exploration, since the states do not fit this environment "
+            "and have to be computed again, got None"
+        )
     every = np.arange(archive.num_cells)
-    states, scores = _step_again(archive, env, every)
-    differs = scores != archive.store["scores"]
-    if cells is not None:
-        for start in range(0, len(every), _LARGEST_BATCH):
-            part = slice(start, start + _LARGEST_BATCH)
-            keys = keys_of(cells, env.observe(states[part]), len(states[part]))
-            same_shape = keys.shape == archive.store["keys"][part].shape
-            differs[part] |= (keys != archive.store["keys"][part]).any(axis=1) if same_shape else True
+    again = _step_again(archive, env, every)
+    states, differs = again.states, again.differs_from(archive, every)
+    for start in range(0, len(every), _LARGEST_BATCH):
+        part = slice(start, start + _LARGEST_BATCH)
+        expected = archive.store["keys"][part]
+        keys = keys_of(cells, env.observe(states[part]), len(expected))
+        differs[part] |= (keys != expected).any(axis=1) if keys.shape == expected.shape else True
     if differs.any():
         raise InvalidBatchError(
             f"env: expected the environment that was explored, got one in which the actions lead to other "
-            f"scores or cells, for {int(differs.sum()):,} of {len(every):,} cells, the first of them cell "
-            f"{int(differs.argmax())}"
+            f"scores, ends or cells, for {int(differs.sum()):,} of {len(every):,} cells, the first of them "
+            f"cell {int(differs.argmax())}"
         )
     archive.store.replace_states(states)
+    archive.origin = archive.origin._replace(fingerprint=getattr(env, "fingerprint", ""))
     archive.was_replayed = True
 
 
-def _step_again(
-    archive: Contents, env: Any, cells: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Step the ways to cells; return their states and scores, `[K]` each."""
+class _Again(NamedTuple):
+    """What steps have led to: `[K]` states, scores, and whether episodes have ended."""
+
+    states: NDArray[Any]
+    scores: NDArray[np.float64]
+    ended: NDArray[np.bool_]
+
+    def differs_from(self, archive: Contents, cells: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for which cells scores or ends are others, `[K]`."""
+        columns = archive.store.columns(("scores", "ended"), cells)
+        differs: NDArray[np.bool_] = (self.scores != columns["scores"]) | (self.ended != columns["ended"])
+        return differs
+
+
+def _step_again(archive: Contents, env: Any, cells: NDArray[np.int64]) -> _Again:
+    """Take the steps to cells again."""
     tree, ends = archive.steps, archive.store["nodes"][cells]
     owners = np.full(len(tree), -1, np.int64)
     owners[ends] = np.arange(len(cells))
-    is_needed, positions = tree.ways_to(ends), np.zeros(len(tree), np.int64)
+    is_needed, positions = tree.ancestors_of(ends), np.zeros(len(tree), np.int64)
     states, scores = np.empty(len(cells), env.state_dtype), np.zeros(len(cells))
+    ended = np.zeros(len(cells), np.bool_)
     before, totals = np.empty(1, env.state_dtype), np.zeros(1)
     before[0] = env.reset(seed=archive.origin.seed).state
     if owners[0] >= 0:
@@ -86,20 +121,22 @@ def _step_again(
     for level in tree.levels():
         nodes = level[is_needed[level]]
         rows = positions[tree["parents"][nodes]]
-        before, rewards = _step(archive, env, nodes, before[rows])
+        before, rewards, ends_here = _step(archive, env, nodes, before[rows])
         totals = totals[rows] + rewards
         positions[nodes] = np.arange(len(nodes))
         is_end = owners[nodes] >= 0
         states[owners[nodes[is_end]]], scores[owners[nodes[is_end]]] = before[is_end], totals[is_end]
-    return states, scores
+        ended[owners[nodes[is_end]]] = ends_here[is_end]
+    return _Again(states, scores, ended)
 
 
 def _step(
     archive: Contents, env: Any, nodes: NDArray[np.int64], states: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Take the steps of nodes, `[D]`, from states; return the new states and the rewards."""
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
+    """Take the steps of nodes, `[D]`, from states; return new states, rewards, and what has ended."""
     tree, origin = archive.steps, archive.origin
     new_states, rewards = np.empty(len(nodes), env.state_dtype), np.zeros(len(nodes))
+    ended = np.zeros(len(nodes), np.bool_)
     for start in range(0, len(nodes), _LARGEST_BATCH):
         part = slice(start, start + _LARGEST_BATCH)
         seeds = tree["seeds"][nodes[part]] if tree.has_seeds else None
@@ -107,4 +144,5 @@ def _step(
             tree["actions"][nodes[part]], states[part], origin.dt, seeds=seeds, blocking=True
         )
         new_states[part], rewards[part] = out.new_states, out.rewards
-    return new_states, rewards
+        ended[part] = out.terminated | out.truncated
+    return new_states, rewards, ended

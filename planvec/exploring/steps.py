@@ -64,7 +64,7 @@ class StepTree:
         for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
             yield order[start:stop]
 
-    def ways_to(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def ancestors_of(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which nodes lead to some nodes, these and the start included, `[M]`."""
         parents, leads = self._table["parents"], np.zeros(len(self), np.bool_)
         leads[0] = True
@@ -77,7 +77,7 @@ class StepTree:
 
     def keep(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Forget all steps but those that lead to some nodes; return the new numbers of these nodes."""
-        is_kept = self.ways_to(nodes)
+        is_kept = self.ancestors_of(nodes)
         kept = np.flatnonzero(is_kept)  # parents stay before their children
         numbers = np.cumsum(is_kept) - 1
         columns = {name: self._table[name][kept] for name in self._columns}
@@ -97,7 +97,11 @@ class StepTree:
         Raises:
             KeyError, ValueError: They are damaged.
         """
-        start, parents = len(self), np.asarray(arrays["parents"], np.int64)
+        start, parents = len(self), arrays["parents"]
+        for name in self._columns.keys() - {"depths"}:
+            column, expected = arrays[name], self._table[name]
+            if column.dtype != expected.dtype or column.shape != (len(parents), *expected.shape[1:]):
+                raise ValueError(f"steps.{name}: expected {expected.dtype} of shape [M, ...]")
         numbers = np.arange(start, start + len(parents))
         if ((parents < 0) | (parents >= numbers)).any():
             raise ValueError("steps without the step before them")

@@ -127,9 +127,29 @@ class CellStore:
         return {name: self._table[name][cells] for name in names}
 
     def set_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Replace columns of the table of cells, `[N]` each."""
+        """Replace columns of counts, `[N]` each.
+
+        Raises:
+            ValueError: They have another form.
+        """
+        self._check(columns, len(self))
         for name, column in columns.items():
+            if (column < 0).any():
+                raise ValueError(f"{name}: expected numbers of at least 0")
             self._table[name][:] = column
+
+    def _check(self, columns: Mapping[str, NDArray[Any]], num_rows: int) -> None:
+        """Check that columns have the type and the shape of the table.
+
+        Raises:
+            ValueError: One of them has not.
+        """
+        for name, column in columns.items():
+            expected = self._table[name]
+            if column.dtype != expected.dtype or column.shape != (num_rows, *expected.shape[1:]):
+                raise ValueError(
+                    f"{name}: expected {expected.dtype} of shape {(num_rows, *expected.shape[1:])}"
+                )
 
     def restore(
         self, cells: NDArray[np.int64], columns: Mapping[str, NDArray[Any]], states: NDArray[Any]
@@ -139,6 +159,11 @@ class CellStore:
         Raises:
             KeyError, ValueError, IndexError: They are damaged.
         """
+        if cells.dtype != np.int64 or cells.ndim != 1 or states.shape != cells.shape:
+            raise ValueError("cells: expected integers [K], and as many states")
+        self._check(columns, len(cells))
+        if not np.isfinite(columns["scores"]).all():
+            raise ValueError("scores: expected finite numbers")
         new = np.flatnonzero(cells >= len(self))
         if (cells < 0).any() or (cells[new] != np.arange(len(new)) + len(self)).any():
             raise ValueError("cells are missing")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import EnvError, InvalidBatchError
 from planvec.exploring.cells import CellFunction, keys_of
 from planvec.exploring.contents import Contents
 from planvec.exploring.store import Arrival
@@ -72,10 +73,15 @@ class Walkers:
         self._scores[rows], self._num_steps[rows] = store["scores"][cells], store["num_steps"][cells]
         self._is_first[rows] = True
         for row in rows.tolist():
-            self._since[row] = []
+            self._since[row], self._planned[row] = [], []
         if self._planner is not None:
             seeds = archive.generator.integers(2**63, size=len(rows))
-            plans = self._planner.plan_batch(self._env, self._states[rows], seeds=seeds)
+            try:
+                plans = self._planner.plan_batch(self._env, self._states[rows], seeds=seeds)
+            except EnvError:
+                if self._on_error == "raise":
+                    raise
+                return  # what the planner has tried raises somewhere; actions are random
             for row, plan in zip(rows.tolist(), plans, strict=True):
                 self._planned[row] = _sequence(plan, archive.origin.dt)[::-1]
                 archive.num_env_steps += plan.num_env_steps
@@ -110,7 +116,14 @@ class Walkers:
         assert out.new_states is not None
         failed = out.infos.get("_error", np.zeros(len(self._states), np.bool_))
         self._archive.num_env_steps += int(out.infos["num_steps"].sum())
-        keys = keys_of(self._cells, out.observations, len(self._states))
+        like = self._archive.store["keys"][0]
+        keys = keys_of(self._cells, out.observations, len(self._states), like)
+        wrong = np.flatnonzero(~np.isfinite(out.rewards) & ~failed)
+        if len(wrong):
+            raise InvalidBatchError(
+                f"rewards: expected finite numbers, got {out.rewards[wrong[0]]} for action "
+                f"{self._actions[wrong[0]]} in row {wrong[0]}"
+            )
         ended = out.terminated | out.truncated
         lost = self._lost_lives(out)
         self._states = out.new_states
@@ -125,6 +138,11 @@ class Walkers:
     def _lost_lives(self, out: Transitions) -> NDArray[np.bool_]:
         """Return which explorers have lost a life."""
         if "lives" not in out.infos:
+            if self._ends_on_life_loss:
+                raise InvalidBatchError(
+                    "end_on_life_loss: expected infos with 'lives', got none; open the environment with "
+                    "planvec.make(..., info_keys=('lives',)), or set it to False"
+                )
             return np.zeros(len(self._states), np.bool_)
         lives = np.asarray(out.infos["lives"], np.float64)
         lost: NDArray[np.bool_] = lives < self._lives

@@ -35,8 +35,12 @@ def plot_exploration(
     Raises:
         InvalidBatchError: There is no archive, or `groups` returns something else.
     """
-    named = {"": archives} if isinstance(archives, Archive) else dict(archives)
-    if not named or not all(isinstance(archive, Archive) for archive in named.values()):
+    named = {"": archives} if isinstance(archives, Archive) else archives
+    if (
+        not isinstance(named, Mapping)
+        or not named
+        or not all(isinstance(archive, Archive) for archive in named.values())
+    ):
         raise InvalidBatchError(f"archives: expected an Archive, or some by name, got {archives!r}")
     num_panels = 2 if groups is None else 3
     _, axes = plt.subplots(num_panels, 1, figsize=(6.4, 2.0 * num_panels), sharex=True, layout="constrained")
