@@ -130,7 +130,7 @@ def _stack_codec(
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
     if graph is not None:
         graph.settle()
-        stack.include(graph.referred())
+        stack.include(graph)
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack

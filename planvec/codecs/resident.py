@@ -108,7 +108,7 @@ class ResidentCodec:
                     ) from None
             codec = StackCodec(self._env, self.layers, observation, like)
             if graph is not None:
-                codec.include(graph.referred())
+                codec.include(graph)
                 if like is not None and codec.fingerprint != like.fingerprint:
                     raise UnsupportedEnvError(f"{self._env}: it differs from the others")
             self.codec = codec

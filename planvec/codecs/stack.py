@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from planvec.codecs import generator
 from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.compare import digest, origin_of, same
+from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.own_actions import with_own_action
@@ -137,14 +138,14 @@ class StackCodec(StateCodec):
         else:
             self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
 
-    def include(self, referred: list[str]) -> None:
-        """Include what pickles refer to by number in the fingerprint, and in the origin of states.
+    def include(self, graph: ObjectGraph) -> None:
+        """Include what pickles refer to in the fingerprint, and what has a number in the origin of states.
 
         Elsewhere a number may mean something else, so that states would be restored wrongly.
         """
-        known = digest(referred)
-        self.fingerprint += known
-        self.format = self.format._replace(origin=f"{self.format.origin} {known.hex()[:8]}")
+        self.fingerprint += digest(graph.referred())
+        numbered = digest(graph.numbered()).hex()[:8]
+        self.format = self.format._replace(origin=f"{self.format.origin} {numbered}")
 
     def _dtype(self) -> np.dtype[Any]:
         fields: list[Any] = []

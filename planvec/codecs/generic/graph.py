@@ -276,6 +276,10 @@ class ObjectGraph:
         """Return the names of what pickles refer to: large arrays, and what has a number."""
         return self._writer.referred()
 
+    def numbered(self) -> list[str]:
+        """Return the names of what has a number, in the order of the numbers."""
+        return self._writer.numbered()
+
     # -- restoring --------------------------------------------------------------------------------
 
     def restore(self, saved: bytes) -> None:

@@ -66,6 +66,10 @@ class GraphWriter:
         """Return the names of what pickles refer to: large arrays, and what has a number."""
         return [*self._short_forms.tables.names(), *self._words.texts()]
 
+    def numbered(self) -> list[str]:
+        """Return the names of what has a number, in the order of the numbers."""
+        return self._words.texts()
+
     def dumps(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> tuple[bytes, list[Any]]:
         """Return the pickle of some attributes, and the random generators in them.
 
