@@ -7,7 +7,6 @@ since an attribute that has not changed yet may still change.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import types
 from collections.abc import Iterator, Sequence
@@ -57,13 +56,16 @@ def slot_names(cls: type) -> tuple[str, ...]:
 def attributes_of(obj: Any) -> dict[str, Any]:
     """Return the attributes of an object, those in `__slots__` included, in no particular order.
 
-    A `__getattr__` of its class is not asked: it may have an answer for any name, `__dict__` included.
+    A `__getattr__` of its class does not count: it may have an answer for any name, `__dict__` included.
     """
-    attributes: dict[str, Any] = {}
-    for name in ("__dict__", *slot_names(type(obj))):
-        with contextlib.suppress(AttributeError):
+    own = getattr(obj, "__dict__", None)
+    attributes: dict[str, Any] = dict(own) if isinstance(own, (dict, types.MappingProxyType)) else {}
+    for name in slot_names(type(obj)):
+        try:
             attributes[name] = object.__getattribute__(obj, name)
-    return {**attributes.pop("__dict__", {}), **attributes}
+        except AttributeError:  # it is not set
+            continue
+    return attributes
 
 
 def spaces_in(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
