@@ -269,9 +269,11 @@ class RowLoop:
                 left = limit - elapsed[row]
                 wanted = batch.horizon if batch.horizon < left else left
                 total, weight, count = 0.0, 1.0, 0
+                actions = sequences(row)
                 if roll_out is not None:
-                    total, count, terminated, truncated = roll_out(sequences(row), wanted, discount)
-                for action in () if roll_out is not None else sequences(row):
+                    total, count, terminated, truncated = roll_out(actions, wanted, discount)
+                    actions = ()
+                for action in actions:
                     observation, reward, terminated, truncated, _ = step(action)
                     total += weight * float(reward)
                     weight *= discount
