@@ -76,15 +76,8 @@ def _is(value: Any, kind: type) -> bool:
 def write_header(path: Path, fields: Mapping[str, Any]) -> None:
     """Replace the header, when all that it names is on the disk."""
     text = json.dumps({"format": _FORMAT, "version": _VERSION, **fields}, indent=1) + "\n"
-    with replacing(path / HEADER) as temporary, temporary.open("x") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    with replacing(path / HEADER, is_durable=True) as temporary:
+        temporary.write_text(text)
 
 
 @contextlib.contextmanager

@@ -44,22 +44,40 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         path: The file, which is replaced when the new one is complete.
         arrays: The arrays by name; none of objects.
     """
-    with replacing(path) as temporary, open(temporary, "xb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    with (
+        replacing(path, is_durable=True) as temporary,
+        zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+    ):
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it."""
+def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
+    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it.
+
+    Args:
+        path: The file.
+        is_durable: Whether to wait until it is on the disk, so that it also outlasts a power failure.
+    """
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
         yield temporary
+        if is_durable:
+            _flush(temporary)
         os.replace(temporary, path)
+        if is_durable:
+            _flush(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
