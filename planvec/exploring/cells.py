@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners import images_of, is_screen, numbers_of_space
+from planvec.rows import check_integer
 
 __all__ = ["CellFunction", "Downscaled", "cells_for", "keys_of"]
 
@@ -39,9 +40,7 @@ class Downscaled:
     def __post_init__(self) -> None:
         """Check the numbers."""
         for name, low, high in (("width", 1, 4096), ("height", 1, 4096), ("levels", 2, 256)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{name}: expected an integer from {low} to {high}, got {value!r}")
+            check_integer(name, getattr(self, name), low, high)
 
     def __call__(self, observations: Any) -> NDArray[np.uint8]:
         """Return the cells of images.

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from planvec.exploring.header import HEADER, locked, read_header
 from planvec.exploring.limits import ArchiveCallback, Limits
 from planvec.exploring.walkers import Walkers
 from planvec.planners import Planner
-from planvec.rows import BatchStepper, check_seed, is_uniform
+from planvec.rows import BatchStepper, check_integer, check_number, check_seed, is_uniform
 
 __all__ = ["Explorer"]
 
@@ -76,11 +75,8 @@ class Explorer:
     def __post_init__(self) -> None:
         """Check the fields."""
         for name in ("num_explorers", "num_steps", "dt"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}: expected an integer of at least 1, got {value!r}")
-        if not isinstance(self.repeat, Real) or not 0 <= self.repeat <= 1:
-            raise ValueError(f"repeat: expected a number from 0 to 1, got {self.repeat!r}")
+            check_integer(name, getattr(self, name), 1)
+        check_number("repeat", self.repeat, 0, 1)
         for name in ("cells", "weights"):
             value = getattr(self, name)
             if value is not None and (not callable(value) or isinstance(value, type)):

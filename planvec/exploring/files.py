@@ -23,7 +23,7 @@ from planvec.exploring.cells import CellFunction, cells_for
 from planvec.exploring.contents import Contents, Origin
 from planvec.exploring.header import HEADER, OWN_FILE, locked, read_header, write_header
 from planvec.exploring.replay import leads_to_states, replay_all
-from planvec.rows import DAMAGED, arrays_of_states, read_arrays, states_of_arrays, write_arrays
+from planvec.rows import DAMAGED, arrays_of_states, check_integer, read_arrays, states_of_arrays, write_arrays
 
 __all__ = ["load_contents", "save_contents"]
 
@@ -138,8 +138,7 @@ def load_contents(
     path: Path, env: Any, cells: CellFunction | None, num_checks: int, make: Callable[[Origin], C]
 ) -> C:
     """Read an archive; see `Archive.load`. `make` makes an empty one."""
-    if not isinstance(num_checks, int) or num_checks < 0:
-        raise InvalidBatchError(f"num_checks: expected an integer of at least 0, got {num_checks!r}")
+    check_integer("num_checks", num_checks, 0)
     if not (path / HEADER).exists():
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
     header = read_header(path)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import NamedTuple
 
 from planvec.errors import InvalidBatchError
 from planvec.exploring.archive import Archive
+from planvec.rows import check_integer, check_number
 
 __all__ = ["ArchiveCallback", "Limits"]
 
@@ -32,18 +31,14 @@ class Limits(NamedTuple):
         Raises:
             InvalidBatchError: One is out of range, or there is no limit.
         """
-        for name, kind, what in (
-            ("max_env_steps", Integral, "an integer"),
-            ("max_rounds", Integral, "an integer"),
-            ("max_seconds", Real, "a number"),
-            ("save_seconds", Real, "a number"),
+        for name, check in (
+            ("max_env_steps", check_integer),
+            ("max_rounds", check_integer),
+            ("max_seconds", check_number),
         ):
-            value = getattr(self, name)
-            if value is None and name != "save_seconds":
-                continue
-            is_number = isinstance(value, kind) and not isinstance(value, bool)
-            if not is_number or math.isnan(value) or value < 0:
-                raise InvalidBatchError(f"{name}: expected {what} of at least 0, got {value!r}")
+            if getattr(self, name) is not None:
+                check(name, getattr(self, name), 0)
+        check_number("save_seconds", self.save_seconds, 0)
         if self.callback is not None and not callable(self.callback):
             raise InvalidBatchError(f"callback: expected a function or None, got {self.callback!r}")
         limits = (self.max_env_steps, self.max_rounds, self.max_seconds, self.callback)

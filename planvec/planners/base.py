@@ -21,7 +21,7 @@ from planvec.planners.options import option
 from planvec.planners.plan import Plan
 from planvec.planners.players import check_players
 from planvec.planners.search import Search
-from planvec.rows import BatchStepper
+from planvec.rows import BatchStepper, check_integer, check_number
 
 __all__ = ["Planner"]
 
@@ -65,20 +65,13 @@ class Planner(ABC):
         """Check that fields are integers of at least `lowest`; with `optional`, None is allowed."""
         for name in names:
             value = getattr(self, name)
-            if value is None and optional:
-                continue
-            is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not is_integer or value < lowest:
-                raise ValueError(f"{name}: expected an integer of at least {lowest}, got {value!r}")
+            if value is not None or not optional:
+                check_integer(name, value, lowest)
 
     def _check_numbers(self, low: float, high: float, *names: str) -> None:
         """Check that fields are numbers from `low` to `high`."""
         for name in names:
-            value = getattr(self, name)
-            is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            if not is_number or not low <= value <= high:
-                bounds = f"from {low} to {high}" if high < np.inf else f"of at least {low}"
-                raise ValueError(f"{name}: expected a number {bounds}, got {value!r}")
+            check_number(name, getattr(self, name), low, high)
 
     @property
     def info_keys(self) -> tuple[str, ...]:

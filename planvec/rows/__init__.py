@@ -6,7 +6,7 @@ The modules here know neither environments nor processes.
 from __future__ import annotations
 
 from planvec.rows.actions import check_actions, one_action
-from planvec.rows.arguments import check_compiled, check_seed
+from planvec.rows.arguments import check_compiled, check_integer, check_number, check_seed
 from planvec.rows.attributes import resolve
 from planvec.rows.checks import check_rollout, check_step
 from planvec.rows.description import EnvDescription
@@ -109,6 +109,8 @@ __all__ = [
     "check_actions",
     "check_compiled",
     "check_info_keys",
+    "check_integer",
+    "check_number",
     "check_rollout",
     "check_seed",
     "check_state",

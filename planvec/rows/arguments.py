@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 
-__all__ = ["MAX_STEPS", "check_compiled", "check_dt", "check_on_error", "check_seed", "check_seeds"]
+__all__ = [
+    "MAX_STEPS",
+    "check_compiled",
+    "check_dt",
+    "check_integer",
+    "check_number",
+    "check_on_error",
+    "check_seed",
+    "check_seeds",
+]
 
 MAX_STEPS = 2**31 - 1
 """Largest number of steps of one row in one call."""
@@ -23,6 +33,31 @@ def _as_array(name: str, value: Any) -> NDArray[Any]:
         return np.asarray(value)
     except ValueError as error:
         raise InvalidBatchError(f"{name}: expected one dimension, got rows of different sizes") from error
+
+
+def check_integer(name: str, value: Any, low: float, high: float = math.inf) -> None:
+    """Check that a value is an integer from `low` to `high`.
+
+    Raises:
+        InvalidBatchError: It is not, which is also a ValueError.
+    """
+    _check_range(name, value, (int, np.integer), "an integer", low, high)
+
+
+def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
+    """Check that a value is a number from `low` to `high`, and not NaN.
+
+    Raises:
+        InvalidBatchError: It is not, which is also a ValueError.
+    """
+    _check_range(name, value, (int, float, np.integer, np.floating), "a number", low, high)
+
+
+def _check_range(name: str, value: Any, kinds: tuple[type, ...], what: str, low: float, high: float) -> None:
+    is_kind = isinstance(value, kinds) and not isinstance(value, bool)
+    if not (is_kind and low <= value <= high):
+        bounds = f"from {low} to {high}" if high < math.inf else f"of at least {low}"
+        raise InvalidBatchError(f"{name}: expected {what} {bounds}, got {value!r}")
 
 
 def check_on_error(on_error: Any) -> bool:
