@@ -21,22 +21,16 @@ class Origin(NamedTuple):
     Attributes:
         seed: Seed of the reset, after which all trajectories begin.
         dt: Environment steps for which each action is repeated.
-        state: A state of the environment; in a new archive that of the reset.
-        key: `[F]`, its cell.
         action_space: The space of one action.
         is_stochastic: Whether steps have seeds.
-        lives: Lives at the start; NaN if unknown.
         fingerprint: That of the environment; "" if it has none.
         settings: Those of the exploration, as text.
     """
 
     seed: int
     dt: int
-    state: Any
-    key: NDArray[Any]
     action_space: Space[Any]
     is_stochastic: bool
-    lives: float
     fingerprint: str
     settings: dict[str, str]
 
@@ -46,6 +40,7 @@ class Contents:
 
     Args:
         origin: What it begins with.
+        start: The first cell.
 
     Attributes:
         origin: Where all trajectories begin, and the environment.
@@ -58,18 +53,16 @@ class Contents:
         saved_as: The form in which it was saved last.
     """
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, start: Arrival) -> None:
         self.origin = origin
         self.num_env_steps = 0
         self.generator = np.random.default_rng(origin.seed)
-        self.store = CellStore(origin.key, origin.state)
+        self.store = CellStore(start)
         self._history: list[tuple[int, int, float]] = []
         self.steps = StepTree(origin.action_space, origin.is_stochastic)
         self.was_replayed = False
         self.identity = secrets.token_hex(8)
         self.saved_as = ""
-        start = Arrival(origin.key, origin.state, 0.0, 0, False, origin.lives)
-        self.store.put(start, 0, 0)
 
     @property
     def num_cells(self) -> int:

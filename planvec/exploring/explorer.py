@@ -22,6 +22,7 @@ from planvec.exploring.cells import CellFunction, cells_for, keys_of
 from planvec.exploring.contents import Origin
 from planvec.exploring.header import HEADER, locked, read_header
 from planvec.exploring.limits import ArchiveCallback, Limits
+from planvec.exploring.store import Arrival
 from planvec.exploring.walkers import Walkers
 from planvec.planners import Planner
 from planvec.rows import BatchStepper, check_integer, check_number, check_seed, is_uniform
@@ -166,19 +167,16 @@ class Explorer:
         state = np.empty(1, env.state_dtype)
         state[0] = start.state
         key = keys_of(cells, env.observe(state), 1)[0]
-        return Archive(
-            Origin(
-                seed=seed,
-                dt=self.dt,
-                state=state[0],
-                key=key,
-                action_space=env.action_space,
-                is_stochastic=env.is_stochastic,
-                lives=float(start.info.get("lives", np.nan)),
-                fingerprint=getattr(env, "fingerprint", ""),
-                settings=self.settings,
-            )
+        origin = Origin(
+            seed=seed,
+            dt=self.dt,
+            action_space=env.action_space,
+            is_stochastic=env.is_stochastic,
+            fingerprint=getattr(env, "fingerprint", ""),
+            settings=self.settings,
         )
+        lives = float(start.info.get("lives", np.nan))
+        return Archive(origin, Arrival(key, state[0], 0.0, 0, False, lives))
 
     def _resumed(self, env: Any, path: Path | None, seed: int | None, cells: CellFunction) -> Archive | None:
         """Return the archive in a directory, after a check that it is one of this exploration; None: none."""

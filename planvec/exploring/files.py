@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.exploring.cells import CellFunction, cells_for
 from planvec.exploring.contents import Contents, Origin
 from planvec.exploring.header import HEADER, OWN_FILE, locked, read_header, write_header
 from planvec.exploring.replay import leads_to_states, replay_all
+from planvec.exploring.store import Arrival
 from planvec.rows import DAMAGED, arrays_of_states, check_integer, read_arrays, states_of_arrays, write_arrays
 
 __all__ = ["load_contents", "save_contents"]
@@ -135,9 +135,9 @@ def _fields(archive: Contents, form: str, parts: list[str], counts: str, num_wri
 
 
 def load_contents(
-    path: Path, env: Any, cells: CellFunction | None, num_checks: int, make: Callable[[Origin], C]
+    path: Path, env: Any, cells: CellFunction | None, num_checks: int, make: Callable[[Origin, Arrival], C]
 ) -> C:
-    """Read an archive; see `Archive.load`. `make` makes an empty one."""
+    """Read an archive; see `Archive.load`. `make` makes one of the first cell."""
     check_integer("num_checks", num_checks, 0)
     if not (path / HEADER).exists():
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
@@ -168,7 +168,7 @@ def load_contents(
     return archive
 
 
-def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origin], C]) -> C:
+def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origin, Arrival], C]) -> C:
     """Return the archive in the files, whose states were not checked.
 
     Raises:
@@ -184,7 +184,8 @@ def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origi
             keys = arrays["keys"]
             if keys.ndim != 2 or keys.dtype.kind not in "biu":
                 raise ValueError("keys: expected integers [K, F]")
-            archive = make(_origin(header, env, states[0], keys[0]))
+            start = Arrival(keys[0], states[0], 0.0, 0, False, float("nan"))  # `restore` writes it again
+            archive = make(_origin(header, env), start)
         steps = {
             key.removeprefix("steps."): array for key, array in arrays.items() if key.startswith("steps.")
         }
@@ -203,16 +204,13 @@ def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origi
     return archive
 
 
-def _origin(header: Mapping[str, Any], env: Any, state: Any, key: NDArray[Any]) -> Origin:
+def _origin(header: Mapping[str, Any], env: Any) -> Origin:
     """Return what an archive begins with."""
     return Origin(
         seed=header["seed"],
         dt=max(1, header["dt"]),
-        state=state,
-        key=key,
         action_space=env.action_space,
         is_stochastic=header["is_stochastic"],
-        lives=float("nan"),
         fingerprint=header["fingerprint"],
         settings=dict(header["settings"]),
     )

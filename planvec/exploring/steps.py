@@ -98,10 +98,8 @@ class StepTree:
             KeyError, ValueError: They are damaged.
         """
         start, parents = len(self), arrays["parents"]
-        for name in self._columns.keys() - {"depths"}:
-            column, expected = arrays[name], self._table[name]
-            if column.dtype != expected.dtype or column.shape != (len(parents), *expected.shape[1:]):
-                raise ValueError(f"steps.{name}: expected {expected.dtype} of shape [M, ...]")
+        given = {name: arrays[name] for name in self._columns if name != "depths"}
+        self._table.check(given, len(parents))
         numbers = np.arange(start, start + len(parents))
         if ((parents < 0) | (parents >= numbers)).any():
             raise ValueError("steps without the step before them")
@@ -109,5 +107,4 @@ class StepTree:
         known = self._table["depths"]
         for row, parent in enumerate(parents.tolist()):
             depths[row] = 1 + (known[parent] if parent < start else depths[parent - start])
-        columns = {name: arrays[name] for name in self._columns if name not in ("parents", "depths")}
-        self._table.extend({**columns, "parents": parents, "depths": depths})
+        self._table.extend({**given, "depths": depths})

@@ -40,17 +40,16 @@ class CellStore:
     `nodes` (in the tree of steps) and `lives`, `[N]` each.
 
     Args:
-        key: `[F]`, any cell.
-        state: Any state.
+        start: The first cell.
 
     Attributes:
         changed: Cells whose best state has changed since the archive was saved.
     """
 
-    def __init__(self, key: NDArray[Any], state: Any) -> None:
+    def __init__(self, start: Arrival) -> None:
         self._table = Table(
             {
-                "keys": (key.dtype, key.shape),
+                "keys": (start.key.dtype, start.key.shape),
                 "scores": (np.float64, ()),
                 "num_steps": (np.int64, ()),
                 "num_visits": (np.int64, ()),
@@ -61,9 +60,11 @@ class CellStore:
                 "lives": (np.float64, ()),
             }
         )
-        self._states = Blocks(state.dtype if isinstance(state, np.void) else np.dtype(object))
+        is_record = isinstance(start.state, np.void)
+        self._states = Blocks(start.state.dtype if is_record else np.dtype(object))
         self._index: dict[bytes, int] = {}
         self.changed: set[int] = set()
+        self.put(start, 0, 0)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -132,24 +133,11 @@ class CellStore:
         Raises:
             ValueError: They have another form.
         """
-        self._check(columns, len(self))
+        self._table.check(columns, len(self))
         for name, column in columns.items():
             if (column < 0).any():
                 raise ValueError(f"{name}: expected numbers of at least 0")
             self._table[name][:] = column
-
-    def _check(self, columns: Mapping[str, NDArray[Any]], num_rows: int) -> None:
-        """Check that columns have the type and the shape of the table.
-
-        Raises:
-            ValueError: One of them has not.
-        """
-        for name, column in columns.items():
-            expected = self._table[name]
-            if column.dtype != expected.dtype or column.shape != (num_rows, *expected.shape[1:]):
-                raise ValueError(
-                    f"{name}: expected {expected.dtype} of shape {(num_rows, *expected.shape[1:])}"
-                )
 
     def restore(
         self, cells: NDArray[np.int64], columns: Mapping[str, NDArray[Any]], states: NDArray[Any]
@@ -161,7 +149,7 @@ class CellStore:
         """
         if cells.dtype != np.int64 or cells.ndim != 1 or states.shape != cells.shape:
             raise ValueError("cells: expected integers [K], and as many states")
-        self._check(columns, len(cells))
+        self._table.check(columns, len(cells))
         if not np.isfinite(columns["scores"]).all():
             raise ValueError("scores: expected finite numbers")
         new = np.flatnonzero(cells >= len(self))

@@ -47,6 +47,18 @@ class Table:
         for name, column in self._columns.items():
             column[start : self._size] = columns[name]
 
+    def check(self, columns: Mapping[str, NDArray[Any]], num_rows: int) -> None:
+        """Check that columns, which may come from a file, have the types and the shapes of the table.
+
+        Raises:
+            ValueError: One of them has not.
+        """
+        for name, column in columns.items():
+            expected = self._columns[name]
+            shape = (num_rows, *expected.shape[1:])
+            if column.dtype != expected.dtype or column.shape != shape:
+                raise ValueError(f"{name}: expected {expected.dtype} of shape {shape}")
+
     def _grow(self, size: int) -> None:
         """Make room for as many rows, and count them."""
         for name, column in self._columns.items():
