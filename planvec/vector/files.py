@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs import ResidentState
 from planvec.errors import InvalidBatchError
-from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
+from planvec.rows import DAMAGED, arrays_of_states, read_arrays, states_of_arrays, write_arrays
 from planvec.vector.resident_states import SavedRows
 
 __all__ = ["read_rows", "write_rows"]
@@ -47,8 +47,7 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
         header["parts"].append(described)
         arrays |= arrays_of_states(f"states_{index}", part.states)
     text = np.array(json.dumps(header, default=_as_number))
-    with replacing(Path(path)) as temporary, open(temporary, "xb") as file:
-        np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
+    write_arrays(Path(path), {"header": text, **arrays})
 
 
 def _as_number(value: Any) -> Any:
