@@ -24,7 +24,7 @@ from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.players import has_players
 from planvec.planners.requests import check_answer, send_steps
-from planvec.planners.root_actions import equal_actions, list_actions
+from planvec.planners.root_actions import list_actions
 from planvec.planners.search import StepRequest
 from planvec.rows import BatchStepper
 
@@ -139,8 +139,7 @@ def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: ND
         state: `[1]`, the state that it led to.
     """
     assert tree.states is not None
-    index = int(np.flatnonzero(equal_actions(tree.node_actions(0), action))[0])
-    nodes = tree.arrays.outcome_nodes[tree.outcomes(0, index)]
+    nodes = tree.arrays.outcome_nodes[tree.outcomes(0, tree.index_of(action))]
     nodes = nodes[~tree.arrays.ended[nodes]]
     if not len(nodes):
         return None

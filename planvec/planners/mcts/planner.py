@@ -43,6 +43,7 @@ class MCTS(MCTSConfig):
     A game of two players is searched if its states have a field "current_player": each player takes the
     actions that are best for him. All values are then those for the player to move: `Plan.value`, the values
     of actions, and those of `value_fn`. Rewards remain those of player 0.
+
     Where `transpositions`, `rollout_horizon` and `backup` are left open (None), UCT without functions of the
     user looks at the environment before it begins a tree: up to 6 random walks of up to 24 steps, a sixth of
     the budget at most, which count as steps of the decision.

@@ -159,7 +159,7 @@ class Tree:
         Raises:
             InvalidBatchError: `action` is not an action of the root.
         """
-        index = self._index_of(action)
+        index = self.index_of(action)
         outcomes = self.outcomes(0, index)
         if state is not None and self.states is not None:
             state_key = state_keys(_as_array(state, self.states.dtype))[0]
@@ -171,8 +171,8 @@ class Tree:
         root = int(self.arrays.outcome_nodes[outcome])
         return None if self.arrays.ended[root] else self.subtree(root)
 
-    def _index_of(self, action: Any) -> int:
-        """Return the index of an action of the root."""
+    def index_of(self, action: Any) -> int:
+        """Return the index of an action of the root; see `advance` for errors."""
         actions = self.node_actions(0)
         equal = equal_actions(actions, action)
         if not equal.any():
