@@ -15,7 +15,19 @@ from planvec.cli.parser import UsageError
 if TYPE_CHECKING:
     from planvec.runs import RunConfig, RunFiles
 
-__all__ = ["run_files"]
+__all__ = ["default_directory", "run_files"]
+
+
+def default_directory(env_id: str, what: str, seed: int | None) -> Path:
+    """Return where results go without `--out`.
+
+    Args:
+        env_id: Name of the environment.
+        what: What is done, such as the name of the planner.
+        seed: The seed.
+    """
+    name = re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
+    return Path("runs") / f"{name}-{what}-seed{seed}"
 
 
 @contextlib.contextmanager
@@ -61,8 +73,7 @@ def _new_directory(config: RunConfig) -> Path:
     Raises:
         UsageError: It cannot be made.
     """
-    name = re.sub(r"[^\w.-]+", "_", config.env_id).strip("_.")
-    first = Path("runs") / f"{name}-{config.planner}-seed{config.seed}"
+    first = default_directory(config.env_id, config.planner, config.seed)
     again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
     try:
         first.parent.mkdir(parents=True, exist_ok=True)

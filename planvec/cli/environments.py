@@ -24,6 +24,7 @@ __all__ = [
     "codec_of",
     "env_source",
     "given_env",
+    "object_named",
     "render_source",
     "workers_of",
 ]
@@ -149,6 +150,14 @@ def env_source(
     return source, dict(make)
 
 
+def object_named(text: str) -> Any:
+    """Return the object that `module:name` names; None if it names none."""
+    from planvec.envs import import_named
+
+    where, _, name = text.rpartition(":")
+    return getattr(import_named(where), name, None) if where else None
+
+
 def codec_of(text: str | None) -> CodecChoice:
     """Return the codec that `--codec` names.
 
@@ -156,14 +165,13 @@ def codec_of(text: str | None) -> CodecChoice:
         UsageError: It names none.
     """
     from planvec.codecs import Codec, Copied
-    from planvec.envs import import_named
 
     if text in (None, "copied", "replay"):
         return text
     where, _, name = text.rpartition(":")
     if where == "copied":
         return Copied([part.strip() for part in name.split(",")])
-    codec = getattr(import_named(where), name, None) if where else None
+    codec = object_named(text)
     if not (isinstance(codec, type) and issubclass(codec, Codec)):
         raise UsageError(
             "--codec: expected copied, copied:NAME,..., replay, or module:Codec with a planvec.Codec, "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import secrets
 import sys
@@ -13,17 +12,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planvec.cli.directory import default_directory
+from planvec.cli.drawing import check_film, load_plots, open_shown, save_figure, write_film
 from planvec.cli.environments import (
     add_environment,
     add_workers,
     codec_of,
     given_env,
-    render_source,
+    object_named,
     workers_of,
 )
 from planvec.cli.parser import UsageError, add_json, integer
 
 if TYPE_CHECKING:
+    from planvec.envs import Makeable, PlanEnv
     from planvec.exploring import Archive, CellFunction, Explorer
 
 __all__ = ["add_explore"]
@@ -108,13 +110,14 @@ def _run(arguments: argparse.Namespace) -> int:
         dt=arguments.dt,
         end_on_life_loss=arguments.end_on_life_loss,
     )
-    _check_pictures(arguments)
     source, env_kwargs = given_env(arguments)
+    shown = _shown(arguments, source, env_kwargs)
     seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
-    directory = arguments.out or Path("runs") / f"{_file_name(arguments.env_id)}-explore-seed{seed}"
+    directory = arguments.out or default_directory(arguments.env_id, "explore", seed)
     progress = _Progress(not arguments.no_progress)
     with (
         contextlib.closing(progress),
+        shown or contextlib.nullcontext(),
         make(
             source,
             **workers_of(arguments),
@@ -136,7 +139,7 @@ def _run(arguments: argparse.Namespace) -> int:
         progress.close()
         files = [
             str(directory / "archive.json"),
-            *_pictures(arguments, archive, directory, source, env_kwargs),
+            *_pictures(arguments, archive, directory, shown),
         ]
     _print(arguments, archive, files)
     return 0
@@ -224,64 +227,50 @@ def _cells_of(text: str | None) -> CellFunction | None:
     Raises:
         UsageError: It names none.
     """
-    from planvec.envs import import_named
     from planvec.exploring import Downscaled
 
     if text is None:
         return None
     if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
         return Downscaled(*(int(number) for number in match.groups()))
-    where, _, name = text.rpartition(":")
-    function: Any = getattr(import_named(where), name, None) if where else None
+    function: CellFunction | None = object_named(text)
     if not callable(function):
         raise UsageError(f"--cells: expected WIDTHxHEIGHTxLEVELS or module:function, got {text!r}")
-    chosen: CellFunction = function
-    return chosen
+    return function
 
 
-def _file_name(env_id: str) -> str:
-    """Return a name for files."""
-    return re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
-
-
-def _check_pictures(arguments: argparse.Namespace) -> None:
-    """Check what pictures need, before anything is explored.
+def _shown(arguments: argparse.Namespace, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
+    """Try what pictures need, and return the environment for rendering, if a film is wanted.
 
     Raises:
-        UsageError: A package is missing, or a film has an unknown format.
+        UsageError: A package is missing, a path cannot be written, or the environment does not render.
     """
     try:
         if arguments.plot:
-            import planvec.plots  # noqa: F401 (its error says what to install)
-        if arguments.video is not None:
-            from planvec.video import check_video_path
-
-            check_video_path(arguments.video)
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # SDL complains where there is no screen
+            load_plots()
+        if arguments.video is None:
+            return None
+        check_film(arguments.video)
     except (ImportError, ValueError) as error:
         raise UsageError(str(error)) from error
+    env, problem = open_shown(source, env_kwargs, arguments.codec)
+    if env is None:
+        raise UsageError(f"--video: {arguments.env_id} renders no frames here: {problem}")
+    return env
 
 
 def _pictures(
-    arguments: argparse.Namespace, archive: Archive, directory: Path, source: Any, env_kwargs: dict[str, Any]
+    arguments: argparse.Namespace, archive: Archive, directory: Path, shown: PlanEnv | None
 ) -> list[str]:
     """Make the pictures that were asked for, and return their files."""
     made = []
     if arguments.plot:
-        import matplotlib
-
-        matplotlib.use("agg")  # this process shows no windows
         from planvec.plots import plot_exploration
 
-        plot_exploration(archive)[0].figure.savefig(directory / "exploration.png", dpi=120)
-        made.append(str(directory / "exploration.png"))
-    if arguments.video is not None:
-        from planvec.envs import PlanEnv
-        from planvec.video import episode_frames, write_video
+        made.append(save_figure(plot_exploration(archive)[0], directory / "exploration.png"))
+    if shown is not None:
+        from planvec.video import episode_frames
 
-        codec = codec_of(arguments.codec)
-        with PlanEnv(render_source(source, env_kwargs), codec=codec, compiled=False, info_keys=()) as env:
-            frames = episode_frames(env, archive.episode(env))
-            write_video(arguments.video, frames, fps=float(env.metadata.get("render_fps") or 30))
-        made.append(str(arguments.video))
-    return made
+        write_film(arguments.video, episode_frames(shown, archive.episode(shown)), shown)
+        made.append(arguments.video)
+    return [str(path) for path in made]

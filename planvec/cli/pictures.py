@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.environments import codec_of, render_source
+from planvec.cli.drawing import check_film, check_writable, load_plots, open_shown, save_figure, write_film
 from planvec.cli.parser import UsageError
 
 if TYPE_CHECKING:
@@ -64,18 +62,13 @@ class Pictures:
         self._env: PlanEnv | None = None
         try:
             if self._plot:
-                importlib.import_module("planvec.plots")  # its error says what to install
-                import matplotlib
-
-                matplotlib.use("agg")  # this process shows no windows
+                load_plots()
             if self._video is not None:
-                from planvec.video import check_video_path
-
-                _check_writable("--video", check_video_path(self._video))
+                check_film(self._video)
             if self._report is not None:
                 from planvec.report import ReportRecorder, check_report_path
 
-                _check_writable("--report", check_report_path(self._report))
+                check_writable("--report", check_report_path(self._report))
                 self.recorder = ReportRecorder()
         except (ImportError, ValueError) as error:
             raise UsageError(str(error)) from error
@@ -93,30 +86,10 @@ class Pictures:
         Raises:
             UsageError: A film needs frames.
         """
-        from planvec.envs import PlanEnv
-
-        env: PlanEnv | None = None
-        # Frames are arrays, so that no window is needed. SDL would complain where there is no screen.
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        try:
-            env = PlanEnv(
-                render_source(source, env_kwargs),
-                codec=codec_of(self._config.codec),
-                compiled=False,
-                info_keys=(),
-            )
-            env.reset(seed=0)
-            frame = env.render([env.get_state()])[0]
-            if getattr(frame, "ndim", 0) == 3:
-                return env
-            problem = f"it rendered {type(frame).__name__}, not an array of pixels"
-        except Exception as error:  # a simulator without a screen may raise anything
-            problem = " ".join(str(error).split()) or type(error).__name__
-        if env is not None:
-            env.close()
-        if self._video is not None:
+        env, problem = open_shown(source, env_kwargs, self._config.codec)
+        if env is None and self._video is not None:
             raise UsageError(f"--video: {self._config.env_id} renders no frames here: {problem}")
-        return None
+        return env
 
     def make(self, index: int, episode: Episode, files: RunFiles) -> None:
         """Make the pictures of an episode.
@@ -132,12 +105,13 @@ class Pictures:
 
             frames = episode_frames(self._env, episode)
         if self._plot:
-            self.made.append(_draw(_numbered(files.directory / "episode.png", index), episode))
-        if self._video is not None and frames is not None and self._env is not None:
-            from planvec.video import write_video
+            from planvec.plots import plot_episode
 
+            path = _numbered(files.directory / "episode.png", index)
+            self.made.append(save_figure(plot_episode(episode)[0], path))
+        if self._video is not None and frames is not None and self._env is not None:
             path = _numbered(self._video, index)
-            write_video(path, frames, fps=float(self._env.metadata.get("render_fps") or 30))
+            write_film(path, frames, self._env)
             self.made.append(path)
         if self.recorder is not None:
             from planvec.report import write_report
@@ -153,34 +127,6 @@ class Pictures:
             self._env.close()
 
 
-def _check_writable(option: str, path: Path) -> None:
-    """Check that a file can be written.
-
-    Raises:
-        UsageError: It cannot.
-    """
-    exists = path.exists()
-    try:
-        with path.open("ab"):
-            pass
-        if not exists:
-            path.unlink()
-    except OSError as error:
-        raise UsageError(f"{option}: expected a path to write to, got {path}: {error.strerror}") from error
-
-
 def _numbered(path: Path, index: int) -> Path:
     """Return the path for an episode: the second one is FILE-2."""
     return path.with_name(f"{path.stem}-{index + 1}{path.suffix}") if index else path
-
-
-def _draw(path: Path, episode: Episode) -> Path:
-    """Draw an episode into a file."""
-    import matplotlib.pyplot as plt
-
-    from planvec.plots import plot_episode
-
-    figure = plot_episode(episode)[0].figure
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    return path
