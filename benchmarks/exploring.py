@@ -143,7 +143,7 @@ def timed(call: Any) -> float:
 def kill(arguments: argparse.Namespace) -> None:
     """Kill explorations at random moments, go on, and compare every bit."""
     generator = random.Random(arguments.seed)
-    root, num_rounds = Path(tempfile.mkdtemp()), 30
+    root, num_rounds = Path(tempfile.mkdtemp()), 60
     try:
         for number in range(arguments.runs):
             seed = generator.randrange(2**32)
@@ -153,7 +153,7 @@ def kill(arguments: argparse.Namespace) -> None:
                 command = [sys.executable, __file__, "child", "--seed", str(seed), "--out", str(path)]
                 with subprocess.Popen([*command, "--runs", str(num_rounds)]) as child:
                     try:
-                        child.wait(timeout=generator.uniform(3, 15))
+                        child.wait(timeout=generator.uniform(2, 5))
                         break
                     except subprocess.TimeoutExpired:
                         child.send_signal(signal.SIGKILL)

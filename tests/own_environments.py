@@ -268,3 +268,20 @@ class StonesCodec(planvec.Codec):
 
     def observe(self, env: Any) -> Any:
         return env._observation()
+
+
+class Line(gymnasium.Env[Any, int]):
+    """Places on a line, without any reward."""
+
+    observation_space = spaces.Discrete(201, start=-100)
+    action_space = spaces.Discrete(2)
+    low, high = -100, 100
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 0
+        return self.place, {}
+
+    def step(self, action: int) -> Any:
+        self.place = min(self.high, max(self.low, self.place + 2 * int(action) - 1))
+        return self.place, 0.0, False, False, {}

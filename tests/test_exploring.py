@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from environments import Warehouse
 from gymnasium import spaces
+from own_environments import Line
 
 import planvec
 from planvec import Archive, Downscaled, Explorer
@@ -223,22 +224,16 @@ def test_a_step_that_raises_ends_a_trajectory_if_errors_are_masked() -> None:
             QUICK.run(env, seed=0, max_rounds=5)
 
 
-class Cliff(gymnasium.Env[Any, Any]):
+class Cliff(Line):
     """A line from -8 to 3, beyond which the step raises."""
 
-    observation_space = spaces.Discrete(20, start=-10)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.place = 0
-        return self.place, {}
+    low = -8
 
     def step(self, action: Any) -> Any:
-        self.place = max(-8, self.place + 2 * int(action) - 1)
+        out = super().step(action)
         if self.place > 3:
             raise RuntimeError("fell")
-        return self.place, 0.0, False, False, {}
+        return out
 
 
 # -- limits and errors ------------------------------------------------------------------------------------

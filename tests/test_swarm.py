@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from own_environments import Line
 
 import planvec
 from planvec.planners.novelty.features import NewFeatures, features_for
@@ -634,22 +635,6 @@ def test_a_swarm_with_novelty_does_not_depend_on_the_number_of_workers(env_id: s
     tables = [one.search_data.table.tobytes() for one in plans]
     assert tables[0] == tables[1] == tables[2]
     assert tables[0] != plain.search_data.table.tobytes()
-
-
-class Line(gymnasium.Env[Any, Any]):
-    """Places from -100 to 100, without any reward."""
-
-    observation_space = spaces.Discrete(201, start=-100)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.place = 0
-        return self.place, {}
-
-    def step(self, action: Any) -> Any:
-        self.place = min(100, max(-100, self.place + 2 * int(action) - 1))
-        return self.place, 0.0, False, False, {}
 
 
 def test_novelty_leads_far_where_no_reward_does() -> None:
