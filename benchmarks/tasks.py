@@ -7,8 +7,8 @@
     python benchmarks/tasks.py --atari                # five games, one seed: some hours
 
 Each line is one planner on one task: the return of every episode, their mean, and the target. Seeds begin at
-100; none of them was used to choose the settings. Those of the presets were chosen with `--first-seed 1000`;
-the rules of `MCTS` without settings were tried on 100 to 104, so that `--defaults` needs others (2000).
+100; none of them was used to choose the settings. That of Acrobot was chosen with `--first-seed 1000`; the
+rules of `MCTS` without settings were tried on 100 to 104, so that `--defaults` needs others (2000).
 
 Atari: about 100 env steps per decision, each of 15 frames, and episodes of at most 18,000 frames, as in
 Bandres, Bonet and Geffner 2018 ("Planning with pixels in (almost) real time": Rollout-IW), whose scores at
@@ -26,7 +26,7 @@ import numpy as np
 
 import planvec
 from planvec.cli.planner_options import make_planner
-from planvec.cli.presets import PRESETS
+from planvec.cli.presets import preset_of
 
 FIRST_SEED = 100
 FRAME_SKIP = 15
@@ -81,14 +81,6 @@ DEFAULTS = [
     Task("CartPole-v1", DEFAULT, "500"),
 ]
 """Tasks for which the planner chooses nodes and rollouts itself."""
-VERSIONS = {"Acrobot": 1, "CartPole": 1, "CliffWalking": 1, "HalfCheetah": 5, "Hopper": 5, "LunarLander": 3}
-VERSIONS |= {
-    "MiniGrid-DoorKey-5x5": 0,
-    "MountainCar": 0,
-    "MountainCarContinuous": 0,
-    "Pendulum": 1,
-    "Taxi": 4,
-}
 PUBLISHED = {"Boxing": 78.6, "MsPacman": 13_747, "Breakout": 79.8, "Seaquest": 1_236, "Freeway": 3.6}
 
 
@@ -165,13 +157,11 @@ def atari_tasks() -> list[Task]:
 
 def preset_tasks() -> list[Task]:
     """Return the presets of the command line, with the targets of the other tasks."""
-    targets = {task.env_id: task for task in [*DEFAULTS, *TASKS]}
     tasks = []
-    for name, preset in PRESETS.items():
-        env_id = f"{name}-v{VERSIONS[name]}"
-        target = targets[env_id]
-        planner = make_planner(preset.planner, preset.options)
-        tasks.append(Task(env_id, planner, target.target, target.max_steps, target.options))
+    for task in {task.env_id: task for task in [*DEFAULTS, *TASKS]}.values():
+        preset = preset_of(task.env_id)
+        if preset is not None:
+            tasks.append(task._replace(planner=make_planner(preset.planner, preset.options)))
     return tasks
 
 
