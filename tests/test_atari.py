@@ -213,6 +213,26 @@ def test_a_state_within_a_frame_comes_back_thousands_of_times() -> None:
             assert same_states(out.new_states, np.repeat(expected.new_states, 1000))
 
 
+def test_the_last_picture_of_a_game_that_ends_in_the_first_frames_of_a_step() -> None:
+    kwargs = {"frameskip": 15, **PLAIN}
+    actions = np.random.default_rng(3).integers(6, size=105).tolist()
+    alone = gymnasium.make("ALE/Qbert-v5", **kwargs)
+    alone.reset(seed=3)
+    expected = [alone.step(action) for action in actions]
+    alone.close()
+    with PlanEnv("ALE/Qbert-v5", env_kwargs=kwargs) as env:
+        start = state = env.reset(seed=3).state
+        for action in actions[:-1]:
+            state = env.step_batch([action], state).new_states[0]
+        for drawn_before in range(3):
+            env.step_batch([drawn_before], start)
+            last = env.step_batch(actions[-1:], state)
+            assert bool(last.terminated[0]) == expected[-1][2]
+            assert (last.observations[0] == expected[-1][0]).all()
+            env.step_batch([drawn_before], start)
+            assert (env.observe(last.new_states)[0] == expected[-1][0]).all()
+
+
 @pytest.mark.slow
 def test_objects_are_where_they_were_whatever_was_drawn_before() -> None:
     with PlanEnv("ALE/YarsRevenge-v5") as env:

@@ -101,6 +101,12 @@ class AtariCodec(Codec):
         self._write(records, "emulator", emulators)
         self._write(records, "checkpoint", checkpoints)
         size = self._emulator.max_frames * self._frame_size
+        longest = max(map(len, frames), default=0)
+        if longest > size:  # NumPy would cut them off
+            raise EnvError(
+                f"frames: expected at most {self._emulator.max_frames} since the picture was last complete, "
+                f'got {longest // self._frame_size}; pass codec="replay"'
+            )
         self._write(records, "frames", [data.ljust(size, b"\0") for data in frames])
         records["num_frames"] = [len(data) // self._frame_size for data in frames]
         records["held_action"], records["held_strength"] = zip(*held, strict=True)

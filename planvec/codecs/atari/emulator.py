@@ -102,8 +102,9 @@ class Emulator(History):
         if not self.stickiness or self._env.np_random.random() >= self.stickiness:
             self._held = getattr(action, "_value_", action), float(strength)  # faster than `value`
         frame = self._held
+        num_before = self.getEpisodeFrameNumber()
         reward = self._run_frame(*frame)
-        self._note_frames(self._packed(*frame), 1)
+        self._note_frames(self._packed(*frame), self.getEpisodeFrameNumber() - num_before)
         return reward
 
     def act_repeatedly(self, action: Any, num_frames: int) -> int:
@@ -119,10 +120,11 @@ class Emulator(History):
         run, reward = super().act, 0
         while actions:
             now = actions[: max(1, self._frames_per_checkpoint - self._num_whole)]
+            num_before = self.getEpisodeFrameNumber()
             for number in now:
                 reward += run(number)
             self._held = number, 1.0
-            self._note_frames(bytes(now), len(now))
+            self._note_frames(bytes(now), self.getEpisodeFrameNumber() - num_before)
             del actions[: len(now)]
         return reward
 

@@ -79,8 +79,16 @@ class History(Console):
         return self._frame.pack(action, strength) if self._turns_paddle else bytes((action,))
 
     def _note_frames(self, actions: bytes, num_frames: int) -> None:
-        """Note that frames were run: one, or several of a game that does not interrupt frames."""
-        self._frames += actions
+        """Note that frames were run: one, or several of a game that does not interrupt frames.
+
+        Args:
+            actions: Their actions.
+            num_frames: How many of them were run, and painted: the emulator ignores actions once the game is
+                over.
+        """
+        if not num_frames:
+            return
+        self._frames += actions[: num_frames * self.frame_size]
         self._cached_state = self._is_within = None
         if not self._interrupts_frames or is_whole(self._state()):
             self._num_whole += num_frames
