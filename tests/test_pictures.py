@@ -127,6 +127,19 @@ def test_visits_are_drawn_on_a_map(tmp_path: Path) -> None:
         plots.plot_map(plan, (4, 4), field="nothing")
 
 
+def test_the_visits_of_a_width_based_search_are_drawn_on_a_map(tmp_path: Path) -> None:
+    with planvec.PlanEnv("FrozenLake-v1", env_kwargs={"is_slippery": False}) as env:
+        plan = planvec.RolloutIW(num_simulations=40).plan(env, env.reset(seed=0).state, seed=0)
+        swarm = planvec.Swarm(num_walkers=4).plan(env, env.reset(seed=0).state, seed=0)
+    ax = plots.plot_map(plan, (4, 4))
+    drawn = {cell: float(text.get_text()) for cell, text in enumerate(ax.texts) if text.get_text()}
+    assert set(drawn) == set(plan.search_data.saved_states["cell"].tolist())
+    assert drawn[0] >= plan.search_data.num_nodes
+    saved(ax, tmp_path / "map.png")
+    with pytest.raises(planvec.InvalidBatchError, match="expected one of planvec.MCTS, RolloutIW or IW"):
+        plots.plot_map(swarm, (4, 4))
+
+
 def test_a_swarm_is_drawn_by_its_moves_and_in_phase_space(tmp_path: Path) -> None:
     with planvec.PlanEnv("Pendulum-v1") as env:
         plan = SWARM.plan(env, env.reset(seed=0).state, seed=0)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from planvec.errors import InvalidBatchError
-from planvec.planners import Plan, Tree, node_visits
+from planvec.planners import Plan, Tree, ViewedTree, node_visits
 from planvec.plots.style import COLORS, MAP, faint, new_axes, text_color
 
 __all__ = ["plot_map", "plot_visits"]
@@ -58,12 +58,12 @@ def plot_visits(plan: Plan, *, names: Any = None, ax: Axes | None = None) -> Axe
 
 
 def plot_map(
-    plan: Plan | Tree, shape: tuple[int, int], *, field: str = "cell", ax: Axes | None = None
+    plan: Plan | Tree | ViewedTree, shape: tuple[int, int], *, field: str = "cell", ax: Axes | None = None
 ) -> Axes:
     """Draw how often the states of a tree were visited, on the cells of a map such as that of FrozenLake.
 
     Args:
-        plan: A plan of `MCTS`, or its tree.
+        plan: A plan of `MCTS`, `RolloutIW` or `IW`, or its tree.
         shape: Rows and columns of the map.
         field: The field of the states that holds the index of the cell, row by row.
         ax: Where to draw; None makes a figure.
@@ -77,9 +77,13 @@ def plot_map(
     """
     tree: Any = plan.search_data if isinstance(plan, Plan) else plan
     states = getattr(tree, "saved_states", None)
-    if not isinstance(tree, Tree) or states is None or field not in (states.dtype.names or ()):
-        raise InvalidBatchError(f"plan: expected one of planvec.MCTS whose states have a field {field!r}")
-    cells, visits = states[field].astype(np.int64), np.rint(node_visits(tree))
+    is_tree = isinstance(tree, Tree | ViewedTree)
+    if not is_tree or states is None or field not in (states.dtype.names or ()):
+        raise InvalidBatchError(
+            f"plan: expected one of planvec.MCTS, RolloutIW or IW whose states have a field {field!r}"
+        )
+    visits = np.rint(node_visits(tree)) if isinstance(tree, Tree) else tree.view().visits
+    cells = states[field].astype(np.int64)
     if cells.max() >= shape[0] * shape[1]:
         raise InvalidBatchError(f"shape: expected at least {cells.max() + 1} cells, got {shape}")
     counts = np.bincount(cells, visits, minlength=shape[0] * shape[1]).reshape(shape)
