@@ -3,13 +3,18 @@
     python benchmarks/width.py                               # ten games, 5 seeds: about two hours on 2 cores
     python benchmarks/width.py --only Breakout --seeds 1
     python benchmarks/width.py --long                        # the calls of 32 s per decision: hours
+    python benchmarks/width.py --ideas                       # each idea left out: about an hour
     python benchmarks/width.py --cost                        # features beside steps
     python benchmarks/width.py --ram --only Freeway          # IW(1) on the RAM, 30,000 calls per decision
 
 Rollout-IW(1) of Bandres, Bonet and Geffner (AAAI 2018), with B-PROST features, novelty subtables and risk
 aversion, at 0.5 s and at 32 s per decision: means of five runs, computed from the authors' data. A decision
 takes as many simulator calls here as theirs did on average, each of 15 frames; no sticky actions; episodes
-end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings.
+end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings. `--ideas` takes the
+seeds 7 and 8, on which they were chosen.
+
+Scores do not depend on the number of workers. Two processes with `--workers 0` that share the games out
+(`--only`) take less time than one with two workers, since few steps are in flight.
 
 IW(1) of Lipovetzky, Ramirez and Geffner (IJCAI 2015) takes bytes of the RAM as features, 5 frames a step and
 30,000 calls per decision. An episode takes hours, so that `--ram` plays its first 100 decisions.
@@ -20,6 +25,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +64,16 @@ PUBLISHED = {
     "SpaceInvaders": Published(1812.0, 113, 4362.0, 4423),
 }
 LONG = ("Freeway", "Seaquest", "Breakout")
+IDEAS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "16 steps in flight": {"batch_size": 16},
+    "lost lives cost nothing": {"life_cost": 0.0},
+    "no tree reuse": {"reuse_tree": False},
+    "subtables by reward": {"subtables": True},
+}
+"""What is changed -> the fields of the planner."""
+GAMES_OF_IDEAS = ("Breakout", "MsPacman", "Pong", "Seaquest", "SpaceInvaders")
+SEEDS_OF_IDEAS = (7, 8)
 
 
 def planner(calls: int) -> planvec.RolloutIW:
@@ -65,12 +81,14 @@ def planner(calls: int) -> planvec.RolloutIW:
     return planvec.RolloutIW(num_simulations=calls, batch_size=2, life_cost=500.0, subtables=False)
 
 
-def play(game: str, calls: int, seed: int, num_workers: int) -> tuple[planvec.Episode, float, float]:
+def play(
+    game: str, used: planvec.RolloutIW, seed: int, num_workers: int
+) -> tuple[planvec.Episode, float, float]:
     """Play an episode; return it, the calls per decision, and the seconds."""
     started = time.perf_counter()
     env_id = f"ALE/{game}-v5"
     with planvec.make(env_id, num_workers=num_workers, info_keys=("lives",), env_kwargs=OPTIONS) as env:
-        played = planvec.run_episode(env, planner(calls), seed=seed, max_steps=MAX_FRAMES // FRAME_SKIP)
+        played = planvec.run_episode(env, used, seed=seed, max_steps=MAX_FRAMES // FRAME_SKIP)
     return played, played.num_env_steps / played.num_steps, time.perf_counter() - started
 
 
@@ -81,7 +99,7 @@ def compare(game: str, num_seeds: int, is_long: bool, num_workers: int) -> None:
     calls = published.long_calls if is_long else published.calls
     scores, used, seconds = [], [], 0.0
     for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-        episode, num_calls, took = play(game, calls, seed, num_workers)
+        episode, num_calls, took = play(game, planner(calls), seed, num_workers)
         scores.append(episode.total_return)
         used.append(num_calls)
         seconds += took
@@ -92,6 +110,19 @@ def compare(game: str, num_seeds: int, is_long: bool, num_workers: int) -> None:
         f"{listed} | {calls} | {statistics.fmean(used):.0f} | {seconds:.0f} s |",
         flush=True,
     )
+
+
+def compare_ideas(games: list[str], num_workers: int) -> None:
+    """Print the scores of each game with one idea changed at a time."""
+    print(f"| game | {' | '.join(IDEAS)} |")
+    print(f"| --- |{' --- |' * len(IDEAS)}")
+    for game in games:
+        columns = []
+        for changes in IDEAS.values():
+            used = replace(planner(PUBLISHED[game].calls), **changes)
+            scores = [play(game, used, seed, num_workers)[0].total_return for seed in SEEDS_OF_IDEAS]
+            columns.append(" ".join(f"{score:,.0f}" for score in scores))
+        print(f"| {game} | {' | '.join(columns)} |", flush=True)
 
 
 def play_on_ram(game: str, num_decisions: int) -> None:
@@ -154,6 +185,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="GAME", help="these games")
     parser.add_argument("--seeds", type=int, help="default: 5, with --long 1")
     parser.add_argument("--long", action="store_true", help="the calls of 32 s per decision")
+    parser.add_argument("--ideas", action="store_true", help="one idea changed at a time")
     parser.add_argument("--cost", action="store_true", help="the time of the features")
     parser.add_argument("--ram", action="store_true", help="IW(1) on the RAM, the first 100 decisions")
     parser.add_argument("--workers", type=int, default=2, help="any number gives the same scores; default: 2")
@@ -161,6 +193,9 @@ def main() -> None:
     games = arguments.only or (list(LONG) if arguments.long else list(PUBLISHED))
     if arguments.cost:
         measure_cost(games)
+        return
+    if arguments.ideas:
+        compare_ideas(arguments.only or list(GAMES_OF_IDEAS), arguments.workers)
         return
     if arguments.ram:
         for game in arguments.only or ["Freeway"]:
