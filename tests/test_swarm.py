@@ -604,10 +604,21 @@ def test_a_wave_is_planned_anew_at_every_step_where_chance_decides() -> None:
 
 def test_features_that_no_walker_has_seen_are_counted() -> None:
     new = NewFeatures(features_for(spaces.MultiDiscrete([5, 5]), None))
-    numbers, codes = new.count(np.array([[1, 2], [1, 3], [1, 2]]), None)
+    numbers, codes = new.count(np.array([[1, 2], [1, 3], [1, 2]]), 3, None)
     assert numbers.tolist() == [2, 1, 0]
-    numbers, _ = new.count(np.array([[4, 4], [1, 2], [3, 4]]), codes)
+    numbers, _ = new.count(np.array([[4, 4], [1, 2], [3, 4]]), 3, codes)
     assert numbers.tolist() == [2, 0, 1]
+
+
+def test_features_of_another_number_of_walkers_are_refused() -> None:
+    planner = planvec.Swarm(num_walkers=8, novelty_scale=1.0, features=lambda _: np.zeros((3, 2), int))
+    with (
+        planvec.PlanEnv("CartPole-v1") as env,
+        pytest.raises(
+            planvec.InvalidBatchError, match=r"features: expected integers \[8, F\], got shape \(3"
+        ),
+    ):
+        planner.plan(env, env.reset(seed=0).state, seed=0)
 
 
 def test_without_novelty_a_plan_is_what_it_was() -> None:

@@ -175,14 +175,25 @@ def test_what_has_no_features_is_named() -> None:
             lambda observations: np.zeros(3, int),
             r"features: expected integers \[B, F\], got int64 of shape \(3,",
         ),
+        (lambda observations: np.zeros((2, 3), int), r"expected integers \[1, F\], got shape \(2, 3\)"),
+        (
+            lambda observations: np.zeros((1, 0), int),
+            r"expected integers \[B, F\], got int64 of shape \(1, 0",
+        ),
+        (lambda observations: [[1], [2, 3]], r"expected integers \[B, F\], got \[\[1\], \[2, 3\]\]"),
+        (
+            lambda observations: np.zeros((len(observations), len(observations)), int),
+            r"features: expected integers \[2, 1\], as before, got shape \(2, 2\)",
+        ),
     ):
         with (
             planvec.PlanEnv("CartPole-v1") as env,
             pytest.raises(planvec.InvalidBatchError, match=message),
         ):
             RolloutIW(features=bad).plan(env, env.reset(seed=0).state, seed=0)
-    with pytest.raises(ValueError, match="features: expected a function of observations, got 'ram'"):
-        IW(features="ram")
+    for wrong in ("ram", Screens):
+        with pytest.raises(ValueError, match="features: expected a function of observations, got"):
+            IW(features=wrong)
     with (
         planvec.PlanEnv("Pendulum-v1") as env,
         pytest.raises(planvec.UnsupportedEnvError, match="expected actions that can be listed"),
@@ -278,6 +289,17 @@ def test_the_number_of_workers_changes_nothing(planner: planvec.Planner, env_id:
         assert_same_plan(plans[0], plan)
 
 
+@pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=100, batch_size=16)])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "CliffWalking-v1"])
+def test_the_other_roots_of_a_batch_change_nothing(planner: planvec.Planner, env_id: str) -> None:
+    with planvec.make(env_id, num_workers=0) as env:
+        for seed in range(6):
+            states = np.array([env.reset(seed=seed + number).state for number in range(3)])
+            plans = planner.plan_batch(env, states, seeds=[seed, 99, 7])
+            assert_same_plan(plans[0], planner.plan(env, states[0], seed=seed))
+            assert_same_plan(plans[2], planner.plan(env, states[2], seed=7))
+
+
 def assert_same_plan(one: Any, other: Any) -> None:
     assert (one.action, one.value, one.num_env_steps) == (other.action, other.value, other.num_env_steps)
     for name in ("visit_counts", "action_values", "best_actions", "depth_histogram"):
@@ -319,6 +341,53 @@ def test_a_tree_is_kept_and_written(tmp_path: Any) -> None:
         # Another state than the one that the action leads to has no tree.
         fresh = planner.plan(env, start, seed=1, previous=plan)
         assert_same_plan(fresh, planner.plan(env, start, seed=1))
+
+
+def test_a_tree_of_other_settings_is_not_continued(tmp_path: Any) -> None:
+    def one(observations: Any) -> Any:
+        return (observations[:, :1] * 10).astype(int)
+
+    def two(observations: Any) -> Any:
+        return (observations[:, 2:3] * 10).astype(int)
+
+    settings: list[dict[str, Any]] = [{"dt": 4}, {}, {"features": one}, {"features": two}]
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        start = np.array([env.reset(seed=0).state])
+        for given in settings:
+            plan = RolloutIW(num_simulations=60, **given).plan(env, start, seed=0)
+            save_plan(tmp_path / "plan.npz", plan, env)
+            loaded = load_plan(tmp_path / "plan.npz", env)
+            after = env.step_batch([plan.action], start, dt=given.get("dt", 1)).new_states
+            for other in settings:
+                planner = RolloutIW(num_simulations=20, **other)
+                fresh = planner.plan(env, after, seed=1)
+                for previous in (plan, loaded):
+                    again = planner.plan(env, after, seed=1, previous=previous)
+                    num_kept = again.search_data.num_nodes - again.num_simulations - 1
+                    assert (num_kept > 0) == (given is other)
+                    if given is not other:
+                        assert_same_plan(fresh, again)
+
+
+def test_a_tree_takes_only_the_memory_of_its_nodes() -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        state = env.reset(seed=0).state
+        plan = RolloutIW(num_simulations=10**12).plan(env, state, seed=0)
+        assert plan.stop_reason == "exhausted"
+        assert plan.search_data.num_nodes < len(plan.search_data.parents) < 10_000
+        assert RolloutIW(max_env_steps=40).plan(env, state, seed=0).stop_reason == "max_env_steps"
+
+
+def test_lives_that_cost_something_have_to_be_known() -> None:
+    planner = RolloutIW(num_simulations=10, life_cost=5.0)
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        start = env.reset(seed=0)
+        with pytest.raises(planvec.InvalidBatchError, match=r"together with life_cost=5, got no info\. Pass"):
+            planner.plan(env, start.state)
+        with pytest.raises(planvec.InvalidBatchError, match=r"got an info with nothing.*life_cost=0"):
+            planner.plan(env, start.state, info=start.info)
+    with pytest.raises(ValueError, match="risk_aversion: expected a number from 0 to"):
+        RolloutIW(risk_aversion=np.inf)
 
 
 def test_lost_lives_and_negative_rewards_weigh_as_they_are_told() -> None:

@@ -17,7 +17,16 @@ from planvec.planners.novelty.numbers import FeatureFunction, images_of, is_scre
 from planvec.planners.novelty.screens import NUM_COLORS, ROWS, encode_screens
 from planvec.planners.novelty.tables import NoveltyTable, ScreenTable, ValueTable
 
-__all__ = ["MEMORY_SHAPE", "Features", "NewFeatures", "Screens", "Values", "features_for", "grid_features"]
+__all__ = [
+    "MEMORY_SHAPE",
+    "Features",
+    "NewFeatures",
+    "Screens",
+    "Values",
+    "encode",
+    "features_for",
+    "grid_features",
+]
 
 MEMORY_SHAPE = (1024, 2)
 """Shape of what codes depend on: a hash table of colours."""
@@ -59,8 +68,12 @@ class Values(Features):
         Raises:
             InvalidBatchError: The function returns something else than integers `[B, F]`.
         """
-        values = np.asarray(self._function(observations))
-        if values.ndim != 2 or values.dtype.kind not in "biu":
+        values = self._function(observations)
+        try:
+            values = np.asarray(values)
+        except ValueError as error:  # rows of different lengths
+            raise InvalidBatchError(f"features: expected integers [B, F], got {values!r}") from error
+        if values.ndim != 2 or values.dtype.kind not in "biu" or not values.shape[1]:
             raise InvalidBatchError(
                 f"features: expected integers [B, F], got {values.dtype} of shape {values.shape}"
             )
@@ -96,6 +109,33 @@ class Screens(Features):
         return ScreenTable()
 
 
+def encode(
+    features: Features,
+    observations: Any,
+    memory: NDArray[np.int32],
+    num_rows: int,
+    like: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Return the codes of observations, after a check of their shape.
+
+    Args:
+        features: The features.
+        observations: `[B, ...]`.
+        memory: As in `Features.encode`.
+        num_rows: B.
+        like: `[..., F]`, earlier codes; None: there are none.
+
+    Raises:
+        InvalidBatchError: The features of a user have another number of rows or columns.
+    """
+    codes = features.encode(observations, memory)
+    num_columns = codes.shape[1] if like is None else like.shape[-1]
+    if codes.shape != (num_rows, num_columns):
+        expected = f"[{num_rows}, F]" if like is None else f"[{num_rows}, {num_columns}], as before"
+        raise InvalidBatchError(f"features: expected integers {expected}, got shape {codes.shape}")
+    return codes
+
+
 class NewFeatures:
     """Counts the features of observations that were not seen before in a decision.
 
@@ -109,18 +149,22 @@ class NewFeatures:
         self._memory = np.zeros(MEMORY_SHAPE, np.int32)
 
     def count(
-        self, observations: Any, parents: NDArray[Any] | None
+        self, observations: Any, num_rows: int, parents: NDArray[Any] | None
     ) -> tuple[NDArray[np.float64], NDArray[Any]]:
         """Return how many features of each observation are new, and remember them.
 
         Args:
             observations: `[B, ...]`, stacked by the observation space.
+            num_rows: B.
             parents: `[B, ...]`, the codes of the observations one step earlier; None: unknown.
 
         Returns:
             `[B]`, and the codes of the observations, `[B, ...]`. At most 1,024 new features are counted.
+
+        Raises:
+            InvalidBatchError: The features of a user are no integers of the right shape.
         """
-        codes = self._features.encode(observations, self._memory)
+        codes = encode(self._features, observations, self._memory, num_rows, parents)
         numbers = np.empty(len(codes))
         for row, code in enumerate(codes):
             before = None if parents is None else parents[row]

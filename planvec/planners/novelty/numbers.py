@@ -27,7 +27,10 @@ def check_features(features: Any) -> None:
     Raises:
         ValueError: It is something else.
     """
-    if features is not None and not (callable(features) or hasattr(features, "new_table")):
+    is_given = features is not None
+    if is_given and (
+        isinstance(features, type) or not (callable(features) or hasattr(features, "new_table"))
+    ):
         raise ValueError(f"features: expected a function of observations, got {features!r}")
 
 

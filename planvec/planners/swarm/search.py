@@ -97,7 +97,7 @@ class SwarmSearch(Search):
         self._num_iterations += 1
         self.num_simulations += len(draw.dt)
         features = observation_features(self._observation_space, out.observations, len(draw.dt))
-        novelty = self._novelty(out.observations)
+        novelty = self._novelty(out.observations, len(draw.dt))
         is_guided = self._guided_action() is not None
         if self.walkers.advance_and_clone(draw, out, features, novelty, self._rules, is_guided):
             self._guide = None  # walker 0 is a clone now, whose state the guide does not fit
@@ -110,11 +110,11 @@ class SwarmSearch(Search):
         elif self._num_iterations == self._config.num_iterations:
             self.stop_reason = "num_iterations"
 
-    def _novelty(self, observations: Any) -> NDArray[np.float64]:
+    def _novelty(self, observations: Any, num_rows: int) -> NDArray[np.float64]:
         """Return how many features of each observation are new, `[B]`; empty if that does not count."""
         if self._new_features is None:
             return _NO_NUMBERS
-        numbers, self._codes = self._new_features.count(observations, self._codes)
+        numbers, self._codes = self._new_features.count(observations, num_rows, self._codes)
         return numbers
 
     def _guided_action(self) -> tuple[Any, Any] | None:

@@ -41,7 +41,7 @@ class BreadthSearch(WidthSearch):
                     steps.append(self.reserve(node, action))
                 elif child == -1:
                     is_open = False
-                elif child >= 0 and not self._is_marked[child]:  # of the last decision
+                elif child >= 0 and not self.is_marked(child):  # of the last decision
                     self._look_at(child)
             if not is_open:
                 break

@@ -50,7 +50,7 @@ class WidthConfig(Planner):
         self._check_integers(1, "num_simulations")
         self._check_integers(1, "batch_size", "dt", optional=False)
         self._check_numbers(0, 1, "discount")
-        self._check_numbers(0, np.inf, "risk_aversion", "life_cost")
+        self._check_numbers(0, np.finfo(np.float64).max, "risk_aversion", "life_cost")
         check_features(self.features)
 
     @property
@@ -81,7 +81,7 @@ class WidthConfig(Planner):
         if list_actions(action_space) is None:
             raise UnsupportedEnvError(
                 f"action_space: expected actions that can be listed, got {action_space}; plan those with "
-                "ICEM, MPPI or Swarm"
+                "Swarm or CEM"
             )
 
     @abstractmethod
@@ -109,7 +109,7 @@ class WidthConfig(Planner):
 
     def _kept_tree(self, state: NDArray[Any], previous: Plan | None) -> Any:
         """Return the tree that is left of the last decision, at a state; None for a new one."""
-        from planvec.planners.width.tree import WidthTree
+        from planvec.planners.width.tree import Origin, WidthTree
 
         if not self.reuse_tree or previous is None or not isinstance(previous.search_data, WidthTree):
             return None
@@ -118,7 +118,9 @@ class WidthConfig(Planner):
         child = int(tree.children[0, int(taken.argmax())]) if taken.any() else -1
         if child < 0 or tree.ended[child] or tree.states.dtype != state.dtype:
             return None
+        if not tree.origin.matches(Origin.of(self.dt, self.features)):
+            return None
         # The generator in the state may differ: it was reseeded.
         if state_keys(tree.states[child : child + 1])[0] != state_keys(state)[0]:
             return None
-        return tree.subtree(child, self.simulation_limit)
+        return tree.subtree(child)

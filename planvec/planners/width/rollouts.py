@@ -17,7 +17,8 @@ class RolloutSearch(WidthSearch):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._is_solved = np.zeros(len(self.tree.parents), np.bool_)
+        self._solved: set[int] = set()
+        self._waited_at = -1  # the number of simulations when a half had nothing to do
         halves = np.array_split(np.arange(self._config.batch_size), min(2, self._config.batch_size))
         self._free = [half.tolist() for half in halves][::-1]
         self.num_in_flight = len(halves)
@@ -32,6 +33,8 @@ class RolloutSearch(WidthSearch):
             self._free.append(half)
 
     def _simulate(self, half: list[int]) -> Simulation:
+        if self.num_simulations == self._waited_at:
+            return  # how often a search is asked in vain depends on the other roots
         slots, steps = [], []
         for slot in half[: max(0, self.num_left)]:
             step = self._next_step(slot)
@@ -39,7 +42,8 @@ class RolloutSearch(WidthSearch):
                 slots.append(slot)
                 steps.append(step)
         if not slots:
-            if self._is_solved[0]:
+            self._waited_at = self.num_simulations
+            if 0 in self._solved:
                 self.stop_reason = "exhausted"
             return
         nodes = yield from self.generate(steps)
@@ -51,16 +55,16 @@ class RolloutSearch(WidthSearch):
 
         A rollout that ends begins again at the root.
         """
-        while not self._is_solved[0]:
+        while 0 not in self._solved:
             node = self._at[slot]
-            if self._is_solved[node]:
+            if node in self._solved:
                 self._at[slot] = 0
                 continue
             children = self.tree.children[node]
             open_actions = [
                 action
                 for action, child in enumerate(children.tolist())
-                if child == -1 or (child >= 0 and not self._is_solved[child])
+                if child == -1 or (child >= 0 and child not in self._solved)
             ]
             if not open_actions:  # those that are not solved are in flight
                 self._at[slot] = 0
@@ -76,7 +80,7 @@ class RolloutSearch(WidthSearch):
         """Return whether a rollout goes on at a node that exists."""
         if self.tree.ended[node]:
             return False
-        return self.is_still_novel(node) if self._is_marked[node] else self.mark(node)
+        return self.is_still_novel(node) if self.is_marked(node) else self.mark(node)
 
     def _go_on(self, slot: int, node: int, is_novel: bool) -> None:
         """Go on with a rollout at a node, or end it there."""
@@ -87,10 +91,9 @@ class RolloutSearch(WidthSearch):
     def _solve(self, node: int) -> None:
         """Label a node as solved, and its ancestors whose children all are."""
         tree = self.tree
-        self._is_solved[node] = True
+        self._solved.add(node)
         while node:
             node = int(tree.parents[node])
-            children = tree.children[node]
-            if (children < 0).any() or not self._is_solved[children].all():
+            if not self._solved.issuperset(tree.children[node].tolist()):  # those to come are below 0
                 return
-            self._is_solved[node] = True
+            self._solved.add(node)

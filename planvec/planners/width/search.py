@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.novelty.features import MEMORY_SHAPE, features_for
+from planvec.errors import InvalidBatchError
+from planvec.planners.novelty.features import MEMORY_SHAPE, encode, features_for
 from planvec.planners.novelty.tables import NoveltyTable
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, StepRequest
 from planvec.planners.width.config import WidthConfig
-from planvec.planners.width.tree import PENDING, WidthTree
+from planvec.planners.width.tree import PENDING, Origin, WidthTree
 from planvec.rows import BatchStepper, Transitions
 
 __all__ = ["WidthSearch"]
@@ -36,7 +37,7 @@ class WidthSearch(Search):
 
     Attributes:
         tree: The tree.
-        depths: `[capacity]`, number of actions from the root.
+        depths: Number of actions from the root, for each node.
         num_pending: Number of steps in flight.
     """
 
@@ -59,17 +60,13 @@ class WidthSearch(Search):
             actions = list_actions(env.action_space)
             assert actions is not None  # `check_space` has refused others
             memory = np.zeros(MEMORY_SHAPE, np.int32)
-            codes = self._features.encode(env.observe(state), memory)
-            tree = WidthTree(1 + config.simulation_limit, actions, state, codes, memory)
-            tree.lives[0] = _lives(info)
+            codes = encode(self._features, env.observe(state), memory, 1)
+            tree = WidthTree(actions, state, codes, memory, Origin.of(config.dt, config.features))
+            tree.lives[0] = _lives(info, config.life_cost)
         self.tree = tree
-        capacity = len(tree.parents)
-        self.depths = np.zeros(capacity, np.int64)
-        self._path_rewards = np.zeros(capacity)
-        self._subtables = np.zeros(capacity, np.int64)
+        self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
         self._tables: dict[int, NoveltyTable] = {}
-        self._is_marked = np.zeros(capacity, np.bool_)
-        self._found: dict[int, NDArray[np.int64]] = {}  # features with which a node was novel
+        self._found: dict[int, NDArray[np.int64]] = {}  # of marked nodes: features with which it was novel
         self.num_pending = 0
         for node in range(1, tree.num_nodes):
             self._place(node)
@@ -100,7 +97,7 @@ class WidthSearch(Search):
 
     def _receive(self, steps: list[tuple[int, int]], out: Transitions) -> list[int]:
         """Add the nodes that steps led to, and return their indices."""
-        codes = self._features.encode(out.observations, self.tree.memory)
+        codes = encode(self._features, out.observations, self.tree.memory, len(steps), self.tree.codes)
         lives = out.infos.get("lives")
         nodes = []
         assert out.new_states is not None
@@ -114,17 +111,23 @@ class WidthSearch(Search):
             nodes.append(node)
         self.num_simulations += len(nodes)
         if self.num_simulations >= self._config.simulation_limit:
-            self.stop_reason = "num_simulations"
+            by_steps = self._config.num_simulations is None and self._config.max_env_steps is not None
+            self.stop_reason = "max_env_steps" if by_steps else "num_simulations"
         return nodes
 
     def _place(self, node: int) -> None:
-        """Set what follows from the path to a node."""
+        """Note what follows from the path to a node, the next one."""
         parent, config = int(self.tree.parents[node]), self._config
-        depth = int(self.depths[parent]) + 1
+        depth = self.depths[parent] + 1
         reward = self._path_rewards[parent] + config.discount ** (depth - 1) * self.shaped_reward(node)
-        self.depths[node], self._path_rewards[node] = depth, reward
-        if config.subtables and reward > 0:
-            self._subtables[node] = max(0, int(np.floor(np.log2(reward)))) + 1
+        has_table = config.subtables and reward > 0
+        self.depths.append(depth)
+        self._path_rewards.append(reward)
+        self._subtables.append(max(0, int(np.floor(np.log2(reward)))) + 1 if has_table else 0)
+
+    def is_marked(self, node: int) -> bool:
+        """Return whether a node was marked in this decision."""
+        return node in self._found
 
     def shaped_reward(self, node: int) -> float:
         """Return the reward of the action that leads to a node, with the weights of losses."""
@@ -137,22 +140,21 @@ class WidthSearch(Search):
 
     def mark(self, node: int) -> bool:
         """Mark the features of a node that was not marked in this decision; return whether it is novel."""
-        number = int(self._subtables[node])
+        number = self._subtables[node]
         table = self._tables.get(number)
         if table is None:
             table = self._tables[number] = self._features.new_table()
         parent = int(self.tree.parents[node])
         before = self.tree.codes[parent] if node else None
-        is_first = node == 0 or int(self._subtables[parent]) != number
-        found = table.mark(self.tree.codes[node], before, int(self.depths[node]), is_first)
-        self._is_marked[node] = True
+        is_first = node == 0 or self._subtables[parent] != number
+        found = table.mark(self.tree.codes[node], before, self.depths[node], is_first)
         self._found[node] = found
         return len(found) > 0
 
     def is_still_novel(self, node: int) -> bool:
         """Return whether a marked node has a feature that no shallower node has."""
-        found, table = self._found[node], self._tables[int(self._subtables[node])]
-        start = table.first_novel(found, int(self.depths[node]))
+        found, table = self._found[node], self._tables[self._subtables[node]]
+        start = table.first_novel(found, self.depths[node])
         if start < 0:
             return False
         self._found[node] = found[start:]  # stamps only grow: the ones before stay old
@@ -198,7 +200,7 @@ class WidthSearch(Search):
             best_actions=tree.actions[path],
             best_num_steps=np.full(len(path), self._config.dt, np.int64),
             best_return=float(values[0]),
-            depth_histogram=np.bincount(self.depths[:size]),
+            depth_histogram=np.bincount(self.depths),
             search_data=tree,
         )
 
@@ -217,6 +219,19 @@ class WidthSearch(Search):
         return int(best[noise[best].argmax()])
 
 
-def _lives(info: dict[str, Any] | None) -> float:
-    """Return the lives that are left by an info; NaN if it does not say."""
-    return float(info["lives"]) if info and "lives" in info else float("nan")
+def _lives(info: dict[str, Any] | None, life_cost: float) -> float:
+    """Return the lives that are left by an info; NaN if it does not say.
+
+    Raises:
+        InvalidBatchError: It does not say, but lost lives cost something.
+    """
+    if info and "lives" in info:
+        return float(info["lives"])
+    if life_cost:
+        got = "no info" if info is None else f"an info with {', '.join(info) or 'nothing'}"
+        raise InvalidBatchError(
+            f"info: expected one with 'lives' together with life_cost={life_cost:g}, got {got}. Pass that of "
+            "the reset or the step, plan(..., info=start.info), and planvec.make(..., info_keys=('lives',)); "
+            "where the environment has no lives, life_cost=0"
+        )
+    return float("nan")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
@@ -13,21 +13,57 @@ from planvec.planners.novelty.features import MEMORY_SHAPE
 from planvec.planners.tree_view import TreeView
 from planvec.rows import arrays_of_states, states_of_arrays
 
-__all__ = ["PENDING", "WidthTree"]
+__all__ = ["PENDING", "Origin", "WidthTree"]
 
 PENDING = -2
 """Child of an action whose step was requested."""
+_FIRST_CAPACITY = 256
+_FILL: dict[str, float] = {
+    "parents": -1,
+    "taken": -1,
+    "children": -1,
+    "rewards": 0,
+    "lives": np.nan,
+    "ended": False,
+    "returns": np.nan,
+}
+"""Array with an entry for each node -> what the spare entries hold."""
+
+
+class Origin(NamedTuple):
+    """What the nodes of a tree depend on besides the state of the root.
+
+    Attributes:
+        dt: Environment steps of an action.
+        features: Name of the features, which files hold.
+        function: The features that were given; None: the default, or the tree comes from a file.
+    """
+
+    dt: int
+    features: str
+    function: Any
+
+    @classmethod
+    def of(cls, dt: int, features: Any) -> Origin:
+        """Return the origin by settings of a planner."""
+        named = features if hasattr(features, "__qualname__") else type(features)
+        return cls(dt, f"{named.__module__}.{named.__qualname__}", features)
+
+    def matches(self, other: Origin) -> bool:
+        """Return whether nodes of one tree can be continued with the settings of the other."""
+        is_same = self.function is None or other.function is None or self.function == other.function
+        return self[:2] == other[:2] and is_same
 
 
 class WidthTree:
     """The nodes of a search, node 0 the root; children come after their parents.
 
     Args:
-        capacity: Largest number of nodes.
         actions: `[A, *action shape]`, the actions of every node.
         states: `[1]`, the state of the root.
-        codes: `[1, ...]`, its code; see `planvec.planners.width.Features`.
+        codes: `[1, ...]`, its code; see `planvec.planners.novelty.features.Features`.
         memory: What the codes depend on.
+        origin: What the nodes depend on besides the state of the root: see `origin_of`.
 
     Attributes:
         num_nodes: N.
@@ -44,30 +80,40 @@ class WidthTree:
         states: `[N]`.
         codes: `[N, ...]`.
         memory: What the codes depend on.
+        origin: As given.
     """
 
     def __init__(
         self,
-        capacity: int,
         actions: NDArray[Any],
         states: NDArray[Any],
         codes: NDArray[Any],
         memory: NDArray[np.int32],
+        origin: Origin,
     ) -> None:
         self.num_nodes = 1
         self.actions = actions
-        self.parents = np.full(capacity, -1, np.int32)
-        self.taken = np.full(capacity, -1, np.int32)
-        self.children = np.full((capacity, len(actions)), -1, np.int32)
-        self.rewards = np.zeros(capacity)
-        self.lives = np.full(capacity, np.nan)
-        self.ended = np.zeros(capacity, np.bool_)
-        self.returns = np.full(capacity, np.nan)
+        self.parents = np.full(1, -1, np.int32)
+        self.taken = np.full(1, -1, np.int32)
+        self.children = np.full((1, len(actions)), -1, np.int32)
+        self.rewards = np.zeros(1)
+        self.lives = np.full(1, np.nan)
+        self.ended = np.zeros(1, np.bool_)
+        self.returns = np.full(1, np.nan)
         self.best = np.zeros(1, np.int64)
-        self.states = np.empty(capacity, states.dtype)
-        self.codes = np.empty((capacity, *codes.shape[1:]), codes.dtype)
-        self.states[:1], self.codes[:1] = states, codes
+        self.states, self.codes = states.copy(), codes.copy()
         self.memory = memory
+        self.origin = origin
+
+    def _make_room(self, capacity: int) -> None:
+        """Make room for a number of nodes."""
+        for name in (*_FILL, "states", "codes"):
+            held = getattr(self, name)[: self.num_nodes]
+            array = np.empty((capacity, *held.shape[1:]), held.dtype)
+            array[: self.num_nodes] = held
+            if name in _FILL:
+                array[self.num_nodes :] = _FILL[name]
+            setattr(self, name, array)
 
     def __repr__(self) -> str:
         return f"<WidthTree: {self.num_nodes} nodes, {len(self.actions)} actions>"
@@ -75,6 +121,8 @@ class WidthTree:
     def add(self, parent: int, action: int, state: Any, code: NDArray[Any]) -> int:
         """Add a node and return its index."""
         node = self.num_nodes
+        if node == len(self.parents):
+            self._make_room(max(_FIRST_CAPACITY, 2 * node))
         self.num_nodes += 1
         self.parents[node], self.taken[node] = parent, action
         self.children[parent, action] = node
@@ -96,8 +144,8 @@ class WidthTree:
             parents, self.taken[:size].astype(np.int64), visits, self.returns[:size], self.best, links
         )
 
-    def subtree(self, root: int, num_more: int) -> WidthTree:
-        """Return a copy of the tree below a node, with room for more nodes."""
+    def subtree(self, root: int) -> WidthTree:
+        """Return a copy of the tree below a node."""
         kept = np.zeros(self.num_nodes, np.bool_)
         kept[root] = True
         for node in range(root + 1, self.num_nodes):
@@ -105,9 +153,9 @@ class WidthTree:
         nodes = np.flatnonzero(kept)
         number = np.full(self.num_nodes + 1, -1, np.int32)  # the last entry is that of -1
         number[nodes] = np.arange(len(nodes))
-        size = len(nodes)
-        memory = self.memory.copy()
-        tree = WidthTree(size + num_more, self.actions, self.states[nodes[:1]], self.codes[nodes[:1]], memory)
+        size, first = len(nodes), nodes[:1]
+        tree = WidthTree(self.actions, self.states[first], self.codes[first], self.memory.copy(), self.origin)
+        tree._make_room(size)
         tree.num_nodes = size
         for name in ("taken", "rewards", "lives", "ended", "states", "codes"):
             getattr(tree, name)[:size] = getattr(self, name)[nodes]
@@ -127,6 +175,8 @@ class WidthTree:
             **arrays,
             "actions": self.actions,
             "memory": self.memory,
+            "dt": np.array(self.origin.dt),
+            "features": np.array(self.origin.features),
             "best": self.best,
             **arrays_of_states("states", self.states[: self.num_nodes]),
         }
@@ -146,7 +196,9 @@ class WidthTree:
         size, memory = len(states), np.array(arrays["memory"], np.int32)
         if not size or memory.shape != MEMORY_SHAPE:
             raise ValueError("a tree without nodes, or without the memory of its codes")
-        tree = cls(size, arrays["actions"], states[:1], codes[:1], memory)
+        origin = Origin(int(arrays["dt"]), str(arrays["features"]), None)
+        tree = cls(arrays["actions"], states[:1], codes[:1], memory, origin)
+        tree._make_room(size)
         tree.num_nodes = size
         tree.states[:], tree.codes[:] = states, codes
         for name in ("parents", "taken", "rewards", "lives", "ended", "returns"):
