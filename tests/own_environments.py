@@ -230,13 +230,18 @@ OWN = (Integrator, BatchIntegrator, Gambler, Walker, Swing)
 
 
 class Stones(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """A game of two players: each takes 1 to 3 stones in turn, and who takes the last one wins."""
+    """A game of two players: each takes 1 to 3 stones in turn, and who takes the last one wins.
+
+    Args:
+        num_stones: Stones at first.
+        loss: The return of player 0 if he loses; 1 if he wins.
+    """
 
     observation_space = spaces.Box(0, 100, (1,), np.float32)
     action_space = spaces.Discrete(3)
 
-    def __init__(self, num_stones: int = 10) -> None:
-        self.num_stones = num_stones
+    def __init__(self, num_stones: int = 10, loss: float = -1.0) -> None:
+        self.num_stones, self.loss = num_stones, loss
 
     def _observation(self) -> NDArray[np.float32]:
         return np.array([self.left], np.float32)
@@ -248,7 +253,7 @@ class Stones(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def step(self, action: Any) -> Any:
         self.left = max(0, self.left - 1 - int(action))
-        reward = (1.0, -1.0)[self.player] if self.left == 0 else 0.0
+        reward = (1.0, self.loss)[self.player] if self.left == 0 else 0.0
         self.player = 1 - self.player
         return self._observation(), reward, self.left == 0, False, {}
 
@@ -258,7 +263,7 @@ class StonesCodec(planvec.Codec):
 
     dtype = np.dtype([("left", "i4"), ("current_player", "i1"), ("action_mask", "?", 3)])
     draws = False
-    constants = ("num_stones",)
+    constants = ("num_stones", "loss")
 
     def get(self, env: Any) -> Any:
         return env.left, env.player, [env.left > action for action in range(3)]

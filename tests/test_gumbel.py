@@ -146,7 +146,10 @@ def test_halving_counts_the_simulations_of_its_own_search_only(tmp_path: Path) -
 
 
 def test_halving_needs_a_number_of_simulations() -> None:
-    with pytest.raises(ValueError, match="root_selection: expected 'same' together with root_noise"):
+    with pytest.raises(ValueError, match="num_simulations: expected a number together with root_selection"):
         MCTS(root_selection="gumbel", max_env_steps=100)
+    for other in ({"root_noise": (0.3, 0.25), "selection": "puct"}, {"widening": (1.0, 0.5)}):
+        with pytest.raises(ValueError, match="expected None together with root_selection='gumbel'"):
+            MCTS(num_simulations=8, root_selection="gumbel", **other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="gumbel_transform: expected two numbers"):
         MCTS(gumbel_transform=(0.0, 1.0))

@@ -206,9 +206,52 @@ def test_values_are_proven_for_one_player_too() -> None:
     assert plan.stop_reason == "exhausted"
 
 
-def test_bounds_in_the_wrong_order_are_refused() -> None:
+@pytest.mark.parametrize("num_stones", [7, 8, 10])
+@pytest.mark.parametrize("loss", [-1.0, 0.0, 0.5])
+def test_bounds_are_those_of_player_0(num_stones: int, loss: float) -> None:
+    planner = MCTS(num_simulations=20_000, value_bounds=(loss, 1.0))
+    game = functools.partial(Stones, num_stones, loss)
+    with planvec.make(game, codec=StonesCodec, num_workers=0) as env:
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.stop_reason == "exhausted"
+    assert plan.value == (1.0 if num_stones % 4 else loss)
+    if num_stones % 4:
+        assert plan.action == num_stones % 4 - 1
+
+
+@pytest.mark.parametrize("bounds", [(0.5, 1), (-1, 0.5), (0, 1)])
+def test_returns_outside_the_bounds_are_an_error(bounds: tuple[float, float]) -> None:
+    planner = MCTS(num_simulations=500, value_bounds=bounds)
+    with (
+        open_game("tic_tac_toe") as env,
+        pytest.raises(planvec.InvalidBatchError, match="value_bounds: expected .* found a return outside"),
+    ):
+        planner.plan(env, after(env, [0]), seed=0)
+
+
+@pytest.mark.parametrize("history", [[0, 3, 1, 4], [0, 4, 1]])
+def test_halving_takes_no_action_that_is_proven_to_lose(history: list[int]) -> None:
+    with open_game("tic_tac_toe") as env:
+        state = after(env, history)
+        for number in range(40):
+            planner = MCTS(
+                num_simulations=8 + 8 * (number % 8),
+                root_selection="gumbel",
+                value_bounds=(-1, 1),
+                batch_size=1 + number % 3,
+            )
+            plan = planner.plan(env, state, seed=number)
+            worth = dict(zip(plan.root_actions.tolist(), plan.action_values.tolist(), strict=True))
+            legal = plan.search_data.arrays.legal[0]
+            assert legal[plan.action] or not legal[plan.visit_counts > 0].any()
+            if plan.stop_reason == "exhausted":
+                assert plan.value == worth[int(plan.action)] == np.nanmax(plan.action_values)
+
+
+@pytest.mark.parametrize("bounds", [(1, -1), 5, (1,), (None, 1), ("a", "b"), (-1, 1, 2)])
+def test_what_are_no_bounds_is_refused(bounds: Any) -> None:
     with pytest.raises(ValueError, match="value_bounds: expected the lowest and the highest return"):
-        MCTS(value_bounds=(1, -1))
+        MCTS(value_bounds=bounds)
 
 
 # -- the same search in other ways ---------------------------------------------------------------------

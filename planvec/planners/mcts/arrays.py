@@ -19,10 +19,12 @@ from planvec.planners.mcts.rules import SINGLE, TreeKind
 __all__ = [
     "EDGE_DTYPES",
     "NODE_DTYPES",
+    "NUM_COUNTERS",
     "NUM_DRAWS",
     "NUM_NODES",
     "NUM_OUTCOMES",
     "OUTCOME_DTYPES",
+    "OUT_OF_BOUNDS",
     "ROOT_WEIGHT",
     "Paths",
     "TreeArrays",
@@ -31,8 +33,9 @@ __all__ = [
     "empty_paths",
 ]
 
-NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT = 0, 1, 2, 3
+NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT, OUT_OF_BOUNDS = 0, 1, 2, 3, 4
 """Indices of `TreeArrays.counters`."""
+NUM_COUNTERS = 5
 
 
 class _Field:
@@ -105,7 +108,8 @@ class TreeArrays(_Records):
             `[1, 1]` where all may.
         bounds: `[2]` float64, the lowest and the highest return that were backed up.
         depth_histogram: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
-        counters: `[4]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated.
+        counters: `[5]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated;
+            whether a certain value was outside `value_bounds`.
     """
 
     __slots__ = ()
@@ -246,7 +250,7 @@ def empty_arrays(
         legal=np.empty(edges if use_legal else (1, 1), np.bool_),
         bounds=np.empty(2),
         depth_histogram=np.zeros(max_depth + 1, np.int64),
-        counters=np.zeros(4, np.int64),
+        counters=np.zeros(NUM_COUNTERS, np.int64),
     )
 
 

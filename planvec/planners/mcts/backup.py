@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.mcts.arrays import ROOT_WEIGHT, Paths, TreeArrays
+from planvec.planners.mcts.arrays import OUT_OF_BOUNDS, ROOT_WEIGHT, Paths, TreeArrays
 from planvec.planners.mcts.rules import Rules
 
 __all__ = ["back_up"]
+
+_ROUNDING = 1e-9
+"""How far a return may lie outside the bounds, in units of their distance."""
 
 
 @jit()
@@ -75,21 +78,27 @@ def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]
         tree: Written.
         node: The node.
         action: The index of the action, which has one outcome.
-        bounds: The lowest and the highest possible value.
+        bounds: The lowest and the highest possible return, that of player 0 if there are two.
     """
+    low, high = bounds
+    if tree.nodes[node].players == 1:
+        low, high = -high, -low
     record, legal, num_actions = tree.nodes[node], tree.legal, tree.edges.shape[1]
     value = _certain_value(tree, node, action)
     if math.isnan(value):
         return
     tree.edges[node, action].edge_values = value
+    slack = _ROUNDING * (high - low)
+    if value < low - slack or value > high + slack:
+        tree.counters[OUT_OF_BOUNDS] = 1
     if record.proven:
         return
-    if value >= bounds[1]:
+    if value >= high:
         for other in range(num_actions):
             legal[node, other] = other == action
-    elif value <= bounds[0]:
+    elif value <= low:
         legal[node, action] = False
-    best = bounds[0]
+    best = low
     for other in range(num_actions):
         if legal[node, other]:
             value = _certain_value(tree, node, other)

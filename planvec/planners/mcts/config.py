@@ -127,6 +127,11 @@ class MCTSConfig(Planner):
 
     def _check_pairs(self) -> None:
         """Check the fields that are pairs of numbers."""
+        bounds = self.value_bounds
+        is_pair = isinstance(bounds, tuple) and len(bounds) == 2
+        is_pair = is_pair and all(isinstance(number, (int, float)) for number in bounds or ())
+        if bounds is not None and not (is_pair and bounds[0] < bounds[1]):
+            raise ValueError(f"value_bounds: expected the lowest and the highest return, got {bounds!r}")
         pairs = {"widening": 1.0, "outcome_widening": 1.0, "root_noise": 1.0, "gumbel_transform": np.inf}
         for name, highest in pairs.items():
             pair = getattr(self, name)
@@ -149,19 +154,22 @@ class MCTSConfig(Planner):
                 "rollout_horizon: expected 0 or None together with value_fn or evaluate_fn, which replace "
                 f"rollouts, got {self.rollout_horizon}"
             )
-        if self.value_bounds is not None and not self.value_bounds[0] < self.value_bounds[1]:
-            raise ValueError(
-                f"value_bounds: expected the lowest and the highest return, got {self.value_bounds!r}"
-            )
         if self.selection == "uct" and (self.has_priors or self.root_noise is not None):
             raise ValueError(
                 "selection: expected 'puct' together with prior_fn, evaluate_fn or root_noise, got 'uct'"
             )
-        if self.root_selection == "gumbel" and (self.root_noise or self.simulation_limit is None):
-            raise ValueError(
-                "root_selection: expected 'same' together with root_noise, or without num_simulations, which "
-                "sequential halving divides among the actions, got 'gumbel'"
-            )
+        if self.root_selection == "gumbel":
+            if self.simulation_limit is None:
+                raise ValueError(
+                    "num_simulations: expected a number together with root_selection='gumbel', which divides "
+                    "them among the actions, got None"
+                )
+            for name in ("root_noise", "widening"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name}: expected None together with root_selection='gumbel', which has noise and a "
+                        f"choice of actions of its own, got {getattr(self, name)!r}"
+                    )
         if self.chance == "open_loop" and (self.legal_actions is not None or self.value_bounds is not None):
             raise ValueError(
                 "chance: expected 'sample' together with legal_actions or value_bounds, since a node of an "

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, TreeArrays, empty_arrays
+from planvec.planners.mcts.arrays import NUM_COUNTERS, NUM_NODES, NUM_OUTCOMES, TreeArrays, empty_arrays
 from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, OPEN_LOOP, SINGLE, TreeKind
 from planvec.rows import DAMAGED, read_arrays, states_of_arrays
 
@@ -87,7 +87,7 @@ def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArr
     counters, edge_visits, histogram = (
         archive[name] for name in ("counters", "edge_visits", "depth_histogram")
     )
-    if counters.shape != (4,) or edge_visits.ndim != 2 or histogram.ndim != 1:
+    if counters.shape != (NUM_COUNTERS,) or edge_visits.ndim != 2 or histogram.ndim != 1:
         raise ValueError("counters, edge_visits or depth_histogram have another number of dimensions")
     num_nodes, num_outcomes = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
     num_actions, num_depths = edge_visits.shape[1], len(histogram)

@@ -103,15 +103,19 @@ def halving_action(tree: TreeArrays, halving: Halving, wanted: int) -> int:
         halving: The state.
         wanted: The number of visits in this search; -1: the largest there is, completed ones only.
     """
-    edges = tree.edges
+    edges, legal = tree.edges, tree.legal
     own = _completed_value(tree, halving)
+    only_legal = False  # what is proven to be of no use is illegal; all may be
+    if legal.shape == edges.shape:
+        for action in range(edges.shape[1]):
+            only_legal |= legal[0, action] and halving.scores[action] > -math.inf
     low, high, most, largest = math.inf, -math.inf, 0, np.int64(0)
     for action in range(edges.shape[1]):
         edge = edges[0, action]
         visits = edge.edge_visits
         value = edge.edge_values if visits > 0 else own
         low, high, most = min(low, value), max(high, value), max(most, visits)
-        if halving.scores[action] > -math.inf:
+        if halving.scores[action] > -math.inf and (not only_legal or legal[0, action]):
             largest = max(largest, visits - halving.base_visits[action])
     factor = (halving.transform[0] + most) * halving.transform[1] / max(high - low, _SMALL)
     best, best_score, is_match = 0, -math.inf, False
@@ -123,6 +127,8 @@ def halving_action(tree: TreeArrays, halving: Halving, wanted: int) -> int:
         score = halving.scores[action] + factor * (value - low)
         # Without a match, as after the last simulation of the sequence, every action is considered.
         is_better = score > best_score if matches == is_match else matches
+        if only_legal and not legal[0, action]:
+            continue
         if score > -math.inf and is_better:
             best, best_score, is_match = action, score, matches
     return best

@@ -75,7 +75,8 @@ class MCTS(MCTSConfig):
             `num_considered` actions with the highest sum of Gumbel noise and log prior (uniform without
             priors) are visited equally often, then the better half of them, and so on down to two. An action
             is judged by that sum plus `(c_visit + largest number of visits) * c_scale * value`, with values
-            rescaled to [0, 1]; the decision is the best of the most visited ones. Needs `num_simulations`.
+            rescaled to [0, 1]; the decision is the best of the most visited ones. Needs a limit
+            of simulations.
         num_considered: Actions that halving begins with.
         gumbel_scale: Factor of the noise; 0: none, so that only priors and values count.
         gumbel_transform: `(c_visit, c_scale)`.
@@ -119,10 +120,10 @@ class MCTS(MCTSConfig):
             "observation": states with equal observations. Values are then backed up along the graph. None:
             chosen by a look at the environment (above), else False.
         value_bounds: `(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game
-            that ends with it. With them a search proves values (MCTS-Solver, Winands et al. 2008): that of a
-            state is certain if one of its actions is sure of the highest return, or if all are certain.
-            Simulations end there, and take no action that is sure of the lowest return. None: nothing is
-            proven; nor is it where steps have several outcomes.
+            that ends with it; of two players that of player 0. With them a search proves values (MCTS-Solver,
+            Winands et al. 2008): that of a state is certain if one of its actions is sure of the highest
+            return, or if all are certain. Simulations end there, and take no action that is sure of the
+            lowest return. None: nothing is proven; nor is it where steps have several outcomes.
         backup: "mean" of the simulations, or "max" over the actions of a node. None: "max" where a look has
             chosen to share nodes, else "mean".
         reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.adaptation import Choice
-from planvec.planners.mcts.arrays import empty_paths
+from planvec.planners.mcts.arrays import OUT_OF_BOUNDS, empty_paths
 from planvec.planners.mcts.evaluation import Evaluation
 from planvec.planners.mcts.expansion import init
 from planvec.planners.mcts.halving import begin_halving, final_action
@@ -250,9 +251,16 @@ class TreeSearch(Search):
     def plan(self) -> Plan:
         """Return the decision by the statistics of the root."""
         tree, arrays = self.tree, self._arrays
-        by_value = self.rules.backs_up_max
+        if arrays.counters[OUT_OF_BOUNDS]:
+            raise InvalidBatchError(
+                "value_bounds: expected the lowest and the highest return from any state on, got "
+                f"{self.config.value_bounds}, and the search found a return outside"
+            )
+        is_proven = bool(arrays.proven[0])  # all values of actions are exact then
+        by_value = self.rules.backs_up_max or is_proven
         halving = self.simulations.shared.halving
-        best = final_action(arrays, halving) if len(halving.sequence) else tree.best_action(0, by_value)
+        by_halving = len(halving.sequence) > 0 and not is_proven
+        best = final_action(arrays, halving) if by_halving else tree.best_action(0, by_value)
         visits = arrays.edge_visits[0].astype(np.int64)
         path = tree.principal_variation(by_value, best)
         # Of drawn actions, only those that were tried.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.mcts.arrays import NUM_DRAWS, NUM_NODES, NUM_OUTCOMES, TreeArrays
+from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, ROOT_WEIGHT, TreeArrays
 
 __all__ = ["extract_subtree", "mark_reachable"]
 
@@ -36,6 +36,8 @@ def extract_subtree(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], T
     # The last entry is that of -1, no outcome.
     new_outcome = np.full(num_outcomes + 1, -1, np.int32)
     new_outcome[used_outcomes[1:]] = np.arange(1, len(used_outcomes))
+    counters = arrays.counters.copy()
+    counters[[NUM_NODES, NUM_OUTCOMES, ROOT_WEIGHT]] = len(nodes), len(used_outcomes), 1
     # `take` copies records several times faster than an index does.
     part = arrays._replace(
         **{name: getattr(arrays, name).take(nodes, 0) for name in arrays.rows() if name != "outcomes"},
@@ -43,7 +45,7 @@ def extract_subtree(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], T
         root_edges=np.zeros_like(arrays.root_edges),
         bounds=arrays.bounds.copy(),
         depth_histogram=np.zeros_like(arrays.depth_histogram),
-        counters=np.array([len(nodes), len(used_outcomes), arrays.counters[NUM_DRAWS], 1], np.int64),
+        counters=counters,
     )
     part.parents[:] = np.where(part.parents >= 0, new_node[part.parents], -1)
     part.parents[0] = part.parent_actions[0] = -1
