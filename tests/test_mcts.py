@@ -765,3 +765,30 @@ def test_a_stepper_that_returns_other_sizes_or_types_is_refused(name: str, chang
     message = rf"step_batch: expected arrays of \d+ rows: .*got .*{name} "
     with Other("CartPole-v1", compiled=False) as env, pytest.raises(planvec.InvalidBatchError, match=message):
         MCTS(num_simulations=20).plan(env, env.reset(seed=0).state, seed=0)
+
+
+# -- the previous decision ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("planner", [MCTS(num_simulations=8), planvec.Swarm(num_walkers=8), planvec.IW()])
+def test_a_previous_plan_of_another_environment_is_refused(planner: planvec.Planner) -> None:
+    with planvec.PlanEnv("MountainCar-v0") as other:
+        before = planner.plan(other, other.reset(seed=0).state, seed=0)
+    with planvec.PlanEnv("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        with pytest.raises(planvec.InvalidBatchError, match="previous: expected a plan of this environment"):
+            planner.plan(env, state, seed=0, previous=before)
+        with pytest.raises(planvec.InvalidBatchError, match="previous: expected a plan of this environment"):
+            planner.plan_batch(env, np.array([state]), previous=[before])
+        with pytest.raises(TypeError, match=r"previous: expected a planvec.Plan or None, got 'x'"):
+            planner.plan(env, state, seed=0, previous="x")  # type: ignore[arg-type]
+
+
+def test_what_is_no_tree_is_not_resumed() -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        plan = planvec.IW(num_simulations=9).plan(env, env.reset(seed=0).state, seed=0)
+        for wrong in (plan, plan.search_data, "tree.npz"):
+            with pytest.raises(TypeError, match=r"tree: expected the search_data of a plan of MCTS, or Tree"):
+                MCTS().resume(env, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_seconds: expected more than 0, or None, got 'x'"):
+        MCTS(max_seconds="x")  # type: ignore[arg-type]

@@ -44,6 +44,9 @@ def test_options_override_those_of_the_preset(tmp_path: Path, capsys: pytest.Cap
         ("plan Blackjack-v1 --preset", "--preset: expected one of Acrobot, CartPole, "),
         ("plan --preset", "--preset: expected one of Acrobot, CartPole, "),
         ("plan Taxi-v4 --preset --planner swarm", "--preset: that of Taxi-v4 is of the planner mcts"),
+        ("plan CartPole-v1 --preset --num-walkers 5", "and the planner is mcts"),
+        ("plan --preset --out CartPole Pendulum-v1 --num-walkers 5", "and the planner is icem"),
+        ("plan --out CartPole --no-progress Pendulum-v1 --preset --num-walkers 5", "the planner is icem"),
     ],
 )
 def test_a_preset_that_does_not_fit_is_one_line_and_status_2(
@@ -51,6 +54,21 @@ def test_a_preset_that_does_not_fit_is_one_line_and_status_2(
 ) -> None:
     assert main(line.split()) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_settings_of_a_file_override_those_of_the_preset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"env_id": "Taxi-v4", "planner": "mcts", "planner_options": {"batch_size": 2}, "seed": 0}
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({**settings, "max_steps": 1}))
+    line = f"plan --config {path} --preset --no-progress --num-workers 0 --out {tmp_path / 'run'}"
+    assert main(line.split()) == 0
+    config = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert config["planner_options"] == {"batch_size": 2, "max_env_steps": 1000}
+    path.write_text(json.dumps({**settings, "planner": "swarm", "planner_options": {}}))
+    assert main(line.split()) == 2
+    assert "is of the planner mcts, got swarm as the planner of" in capsys.readouterr().err
 
 
 def test_the_help_of_a_preset_shows_its_planner(capsys: pytest.CaptureFixture[str]) -> None:

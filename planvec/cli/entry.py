@@ -20,7 +20,7 @@ from planvec.cli.interrupts import exit_status, interrupts
 from planvec.cli.messages import one_line, print_error, warn
 from planvec.cli.parser import USAGE_ERROR, Parser, UsageError, did_you_mean, listed
 from planvec.cli.plan import add_plan
-from planvec.cli.planner_options import all_options, owners_of, planner_name
+from planvec.cli.planner_options import all_options, owners_of
 from planvec.cli.replay import add_replay
 
 __all__ = ["main"]
@@ -96,6 +96,7 @@ def _unknown(argv: Sequence[str], argument: str, parser: Parser) -> str:
         return f"expected no further argument, got {argument!r}; see {parser.prog} --help"
     owners = owners_of(option) if argv[0] == "plan" else []
     if owners:
-        return f"{option} belongs to --planner {listed(owners)}, and the planner is {planner_name(argv)}"
+        name = parser.get_default("planner_of_options")
+        return f"{option} belongs to --planner {listed(owners)}, and the planner is {name}"
     known = [*parser._option_string_actions, *(all_options() if argv[0] == "plan" else ())]
     return f"unknown option {option}{did_you_mean(option, known)}"

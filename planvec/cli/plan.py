@@ -52,9 +52,10 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
     _add_output(parser)
     if "plan" in argv:  # reading the options imports the planners
         settings = settings_of_file(argv)
-        default = default_planner(argv, settings)
-        add_planner(parser, planner_name(argv, default))
-        parser.set_defaults(settings=settings)
+        flags = {name for name, action in parser._option_string_actions.items() if action.nargs == 0}
+        name = planner_name(argv, default_planner(argv, settings, flags))
+        add_planner(parser, name)
+        parser.set_defaults(settings=settings, planner_of_options=name)
     parser.set_defaults(run=_run_plan)
 
 

@@ -45,15 +45,21 @@ def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
         raise UsageError(str(error)) from error
 
 
-def default_planner(argv: Sequence[str], settings: dict[str, Any]) -> str:
+def default_planner(argv: Sequence[str], settings: dict[str, Any], flags: set[str]) -> str:
     """Return the name of the planner that is taken without `--planner`.
 
     Args:
         argv: All arguments.
         settings: Those of a file.
+        flags: The options that take no value.
     """
     if "--preset" in argv:
-        for word in [*argv, str(settings.get("env_id"))]:
+        words = [
+            word
+            for before, word in zip(["", *argv], argv, strict=False)
+            if not before.startswith("-") or "=" in before or before in flags
+        ]
+        for word in [*words, str(settings.get("env_id"))]:
             preset = preset_of(word)
             if preset is not None:
                 return preset.planner
@@ -76,8 +82,8 @@ def _preset(env_id: str | None, planner: str | None) -> Preset:
         raise UsageError(f"--preset: expected one of {', '.join(PRESETS)}, got {env_id or 'no ENV_ID'}")
     if planner not in (None, preset.planner):
         raise UsageError(
-            f"--preset: that of {env_id} is of the planner {preset.planner}, got --planner {planner}; leave "
-            "one of them out"
+            f"--preset: that of {env_id} is of the planner {preset.planner}, got {planner} as the planner of "
+            "the command line or of the file; leave one of them out"
         )
     return preset
 
@@ -98,7 +104,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         if arguments.resume is not None:
             raise UsageError("--preset: --resume takes the settings of the run; leave --preset out")
         env_id = given.get("env_id", arguments.settings.get("env_id"))
-        given["planner"], preset_options = _preset(env_id, arguments.planner)
+        own_planner = arguments.planner or arguments.settings.get("planner")
+        given["planner"], preset_options = _preset(env_id, own_planner)
     planner = given.get("planner", arguments.settings.get("planner", DEFAULT_PLANNER))
     options = given_options(arguments, planner_name(["--planner", planner]))
     if "make" in given:
@@ -111,13 +118,13 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
             option = f"--{names[0].replace('_', '-')}" if names[0] != "env_id" else "ENV_ID"
             raise UsageError(f"{option}: --resume takes the settings of the run; leave {option} out")
         return RunConfig.read(RunFiles(arguments.resume).config)
-    own = arguments.settings.get("planner_options", {}) if "planner" not in given else {}
+    own = arguments.settings.get("planner_options", {}) if arguments.planner is None else {}
     settings = {
         "planner": planner,
         "seed": secrets.randbits(32),
         **arguments.settings,
         **given,
-        "planner_options": {**with_tuples(own), **preset_options, **options},
+        "planner_options": {**preset_options, **with_tuples(own), **options},
     }
     if "env_id" not in settings:
         raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.planners.plan import Plan
 from planvec.rows import BatchStepper, Start
 
-__all__ = ["check_planner", "check_stepper", "one_state"]
+__all__ = ["check_planner", "check_previous", "check_stepper", "one_state"]
 
 
 @runtime_checkable
@@ -50,6 +51,25 @@ def check_planner(planner: Any) -> None:
         )
     if not hasattr(planner, "plan"):
         raise TypeError(f"planner: expected an instance of a planvec.Planner, got {planner!r}")
+
+
+def check_previous(previous: Any, dtype: np.dtype[Any]) -> None:
+    """Check that an argument is None, or a plan whose states have a dtype.
+
+    Raises:
+        TypeError: It is no plan.
+        InvalidBatchError: Its states have another dtype: it is of another environment.
+    """
+    if previous is None:
+        return
+    if not isinstance(previous, Plan):
+        raise TypeError(f"previous: expected a planvec.Plan or None, got {previous!r}")
+    states = getattr(previous.search_data, "saved_states", None)
+    if states is not None and len(states) and states.dtype != dtype:
+        raise InvalidBatchError(
+            f"previous: expected a plan of this environment, whose states are {dtype}, got one with states "
+            f"{states.dtype}; pass None at the first decision in an environment"
+        )
 
 
 def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:

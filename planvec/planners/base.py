@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.arguments import check_stepper, one_state
+from planvec.planners.arguments import check_previous, check_stepper, one_state
 from planvec.planners.driver import Budget, PlanCallback, drive
 from planvec.planners.options import option
 from planvec.planners.plan import Plan
@@ -58,7 +58,8 @@ class Planner(ABC):
             ValueError: A field is out of range. The message names it.
         """
         self._check_integers(1, "max_env_steps")
-        if self.max_seconds is not None and not self.max_seconds > 0:
+        is_number = isinstance(self.max_seconds, (int, float))
+        if self.max_seconds is not None and not (is_number and self.max_seconds > 0):
             raise ValueError(f"max_seconds: expected more than 0, or None, got {self.max_seconds!r}")
 
     def _check_integers(self, lowest: int, *names: str, optional: bool = True) -> None:
@@ -136,8 +137,9 @@ class Planner(ABC):
             callback: `callback(num_simulations, num_env_steps)` after each batch; True stops.
 
         Raises:
-            InvalidBatchError: `state` is not one state, or its episode has ended.
-            TypeError: `env` has no `step_batch`.
+            InvalidBatchError: `state` is not one state, or its episode has ended; or `previous` has states
+                of another environment.
+            TypeError: `env` has no `step_batch`, or `previous` is no plan.
             UnsupportedEnvError: The planner does not support the action space, or games of two players.
         """
         check_stepper(env)
@@ -168,8 +170,9 @@ class Planner(ABC):
             `[R]` plans. Budgets are per root; `elapsed` is the time of the whole call.
 
         Raises:
-            InvalidBatchError: The lengths of the arguments differ, or the episode of a state has ended.
-            TypeError: `env` has no `step_batch`.
+            InvalidBatchError: The lengths of the arguments differ, the episode of a state has ended, or
+                `previous` has other states.
+            TypeError: `env` has no `step_batch`, or `previous` are no plans.
             UnsupportedEnvError: The planner does not support the action space, or games of two players.
         """
         check_stepper(env)
@@ -195,8 +198,9 @@ class Planner(ABC):
         infos: Sequence[dict[str, Any] | None],
         callback: PlanCallback | None,
     ) -> list[Plan]:
-        for state in roots:
+        for state, before in zip(roots, previous, strict=True):
             check_players(state.dtype, self)
+            check_previous(before, state.dtype)
         started = time.perf_counter()
         searches = []
         for state, seed, before, info in zip(roots, seeds, previous, infos, strict=True):

@@ -31,7 +31,8 @@ class Plan:
             players it is that of the player to move, as all values of a plan are.
         root_actions: `[A, *action shape]`, the first actions that were compared: all of a Discrete space,
             else those that were tried (a swarm: those of its walkers at the end).
-        visit_counts: `[A]` int64, number of simulations (walkers, trajectories) that began with each.
+        visit_counts: `[A]` int64, number of simulations (walkers, trajectories) that began with each; of
+            width-based planners the nodes below, with those of the last decision.
         action_values: `[A]` float64, mean return of each; NaN where the count is 0.
         standard_errors: `[A]` float64, standard error of that mean; NaN where the count is below 2.
         best_actions: `[L, *action shape]`, the best action sequence. In a random environment it is that of
@@ -47,7 +48,7 @@ class Plan:
             "ended" (every simulated episode has ended), "exhausted" (nothing is left to simulate) or
             "max_memory".
         search_data: What the planner can reuse or a user can inspect: a `Tree`, the `Walkers` of a swarm, a
-            `Distribution`, or None.
+            `Distribution`, a `WidthTree`, or None.
     """
 
     action: Any

@@ -251,9 +251,14 @@ class MCTS(MCTSConfig):
 
         Raises:
             InvalidBatchError: The tree has no states, or was searched with other settings.
+            TypeError: It is no tree of `MCTS`.
         """
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
+        if not isinstance(tree, Tree):
+            raise TypeError(
+                f"tree: expected the search_data of a plan of MCTS, or Tree.load(...), got {tree!r}"
+            )
         if tree.states is None:
             raise InvalidBatchError(
                 "tree: expected one with states, got that of an open loop; call plan() instead"

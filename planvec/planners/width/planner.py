@@ -20,7 +20,8 @@ class RolloutIW(WidthConfig):
     plan's action leads to the branch with the highest return; where no branch has one, to the longest.
 
     It suits environments whose rewards are rare, with actions that can be listed. Where steps are random,
-    each is sampled once, so that it takes luck for skill.
+    each is sampled once, so that it takes luck for skill. Where every step costs something, as in
+    CliffWalking or MountainCar, the branch that was followed least far looks best: take `MCTS` or `Swarm`.
 
     Args:
         num_simulations: Steps from nodes of the tree per decision, one for each new node. None: as many as
@@ -35,7 +36,7 @@ class RolloutIW(WidthConfig):
         subtables: Whether features are counted apart for paths whose return has another order of magnitude
             (a power of two).
         risk_aversion: Factor of negative rewards.
-        life_cost: Cost of a lost life, where the info has "lives".
+        life_cost: Cost of a lost life. The infos, and the `info` that is given to `plan`, need "lives".
         reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes cost no steps.
         max_env_steps: Environment steps per decision; see `Planner`.
         max_seconds: Seconds per decision; see `Planner`.
@@ -57,6 +58,7 @@ class IW(WidthConfig):
 
     Nodes are generated level by level. One without a feature that was not seen before is not expanded, so
     that the search ends after about as many nodes as there are features, times the actions. This is IW(1).
+    It does not suit environments in which every step costs something; see `RolloutIW`.
 
     Args:
         num_simulations: Steps per decision, one for each new node. None: as many as another budget allows, or
@@ -67,7 +69,7 @@ class IW(WidthConfig):
         dt: Environment steps for which an action is repeated.
         subtables: As in `RolloutIW`.
         risk_aversion: Factor of negative rewards.
-        life_cost: Cost of a lost life, where the info has "lives".
+        life_cost: As in `RolloutIW`.
         reuse_tree: Whether a decision goes on with the tree of the previous one.
         max_env_steps: Environment steps per decision; see `Planner`.
         max_seconds: Seconds per decision; see `Planner`.
