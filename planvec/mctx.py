@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.extras import install_command
-from planvec.rows import PLAYER_FIELD, BatchStepper
+from planvec.rows import PLAYER_FIELD, BatchStepper, check_integer, check_number
 
 __all__ = ["Network", "embed", "recurrent_fn", "root", "states_of"]
 
@@ -62,14 +62,25 @@ def root(env: BatchStepper, network: Network, params: Any, states: NDArray[Any])
         An `mctx.RootFnOutput`, whose embedding holds the states.
 
     Raises:
-        InvalidBatchError: The states are no array `[B]`.
+        InvalidBatchError: The states are no array `[B]`, an episode has ended in one, or the network returns
+            other shapes.
+        TypeError: `env` has no `step_batch`.
         UnsupportedEnvError: The states have no fixed size, the actions are not Discrete, or there are two
             players.
     """
     _check(env)
     if not isinstance(states, np.ndarray) or states.ndim != 1:
-        raise InvalidBatchError(f"states: expected an array [B] of states, got {type(states).__name__}")
-    logits, values = network(params, jnp.asarray(_observed(env.observe(states))))
+        got = f"shape {states.shape}" if isinstance(states, np.ndarray) else type(states).__name__
+        raise InvalidBatchError(f"states: expected an array [B] of states, got {got}")
+    names = states.dtype.names or ()
+    ended = [
+        row for name in ("terminated", "truncated") if name in names for row in np.flatnonzero(states[name])
+    ]
+    if ended:
+        raise InvalidBatchError(
+            f"states: expected episodes that go on, got one that has ended in row {ended[0]}"
+        )
+    logits, values = _evaluate(env, network, params, jnp.asarray(_observed(env.observe(states))))
     return mctx.RootFnOutput(prior_logits=logits, value=values, embedding=jnp.asarray(embed(states)))
 
 
@@ -84,7 +95,7 @@ def recurrent_fn(
     Args:
         env: The stepper. It must not be closed while the function is in use.
         network: Evaluates observations.
-        discount: Factor per action; 0 where an episode has ended.
+        discount: Factor per action, in [0, 1]; 0 takes its place where an episode has ended.
         dt: Environment steps for which an action is repeated.
 
     Returns:
@@ -92,10 +103,14 @@ def recurrent_fn(
         `mctx.RecurrentFnOutput` and the embedding of the new states.
 
     Raises:
+        InvalidBatchError: `discount` or `dt` is out of range; later, the network returns other shapes.
+        TypeError: `env` has no `step_batch`.
         UnsupportedEnvError: The states have no fixed size, the actions are not Discrete, or there are two
             players.
     """
     _check(env)
+    check_number("discount", discount, 0, 1)
+    check_integer("dt", dt, 1)
     space: Any = env.action_space
     shape, dtype = _observation_form(env)
 
@@ -123,7 +138,7 @@ def recurrent_fn(
         )
         seeds = jax.random.bits(rng_key, (size,), np.uint32)
         observations, rewards, discounts, following = jax.pure_callback(step, forms, action, embedding, seeds)
-        logits, values = network(params, observations)
+        logits, values = _evaluate(env, network, params, observations)
         output = mctx.RecurrentFnOutput(
             reward=rewards, discount=discounts, prior_logits=logits, value=values * (discounts > 0)
         )
@@ -132,12 +147,34 @@ def recurrent_fn(
     return recurrent
 
 
-def _check(env: BatchStepper) -> None:
-    """Check that JAX can hold the states, and mctx the actions.
+def _evaluate(env: BatchStepper, network: Network, params: Any, observations: Any) -> tuple[Any, Any]:
+    """Return the logits `[B, A]` and the values `[B]` of a network.
 
     Raises:
+        InvalidBatchError: It returns other shapes.
+    """
+    logits, values = network(params, observations)
+    space: Any = env.action_space
+    num_rows, num_actions = len(observations), int(space.n)
+    if logits.shape != (num_rows, num_actions) or values.shape != (num_rows,):
+        raise InvalidBatchError(
+            f"network: expected logits {[num_rows, num_actions]} and values {[num_rows]}, got shapes "
+            f"{list(logits.shape)} and {list(values.shape)}"
+        )
+    return logits, values
+
+
+def _check(env: BatchStepper) -> None:
+    """Check that there is a stepper, and that JAX can hold the states, and mctx the actions.
+
+    Raises:
+        TypeError: `env` has no `step_batch`.
         UnsupportedEnvError: They cannot.
     """
+    if not hasattr(env, "step_batch"):
+        raise TypeError(
+            f"env: expected an environment that steps batches, got {env!r}; open it with planvec.make(...)"
+        )
     if env.state_dtype.hasobject:
         raise UnsupportedEnvError(
             "env: expected states of a fixed size, since JAX holds their bytes; write a codec for the "

@@ -187,3 +187,37 @@ def test_a_gumbel_root_visits_and_chooses_what_mctx_does(num_considered: int, nu
             plan = planner.plan(env, env.reset(seed=0).state, seed=0)
         assert plan.visit_counts.tolist() == policy.search_tree.summary().visit_counts[row].tolist()
         assert plan.action == policy.action[row]
+
+
+def test_wrong_arguments_are_named() -> None:
+    def zeros(params: Any, observations: Any) -> Any:
+        return jnp.zeros((len(observations), 2)), jnp.zeros(len(observations))
+
+    def three(params: Any, observations: Any) -> Any:
+        return jnp.zeros((len(observations), 3)), jnp.zeros(len(observations))
+
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        state = env.reset(seed=0).state
+        for discount in (2.0, -1.0, float("nan")):
+            with pytest.raises(
+                planvec.InvalidBatchError, match="discount: expected a number from 0 to 1, got"
+            ):
+                planvec.mctx.recurrent_fn(env, zeros, discount=discount)
+        with pytest.raises(planvec.InvalidBatchError, match="dt: expected an integer of at least 1, got 0"):
+            planvec.mctx.recurrent_fn(env, zeros, dt=0)
+        with pytest.raises(
+            TypeError, match="env: expected an environment that steps batches, got 'CartPole-v1'"
+        ):
+            planvec.mctx.root("CartPole-v1", zeros, None, np.array([state]))  # type: ignore[arg-type]
+        with pytest.raises(
+            planvec.InvalidBatchError, match=r"expected an array \[B\] of states, got shape \(1, 1\)"
+        ):
+            planvec.mctx.root(env, zeros, None, np.array([[state]]))
+        message = r"network: expected logits \[1, 2\] and values \[1\], got shapes \[1, 3\] and \[1\]"
+        with pytest.raises(planvec.InvalidBatchError, match=message):
+            planvec.mctx.root(env, three, None, np.array([state]))
+        states = np.array([state])
+        while not states["terminated"][0]:
+            states = env.step_batch([0], states).new_states
+        with pytest.raises(planvec.InvalidBatchError, match="got one that has ended in row 1"):
+            planvec.mctx.root(env, zeros, None, np.concatenate([[state], states]))
