@@ -17,7 +17,7 @@ from naive_search import NaiveSearch
 from own_environments import Stones, StonesCodec
 
 import planvec
-from planvec import MCTS
+from planvec import MCTS, plots
 
 CONNECT_THREE = "connect_four(rows=4,columns=4,x_in_row=3)"
 PIG = "pig(winscore=4,diceoutcomes=3)"
@@ -357,6 +357,19 @@ def test_a_tree_goes_on_after_the_move_of_the_other_player(tmp_path: Path) -> No
         plan = planner.resume(env, tree, seed=1)
         assert plan.visit_counts.sum() == known + 400
         assert same_plans(plan, planner.resume(env, planvec.Tree.load(tmp_path / "tree.npz", env), seed=1))
+
+
+def test_pictures_of_an_episode_show_the_values_of_player_0() -> None:
+    planner = MCTS(num_simulations=20_000, value_bounds=(-1, 1))
+    with planvec.make(Stones, codec=StonesCodec, num_workers=0) as env:
+        episode = planvec.run_episode(env, planner, seed=0)
+    assert episode.total_return == 1
+    assert set(episode.values.tolist()) == {-1.0, 1.0}
+    assert set(episode.values_of_player_0.tolist()) == {1.0}
+    axes = plots.plot_episode(episode)
+    line = axes[1].get_lines()[0]
+    assert (line.get_ydata() == 1.0).all()
+    assert line.get_label() == "value of the decision for player 0"
 
 
 def test_an_episode_is_a_game_of_the_planner_with_itself() -> None:

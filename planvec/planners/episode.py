@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
+from planvec.planners.players import has_players
 from planvec.rows import (
+    PLAYER_FIELD,
     Start,
     Transitions,
     empty_rows,
@@ -92,6 +94,18 @@ class Episode:
     def total_return(self) -> float:
         """Return the undiscounted sum of the rewards."""
         return float(self.rewards.sum())
+
+    @property
+    def has_players(self) -> bool:
+        """Whether it is a game of two players."""
+        return has_players(self.states.dtype)
+
+    @property
+    def values_of_player_0(self) -> NDArray[np.float64]:
+        """Return `[T]`, the values for player 0, who gets the rewards; with one player, `values`."""
+        if not self.has_players:
+            return self.values
+        return np.where(self.states[PLAYER_FIELD][: self.num_steps] == 1, -self.values, self.values)
 
     @property
     def outcome(self) -> str:

@@ -30,7 +30,8 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
 
     Returns:
         Three axes: the return so far, and the rewards; the value of each decision beside the return that
-        followed (in an episode that was stopped, a part of what the planner expected); the actions.
+        followed (in an episode that was stopped, a part of what the planner expected); the actions. In a game
+        of two players, returns and values are those of player 0.
 
     Raises:
         InvalidBatchError: An action has no name.
@@ -46,7 +47,8 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
     )
     _draw_rewards(axes[0], steps, episode.rewards)
     to_go = np.cumsum(episode.rewards[::-1])[::-1]
-    axes[1].plot(steps, episode.values, color=COLORS[0], label="value of the decision")
+    whose = " for player 0" if episode.has_players else ""
+    axes[1].plot(steps, episode.values_of_player_0, color=COLORS[0], label=f"value of the decision{whose}")
     is_over = episode.terminated or episode.truncated
     axes[1].plot(steps, to_go, color=COLORS[1], linestyle="--", label=_TO_GO[is_over])
     axes[1].set_ylabel("return from here")

@@ -148,9 +148,12 @@ def _timeline(episode: Episode) -> Any:
     steps = np.arange(episode.num_steps + 1)
     plot = _figure(height=250, x_axis_label="step", title="return so far, and the value of each decision")
     returned = plot.line(steps, np.append(0.0, np.cumsum(episode.rewards)), color=_BLUE, line_width=2)
-    valued = plot.line(steps[:-1], episode.values, color=_ORANGE, line_width=1.5)
+    whose = " of player 0" if episode.has_players else ""
+    valued = plot.line(steps[:-1], episode.values_of_player_0, color=_ORANGE, line_width=1.5)
     plot.add_layout(models.Span(location=0, dimension="height", line_color=_RED, line_width=2, name="now"))
-    legend = models.Legend(items=[("return", [returned]), ("value", [valued])], orientation="horizontal")
+    legend = models.Legend(
+        items=[("return" + whose, [returned]), ("value" + whose, [valued])], orientation="horizontal"
+    )
     legend.label_text_color, legend.background_fill_alpha, legend.border_line_color = _GREY, 0, None
     plot.add_layout(legend, "above")
     return plot
