@@ -1,6 +1,7 @@
 """Games of OpenSpiel as Gymnasium environments: `planvec.make("OpenSpiel/connect_four")`.
 
-Importing this module registers the id `OpenSpiel/<name>` of each game that needs no parameters.
+Importing this module registers the id `OpenSpiel/<name>` of each game that needs no parameters. Opening one
+that planvec does not support says why.
 
 Letters: A actions, P players.
 """
@@ -65,11 +66,14 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
     Raises:
         UnsupportedEnvError: OpenSpiel has no such game. Or players move at once, do not see everything, do
             not play against each other, are more than two, or the game has no observation tensor.
+        ValueError: `render_mode` is another one.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as in Gymnasium
 
     def __init__(self, game: str, *, render_mode: str | None = None, **parameters: Any) -> None:
+        if render_mode not in (None, "ansi"):
+            raise ValueError(f"render_mode: expected None or 'ansi', got {render_mode!r}")
         self.render_mode = render_mode
         self.game = _load(game, parameters)
         self.num_players: int = self.game.num_players()
@@ -202,6 +206,7 @@ def _load(name: str, parameters: Mapping[str, Any]) -> Any:
     """
     try:
         game = pyspiel.load_game(name, dict(parameters)) if parameters else pyspiel.load_game(name)
+        game.new_initial_state()  # where some check their parameters
     except (pyspiel.SpielError, TypeError) as error:
         raise UnsupportedEnvError(f"{name}: {error}") from error
     reason = _why_not(game.get_type(), game.num_players())
@@ -230,10 +235,9 @@ def _why_not(kind: Any, num_players: int) -> str:
 
 
 def _register() -> None:
-    """Register the id of each supported game that needs no parameters."""
+    """Register the id of each game that needs no parameters; `Game` says which ones are not supported."""
     for kind in pyspiel.registered_games():
-        num_players = max(kind.min_num_players, min(kind.max_num_players, 2))
-        if kind.default_loadable and not _why_not(kind, num_players):
+        if kind.default_loadable:
             env_id = f"OpenSpiel/{kind.short_name}"
             gymnasium.register(env_id, "planvec.openspiel:Game", kwargs={"game": kind.short_name})
 

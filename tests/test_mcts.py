@@ -792,3 +792,11 @@ def test_what_is_no_tree_is_not_resumed() -> None:
                 MCTS().resume(env, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_seconds: expected more than 0, or None, got 'x'"):
         MCTS(max_seconds="x")  # type: ignore[arg-type]
+
+
+def test_a_tree_that_a_look_has_shaped_is_resumed_without_settings_of_its_own() -> None:
+    with planvec.PlanEnv("FrozenLake-v1", env_kwargs={"is_slippery": False}) as env:
+        tree = MCTS(num_simulations=500).plan(env, env.reset(seed=0).state, seed=0).search_data
+        assert MCTS(num_simulations=50).resume(env, tree, seed=1).value == pytest.approx(1)
+        with pytest.raises(planvec.InvalidBatchError, match="for which a look at the environment has chosen"):
+            MCTS(num_simulations=50, rollout_horizon=0).resume(env, tree, seed=1)

@@ -233,6 +233,22 @@ def test_a_game_that_cannot_be_played_is_refused(name: str, message: str) -> Non
         Game(name)
 
 
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [("kuhn_poker", "hidden information"), ("goofspiel", "players move at once")],
+)
+def test_the_id_of_a_game_that_cannot_be_played_says_why(game: str, message: str) -> None:
+    with pytest.raises(planvec.PlanvecError, match=message):
+        planvec.make(f"OpenSpiel/{game}", num_workers=0)
+
+
+def test_wrong_parameters_of_a_game_are_refused() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match="go: unsupported board size"):
+        Game("go", board_size=-1)
+    with pytest.raises(ValueError, match="render_mode: expected None or 'ansi', got 'human'"):
+        Game("tic_tac_toe", render_mode="human")
+
+
 def test_parameters_are_those_of_the_game() -> None:
     with planvec.make("OpenSpiel/go", env_kwargs={"board_size": 5}, num_workers=0) as env:
         assert env.action_space.n == 26

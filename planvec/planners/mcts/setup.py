@@ -236,6 +236,12 @@ def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:
     Raises:
         InvalidBatchError: It was not.
     """
+    if tree.kind.choice != kind.choice:
+        raise InvalidBatchError(
+            "tree: expected one that was searched with the same settings, got one for which a look at the "
+            "environment has chosen them; resume it without transpositions, rollout_horizon and backup, or "
+            "call plan() instead"
+        )
     wanted = {"actions a node": num_actions, **kind._asdict()}
     got = {"actions a node": tree.num_actions, **tree.kind._asdict()}
     for name, value in wanted.items():
