@@ -63,7 +63,7 @@ class WidthTree:
         states: `[1]`, the state of the root.
         codes: `[1, ...]`, its code; see `planvec.planners.novelty.features.Features`.
         memory: What the codes depend on.
-        origin: What the nodes depend on besides the state of the root: see `origin_of`.
+        origin: What the nodes depend on besides the state of the root.
 
     Attributes:
         num_nodes: N.
