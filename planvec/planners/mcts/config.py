@@ -128,18 +128,14 @@ class MCTSConfig(Planner):
     def _check_pairs(self) -> None:
         """Check the fields that are pairs of numbers."""
         bounds = self.value_bounds
-        is_pair = isinstance(bounds, tuple) and len(bounds) == 2
-        is_pair = is_pair and all(isinstance(number, (int, float)) for number in bounds or ())
-        if bounds is not None and not (is_pair and bounds[0] < bounds[1]):
+        if bounds is not None and not (_is_pair(bounds) and bounds[0] < bounds[1]):
             raise ValueError(f"value_bounds: expected the lowest and the highest return, got {bounds!r}")
         pairs = {"widening": 1.0, "outcome_widening": 1.0, "root_noise": 1.0, "gumbel_transform": np.inf}
         for name, highest in pairs.items():
             pair = getattr(self, name)
             if pair is None and name in ("widening", "root_noise"):
                 continue
-            is_pair = isinstance(pair, tuple) and len(pair) == 2
-            is_pair = is_pair and all(isinstance(number, (int, float)) for number in pair)
-            if not (is_pair and pair[0] > 0 and 0 <= pair[1] <= highest):
+            if not (_is_pair(pair) and pair[0] > 0 and 0 <= pair[1] <= highest):
                 raise ValueError(
                     f"{name}: expected two numbers, the first above 0 and the second in [0, {highest:g}], "
                     f"got {pair!r}"
@@ -230,3 +226,9 @@ class MCTSConfig(Planner):
     def info_keys(self) -> tuple[str, ...]:
         """Keys of the infos that the planner reads: that of the legal actions."""
         return (self.legal_actions,) if isinstance(self.legal_actions, str) else ()
+
+
+def _is_pair(value: Any) -> bool:
+    """Return whether a value is a tuple of two numbers."""
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    return is_pair and all(isinstance(number, (int, float)) for number in value)

@@ -116,9 +116,7 @@ class WidthConfig(Planner):
         tree = previous.search_data
         taken = equal_actions(tree.actions, previous.action)
         child = int(tree.children[0, int(taken.argmax())]) if taken.any() else -1
-        if child < 0 or tree.ended[child] or tree.states.dtype != state.dtype:
-            return None
-        if not tree.origin.matches(Origin.of(self.dt, self.features)):
+        if child < 0 or tree.ended[child] or not tree.origin.matches(Origin.of(self.dt, self.features)):
             return None
         # The generator in the state may differ: it was reseeded.
         if state_keys(tree.states[child : child + 1])[0] != state_keys(state)[0]:

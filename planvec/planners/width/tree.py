@@ -91,19 +91,19 @@ class WidthTree:
         memory: NDArray[np.int32],
         origin: Origin,
     ) -> None:
-        self.num_nodes = 1
         self.actions = actions
-        self.parents = np.full(1, -1, np.int32)
-        self.taken = np.full(1, -1, np.int32)
-        self.children = np.full((1, len(actions)), -1, np.int32)
-        self.rewards = np.zeros(1)
-        self.lives = np.full(1, np.nan)
-        self.ended = np.zeros(1, np.bool_)
-        self.returns = np.full(1, np.nan)
+        self.parents, self.taken = np.empty(0, np.int32), np.empty(0, np.int32)
+        self.children = np.empty((0, len(actions)), np.int32)
+        self.rewards, self.lives, self.returns = np.empty(0), np.empty(0), np.empty(0)
+        self.ended = np.empty(0, np.bool_)
+        self.states, self.codes = states[:0], codes[:0]
         self.best = np.zeros(1, np.int64)
-        self.states, self.codes = states.copy(), codes.copy()
         self.memory = memory
         self.origin = origin
+        self.num_nodes = 0
+        self._make_room(1)
+        self.states[:], self.codes[:] = states, codes
+        self.num_nodes = 1
 
     def _make_room(self, capacity: int) -> None:
         """Make room for a number of nodes."""
