@@ -57,12 +57,14 @@ TASKS: dict[str, Any] = {
 }
 
 
-def compare_planners(num_seeds: int) -> None:
-    """Print a line per task and planner."""
+def compare_planners(num_seeds: int, words: list[str]) -> None:
+    """Print a line per task and planner, of those that have one of the words in their line."""
     print("| task | planner | solved | actions | env steps a decision | time |")
     print("| --- | --- | --- | --- | --- | --- |")
     for task, source in TASKS.items():
         for name, planner in PLANNERS.items():
+            if not any(word in f"{task} {name}" for word in words):
+                continue
             started, episodes = time.perf_counter(), []
             for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
                 with planvec.make(source, num_workers=2, info_keys=()) as env:
@@ -101,11 +103,12 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--novelty", action="store_true")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="lines with one of these words")
     arguments = parser.parse_args()
     if arguments.novelty:
         compare_novelty(arguments.seeds)
     else:
-        compare_planners(arguments.seeds)
+        compare_planners(arguments.seeds, arguments.only)
 
 
 if __name__ == "__main__":
