@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
@@ -61,11 +61,11 @@ def plot_exploration(
         ax.set_ylabel(label)
         if ax.get_ylim()[0] > 0:
             ax.set_ylim(bottom=0.0)
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         if label != "best score":
             ax.yaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
     axes[-1].set_xlabel("environment steps")
-    axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes[-1].xaxis.set_major_formatter(EngFormatter())
     if len(named) > 1:
         axes[0].legend(frameon=False, fontsize=9)
     drawn: NDArray[Any] = axes
