@@ -272,6 +272,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_compiled_code_drops_arrives_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "drops.py").write_text(DROPS_INTERRUPTS)
     command = [sys.executable, "-m", "planvec", "check", "drops:make", "--steps", "1000000"]

@@ -127,7 +127,7 @@ SLOW = ("Acrobot-v1", "MountainCar-v0", "FrozenLake-v1", "CliffWalking-v1", "Tax
 @pytest.mark.parametrize(
     ("env_id", "options"),
     [
-        pytest.param(name, o, id=f"{name} {o}", marks=[pytest.mark.slow] if name in SLOW else [])
+        pytest.param(name, o, id=f"{name} {o}", marks=[pytest.mark.slow] * (name in SLOW or "dt" in o))
         for name, o in OPTIONS
     ],
 )

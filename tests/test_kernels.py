@@ -299,8 +299,8 @@ def test_a_method_that_is_replaced_after_opening_counts() -> None:
     [
         ("Acrobot-v1", "rk4", lambda derivs, y0, t: (y0 + np.asarray(derivs(y0)) * t[1])[:4]),
         ("Pendulum-v1", "angle_normalize", lambda x: 0.5 * x),
-        ("Blackjack-v1", "cmp", lambda a, b: 2.0 * (a > b)),
-        ("Blackjack-v1", "deck", [10] * 13),
+        pytest.param("Blackjack-v1", "cmp", lambda a, b: 2.0 * (a > b), marks=pytest.mark.slow),
+        pytest.param("Blackjack-v1", "deck", [10] * 13, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_replaced_in_a_module_after_opening_counts(

@@ -565,6 +565,7 @@ def test_a_tree_that_leaves_no_room_for_the_next_decision_is_not_kept() -> None:
     assert sizes.count(1001) > 1  # and begun anew
 
 
+@pytest.mark.slow
 def test_without_another_limit_memory_ends_a_search() -> None:
     config = MCTS(num_simulations=None, max_seconds=60, max_memory=120_000, rollout_horizon=0)
     decision = plan(config, "CartPole-v1")

@@ -184,6 +184,7 @@ def test_ended_rows_keep_their_state(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     one, three = (PlanEnv("Ant-v5", compiled=True, num_threads=number) for number in (1, 3))
     rng = np.random.default_rng(4)

@@ -128,6 +128,7 @@ def test_random_rollouts_of_many_rows_draw_the_actions_of_each_row() -> None:
     check_same(plain.rollout_batch(states, **rollout), compiled.rollout_batch(states, **rollout))
 
 
+@pytest.mark.slow
 def test_infos_are_those_that_were_asked_for() -> None:
     for keys in (None, (), ("is_rich",), ("absent",)):
         plain, compiled = pair(Gambler, info_keys=keys)
@@ -162,7 +163,7 @@ def test_planners_plan_the_same(env_class: Any) -> None:
 # -- where it is used --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["template", "spawn"])
+@pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("env_class", [Gambler, Swing])
 def test_workers_use_the_kernel(env_class: Any, method: str) -> None:
     plain = PlanEnv(env_class, compiled=False)

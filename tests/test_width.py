@@ -73,7 +73,12 @@ def screens(game: str, count: int, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("game", "options"), [("Breakout", {}), ("Freeway", {"obs_type": "grayscale"}), ("Boxing", {})]
+    ("game", "options"),
+    [
+        ("Breakout", {}),
+        pytest.param("Freeway", {"obs_type": "grayscale"}, marks=pytest.mark.slow),
+        pytest.param("Boxing", {}, marks=pytest.mark.slow),
+    ],
 )
 def test_the_features_of_screens_are_those_of_the_paper(game: str, options: dict[str, Any]) -> None:
     shown = screens(game, 9, **options)
@@ -279,7 +284,10 @@ def test_breadth_first_search_generates_each_cell_once_by_the_shortest_way() -> 
 
 
 @pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
-@pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "ALE/Freeway-v5", "CartPole-v1"])
+@pytest.mark.parametrize(
+    "env_id",
+    ["MiniGrid-DoorKey-5x5-v0", pytest.param("ALE/Freeway-v5", marks=pytest.mark.slow), "CartPole-v1"],
+)
 def test_the_number_of_workers_changes_nothing(planner: planvec.Planner, env_id: str) -> None:
     plans = []
     for num_workers in (0, 1, 3):
