@@ -267,7 +267,13 @@ def test_wrong_settings_are_named(arguments: dict[str, Any], message: str) -> No
 
 def test_wrong_functions_are_named() -> None:
     with planvec.make("CartPole-v1", num_workers=0) as env:
-        for cells in (lambda observations: observations, lambda observations: np.zeros(3, np.int64)):
+        for cells in (
+            lambda observations: observations,
+            lambda observations: np.zeros(3, np.int64),
+            lambda observations: np.zeros((len(observations), 0), np.int64),
+            lambda observations: np.zeros((len(observations) + 1, 2), np.int64),
+            lambda observations: [[1]] * (len(observations) - 1) + [[1, 2]],
+        ):
             with pytest.raises(InvalidBatchError, match="cells: expected a function that returns integers"):
                 Explorer(cells=cells).run(env, seed=0, max_rounds=1)
         for weights in (lambda archive: np.ones(3), lambda archive: -np.ones(archive.num_cells)):

@@ -175,17 +175,20 @@ def test_what_has_no_features_is_named() -> None:
     ):
         features_for(spaces.Text(5), None)
     for bad, message in (
-        (lambda observations: observations, r"features: expected integers \[B, F\], got float32 of shape"),
+        (
+            lambda observations: observations,
+            r"features: expected a function that returns integers \[B, F\], got float32 of shape",
+        ),
         (
             lambda observations: np.zeros(3, int),
-            r"features: expected integers \[B, F\], got int64 of shape \(3,",
+            r"features: expected a function that returns integers \[B, F\], got int64 of shape \(3,",
         ),
         (lambda observations: np.zeros((2, 3), int), r"expected integers \[1, F\], got shape \(2, 3\)"),
         (
             lambda observations: np.zeros((1, 0), int),
-            r"expected integers \[B, F\], got int64 of shape \(1, 0",
+            r"returns integers \[B, F\], got int64 of shape \(1, 0",
         ),
-        (lambda observations: [[1], [2, 3]], r"expected integers \[B, F\], got \[\[1\], \[2, 3\]\]"),
+        (lambda observations: [[1], [2, 3]], r"returns integers \[B, F\], got \[\[1\], \[2, 3\]\]"),
         (
             lambda observations: np.zeros((len(observations), len(observations)), int),
             r"features: expected integers \[2, 1\], as before, got shape \(2, 2\)",

@@ -11,7 +11,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners import images_of, is_screen, numbers_of_space
+from planvec.planners import images_of, integer_rows, is_screen, numbers_of_space
 from planvec.rows import check_integer
 
 __all__ = ["CellFunction", "Downscaled", "cells_for", "keys_of"]
@@ -102,14 +102,11 @@ def keys_of(
     Raises:
         InvalidBatchError: The function returns something else.
     """
-    keys = np.asarray(cells(observations))
-    if keys.ndim != 2 or len(keys) != num_rows or keys.dtype.kind not in "biu":
+    keys = integer_rows(cells(observations), "cells")
+    if len(keys) != num_rows:
         raise InvalidBatchError(
-            f"cells: expected a function that returns integers [{num_rows}, F], got {keys.dtype} of shape "
-            f"{keys.shape}"
+            f"cells: expected a function that returns integers [{num_rows}, F], got shape {keys.shape}"
         )
-    if not keys.shape[1]:
-        raise InvalidBatchError("cells: expected a function that returns integers [B, F], got F = 0")
     if like is not None and (keys.dtype != like.dtype or keys.shape[1:] != like.shape):
         raise InvalidBatchError(
             f"cells: expected {like.dtype} [{num_rows}, {len(like)}], as at the start, got {keys.dtype} of "

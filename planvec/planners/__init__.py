@@ -28,7 +28,7 @@ from planvec.planners.episode import (
     EpisodeStep,
 )
 from planvec.planners.mcts import MCTS, Tree, node_visits, view_of
-from planvec.planners.novelty import images_of, is_screen, numbers_of_space
+from planvec.planners.novelty import images_of, integer_rows, is_screen, numbers_of_space
 from planvec.planners.options import HELP, option
 from planvec.planners.plan import Plan
 from planvec.planners.plan_files import (
@@ -97,6 +97,7 @@ __all__ = [
     "check_plan_states",
     "equal_actions",
     "images_of",
+    "integer_rows",
     "is_screen",
     "load_plan",
     "node_visits",

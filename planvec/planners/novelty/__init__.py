@@ -10,8 +10,9 @@ from planvec.planners.novelty.numbers import (
     FeatureFunction,
     check_features,
     images_of,
+    integer_rows,
     is_screen,
     numbers_of_space,
 )
 
-__all__ = ["FeatureFunction", "check_features", "images_of", "is_screen", "numbers_of_space"]
+__all__ = ["FeatureFunction", "check_features", "images_of", "integer_rows", "is_screen", "numbers_of_space"]

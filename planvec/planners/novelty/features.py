@@ -13,7 +13,13 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.novelty.numbers import FeatureFunction, images_of, is_screen, numbers_of_space
+from planvec.planners.novelty.numbers import (
+    FeatureFunction,
+    images_of,
+    integer_rows,
+    is_screen,
+    numbers_of_space,
+)
 from planvec.planners.novelty.screens import NUM_COLORS, ROWS, encode_screens
 from planvec.planners.novelty.tables import NoveltyTable, ScreenTable, ValueTable
 
@@ -68,15 +74,7 @@ class Values(Features):
         Raises:
             InvalidBatchError: The function returns something else than integers `[B, F]`.
         """
-        values = self._function(observations)
-        try:
-            values = np.asarray(values)
-        except ValueError as error:  # rows of different lengths
-            raise InvalidBatchError(f"features: expected integers [B, F], got {values!r}") from error
-        if values.ndim != 2 or values.dtype.kind not in "biu" or not values.shape[1]:
-            raise InvalidBatchError(
-                f"features: expected integers [B, F], got {values.dtype} of shape {values.shape}"
-            )
+        values = integer_rows(self._function(observations), "features")
         return np.ascontiguousarray(values, np.int64)
 
     def new_table(self) -> NoveltyTable:

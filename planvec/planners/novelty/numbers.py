@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 
-__all__ = ["FeatureFunction", "check_features", "images_of", "is_screen", "numbers_of_space"]
+__all__ = [
+    "FeatureFunction",
+    "check_features",
+    "images_of",
+    "integer_rows",
+    "is_screen",
+    "numbers_of_space",
+]
 
 FeatureFunction = Callable[[Any], Any]
 """`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
@@ -59,6 +66,26 @@ def images_of(observations: Any, argument: str) -> NDArray[np.uint8]:
             f"{pixels.dtype} of shape {np.shape(observations)}"
         )
     return np.ascontiguousarray(pixels)
+
+
+def integer_rows(values: Any, argument: str) -> NDArray[Any]:
+    """Return what a user's function made of observations as an array of integers `[B, F]`.
+
+    Args:
+        values: What it returned.
+        argument: Name of the argument that takes the function, for the error.
+
+    Raises:
+        InvalidBatchError: That is something else, or F is 0.
+    """
+    expected = f"{argument}: expected a function that returns integers [B, F], got"
+    try:
+        rows = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise InvalidBatchError(f"{expected} {values!r}") from error
+    if rows.ndim != 2 or rows.dtype.kind not in "biu" or not rows.shape[1]:
+        raise InvalidBatchError(f"{expected} {rows.dtype} of shape {rows.shape}")
+    return rows
 
 
 def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArray[np.int64]]:
