@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -279,3 +280,50 @@ def test_an_interrupt_that_compiled_code_drops_arrives_all_the_same(tmp_path: Pa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "planvec: interrupted\n")
     assert "dropped" in done.stdout
+
+
+RETURNS_AN_ARRAY = """
+import ctypes
+import os
+import signal
+
+import gymnasium
+import numba
+import numpy as np
+
+kill = ctypes.CDLL(None).kill
+kill.argtypes = (ctypes.c_int, ctypes.c_int)
+
+
+@numba.njit
+def interrupted(process):
+    # As if the user pressed Ctrl-C during a long computation.
+    kill(process, {number})
+    return np.zeros(3)
+
+
+class Env(gymnasium.Wrapper):
+    num_steps = 0
+
+    def step(self, action):
+        self.num_steps += 1
+        if self.num_steps == 5:
+            interrupted(os.getpid())
+            print("returned", flush=True)
+        return self.env.step(action)
+
+
+def make():
+    return Env(gymnasium.make("CartPole-v1"))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_compiled_function_that_returns_an_array_is_no_error_of_it(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "returns.py").write_text(RETURNS_AN_ARRAY.format(number=int(number)))
+    command = [sys.executable, "-m", "planvec", "check", "returns:make", "--steps", "1000000"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + number, done.stderr
+    assert "returned" in done.stdout

@@ -53,7 +53,7 @@ def interrupts() -> Iterator[None]:
 
     Compiled code may drop an exception: NumPy ignores errors of attributes that it looks up, and an `Enum`
     is looked up in Python, where a signal is handled. So the exception is raised again until it arrives here
-    or at `exit_status`.
+    or at `exit_status`. Where numba would turn it into a `SystemError`, it is raised later.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -74,11 +74,21 @@ def interrupts() -> Iterator[None]:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal that ends the command."""
     signal.setitimer(signal.ITIMER_REAL, _SECONDS_BETWEEN_LOOKS, _SECONDS_BETWEEN_LOOKS)
-    raise Interrupt(number)  # without a name here, which would keep it
+    _latest[:] = [number, lambda: None]
+    if _may_raise(frame):
+        raise Interrupt(number)  # without a name here, which would keep it
 
 
 def _look(number: int, frame: FrameType | None) -> None:
     """Raise the exception again if it was dropped."""
     first, latest = _latest
-    if latest() is None:
+    if latest() is None and _may_raise(frame):
         raise Interrupt(first)
+
+
+def _may_raise(frame: FrameType | None) -> bool:
+    """Return whether an exception that is raised in a frame is looked at.
+
+    Numba makes the array that a compiled function returns with the help of this function, and does not look.
+    """
+    return frame is None or frame.f_code.co_name != "_numba_unpickle"
