@@ -103,7 +103,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--novelty", action="store_true")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="lines that hold one")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="lines with one of these")
     arguments = parser.parse_args()
     if arguments.novelty:
         compare_novelty(arguments.seeds)

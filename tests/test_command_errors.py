@@ -285,7 +285,6 @@ def test_an_interrupt_that_compiled_code_drops_arrives_all_the_same(tmp_path: Pa
 RETURNS_AN_ARRAY = """
 import ctypes
 import os
-import signal
 
 import gymnasium
 import numba

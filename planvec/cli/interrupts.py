@@ -75,20 +75,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal that ends the command."""
     signal.setitimer(signal.ITIMER_REAL, _SECONDS_BETWEEN_LOOKS, _SECONDS_BETWEEN_LOOKS)
     _latest[:] = [number, lambda: None]
-    if _may_raise(frame):
-        raise Interrupt(number)  # without a name here, which would keep it
+    _look(number, frame)
 
 
 def _look(number: int, frame: FrameType | None) -> None:
-    """Raise the exception again if it was dropped."""
+    """Raise the exception, unless there is one that was not dropped."""
     first, latest = _latest
-    if latest() is None and _may_raise(frame):
-        raise Interrupt(first)
-
-
-def _may_raise(frame: FrameType | None) -> bool:
-    """Return whether an exception that is raised in a frame is looked at.
-
-    Numba makes the array that a compiled function returns with the help of this function, and does not look.
-    """
-    return frame is None or frame.f_code.co_name != "_numba_unpickle"
+    # Numba makes the array that a compiled function returns with the help of this Python function, and does
+    # not look at exceptions of it.
+    is_heard = frame is None or frame.f_code.co_name != "_numba_unpickle"
+    if is_heard and latest() is None:
+        raise Interrupt(first)  # without a name here, which would keep it
