@@ -112,6 +112,7 @@ def _box(high: float, shape: tuple[int, ...] = (2,), dtype: Any = np.float32) ->
     return Boxed
 
 
+@pytest.mark.slow
 def test_observation_spaces_must_be_the_same_unless_the_mode_says_otherwise() -> None:
     both = [_box(1), _box(2)]
     with pytest.raises(RuntimeError, match="use `observation_mode='different'` instead"):

@@ -331,6 +331,7 @@ def test_a_worker_that_is_killed_again_and_again_leaves_no_trace() -> None:
     assert_same(walk(cartpole, actions, kills=[4, 5, 6, 20, 21], num_workers=1), expected)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_is_brought_up_to_date_leaves_no_trace() -> None:
     with EnvPool([Warehouse] * 2, num_workers=1) as pool, EnvPool([Warehouse] * 2, num_workers=0) as peer:
         for each in (pool, peer):
@@ -382,7 +383,7 @@ def test_the_first_reset_in_this_process_needs_no_seed(make: Any) -> None:
         pool.step([0, 1])
 
 
-@pytest.mark.parametrize("name", ["segfault", "os_exit", "crash_in_reply", "torn"])
+@pytest.mark.parametrize("name", slow_after(2, ["segfault", "torn", "os_exit", "crash_in_reply"]))
 def test_a_step_that_crashes_once_is_repeated(name: str, tmp_path: Any) -> None:
     with EnvPool([Faulty] * 4, num_workers=2) as pool:
         pool.reset(seed=0, options=[{"once": str(tmp_path / str(row)), "x": 1} for row in range(4)])
@@ -478,6 +479,7 @@ def test_methods_that_change_settings_are_called_again_after_a_kill() -> None:
             assert_same(tuple(pool.step([0, 1])[:5]), tuple(peer.step([0, 1])[:5]))
 
 
+@pytest.mark.slow
 def test_a_worker_that_needs_too_much_memory_is_replaced() -> None:
     with EnvPool([Faulty] * 2, num_workers=1, max_worker_rss=400 << 20) as pool:
         pool.reset(seed=0, options=ARMED)

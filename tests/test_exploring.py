@@ -449,6 +449,7 @@ def test_another_environment_is_refused(tmp_path: Path) -> None:
         Archive.load(path, cart_pole)
 
 
+@pytest.mark.slow
 def test_another_environment_is_refused_where_no_reward_tells(tmp_path: Path) -> None:
     path, explorer = tmp_path / "archive", Explorer(num_explorers=4, num_steps=10, repeat=0.0)
     with planvec.make("MiniGrid-DoorKey-6x6-v0", num_workers=0) as env:

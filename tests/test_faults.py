@@ -677,6 +677,7 @@ def test_a_worker_killed_while_it_first_starts_is_started_again(method: str, tmp
         assert_counts(env, states_of(env))
 
 
+@pytest.mark.slow
 @pytest.mark.fault(19)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
@@ -709,6 +710,7 @@ def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
     assert all(is_zombie_or_gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(20)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_restart_storm_ends_after_max_restarts(
@@ -781,6 +783,7 @@ def test_workers_whose_factory_draws_at_random_are_refused() -> None:
 # -- memory ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_worker_that_leaks_is_replaced_between_chunks(
     method: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

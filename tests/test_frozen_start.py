@@ -78,6 +78,7 @@ def late_rewards(env: planvec.BatchEnv) -> list[float]:
     return rewards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_worker_is_not_replaced_by_one_with_edited_code(method: str, folder: Path) -> None:
     path = write_counter(folder)
@@ -93,6 +94,7 @@ def test_a_worker_is_not_replaced_by_one_with_edited_code(method: str, folder: P
         assert env.step_batch([0, 0], states).rewards.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_worker_that_made_another_environment_is_refused_at_each_start(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
 

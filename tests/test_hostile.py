@@ -303,6 +303,7 @@ class KillsItself(Walk):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_killed_while_it_is_made_is_soon_given_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from planvec.kernels import Pointer, jit, value_at
@@ -98,6 +99,7 @@ class Pair(NamedTuple):
 """
 
 
+@pytest.mark.slow
 def test_a_cache_that_names_a_class_which_has_moved_is_written_again(tmp_path: Path) -> None:
     """numba alone would raise from then on: its files name classes by their modules."""
     outputs = []

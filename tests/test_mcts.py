@@ -721,6 +721,7 @@ def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     assert [len(kernel.signatures) for kernel in compiled] == [1] * len(compiled)
 
 
+@pytest.mark.slow
 def test_a_prepared_planner_compiles_nothing_when_it_plans() -> None:
     program = """
         import planvec

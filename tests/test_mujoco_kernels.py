@@ -8,7 +8,6 @@ import importlib
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from planvec import EnvError, PlanEnv, UnsupportedEnvError
 from planvec.kernels import choice, has_kernel
 from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel, stepper
 from planvec.kernels.mujoco.sums import clip, single_squares, squares_between
-from planvec.kernels.threads import run_together
 
 NAMES = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Swimmer", "Walker2d")
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -542,6 +540,7 @@ def test_more_memory_than_the_environment_has_is_left_to_the_environment(
     assert kernel_calls == [False]
 
 
+@pytest.mark.slow
 def test_make_starts_no_workers_and_uses_the_kernel_once_it_saves_time() -> None:
     with planvec.make("HalfCheetah-v5") as env:
         assert env.num_workers == 0
@@ -576,22 +575,6 @@ def test_a_kernel_is_shared_by_a_forked_child_with_threads_of_its_own() -> None:
         "assert os.waitpid(child, 0)[1] == 0\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
-
-
-def test_an_interrupt_ends_all_threads_before_it_is_raised() -> None:
-    has_begun, has_ended = threading.Event(), threading.Event()
-
-    def run(index: int, stop: threading.Event) -> None:
-        if index == 0:
-            assert has_begun.wait(60)
-            raise KeyboardInterrupt
-        has_begun.set()
-        assert stop.wait(60)
-        has_ended.set()
-
-    with pytest.raises(KeyboardInterrupt):
-        run_together(run, 2)
-    assert has_ended.is_set()
 
 
 def test_every_task_belongs_to_a_class_that_is_known_to_have_a_kernel() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation, TimeLimit
+from marks import slow_after
 from numpy.typing import NDArray
 from own_environments import (
     INTEGRATOR,
@@ -164,7 +165,7 @@ def test_planners_plan_the_same(env_class: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("env_class", [Gambler, Swing])
+@pytest.mark.parametrize("env_class", slow_after(1, [Gambler, Swing]))
 def test_workers_use_the_kernel(env_class: Any, method: str) -> None:
     plain = PlanEnv(env_class, compiled=False)
     states = start_states(plain, 40)

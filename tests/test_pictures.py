@@ -390,6 +390,7 @@ def test_films_need_a_known_format(tmp_path: Path) -> None:
         video.write_video(tmp_path / "film.gif", [])
 
 
+@pytest.mark.slow
 def test_the_command_makes_all_pictures_also_of_a_run_that_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert set(planvec.__all__) <= set(dir(planvec))
 
 
+@pytest.mark.slow
 def test_no_module_hides_a_public_name() -> None:
     code = f"""
 import importlib, pkgutil, types

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupted import interrupt_at
+from marks import slow_after
 
 import planvec
 from planvec.cli import main
@@ -33,8 +34,10 @@ PLANNERS = {
 }
 CASES = [
     *(("CartPole-v1", name) for name in PLANNERS),
-    *(("FrozenLake8x8-v1", "mcts"), ("MiniGrid-Empty-5x5-v0", "mcts"), ("MiniGrid-Empty-5x5-v0", "swarm")),
+    ("FrozenLake8x8-v1", "mcts"),
     ("MiniGrid-DoorKey-8x8-v0", "rollout-iw"),
+    pytest.param("MiniGrid-Empty-5x5-v0", "mcts", marks=pytest.mark.slow),
+    pytest.param("MiniGrid-Empty-5x5-v0", "swarm", marks=pytest.mark.slow),
 ]
 
 
@@ -154,7 +157,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_pat
     assert (whole / "trajectory.npz").read_bytes() == (killed / "trajectory.npz").read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", slow_after(1, [signal.SIGTERM, signal.SIGHUP]))
 def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
     # Slow enough not to end before the signal.
     arguments = ["CartPole-v1", "--num-walkers", "512", "--num-iterations", "80"]

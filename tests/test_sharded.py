@@ -646,6 +646,7 @@ def happen(event: str, worker: ScriptedWorker) -> None:
         worker.die(row=0 if event == "die over the first row" else None, is_cause=True)
 
 
+@pytest.mark.slow
 @given(events=EVENTS, capacity=st.integers(1, 8))
 @settings(max_examples=60, deadline=None)
 def test_no_row_is_lost_or_changed_whatever_happens_to_workers(

@@ -233,6 +233,7 @@ class SlowPickle:
         return {"a": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env_class", "text"),
     [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from compare import assert_same, same_states
 from gymnasium.envs.classic_control import AcrobotEnv, CartPoleEnv, acrobot
+from marks import slow_after
 
 import planvec
 from planvec.backends import small_batches
@@ -133,7 +134,7 @@ def test_a_program_that_changes_the_environment_here_does_not_change_results(
         assert len(here) == num_here
 
 
-@pytest.mark.parametrize("is_before", [False, True])
+@pytest.mark.parametrize("is_before", slow_after(1, [False, True]))
 @pytest.mark.parametrize("owner", ["class", "module", "function"])
 def test_what_a_program_changes_for_all_environments_does_not_change_results(
     owner: str, is_before: bool, monkeypatch: pytest.MonkeyPatch, here: list[int]

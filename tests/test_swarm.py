@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from planvec.planners.swarm.features import observation_features
 from planvec.planners.swarm.lineage import Lineage
 from planvec.planners.swarm.moves import append_moves
 from planvec.planners.swarm.samplers import NormalDt, draw_dt
-from planvec.planners.swarm.values import extrapolated_returns, find_dead
+from planvec.planners.swarm.values import extrapolate_returns, find_dead
 from planvec.rows.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))
@@ -45,12 +46,13 @@ def walkers(totals: list[float], num_steps: list[int], terminated: list[bool]) -
 
 
 def values_of(table: Any) -> list[float]:
-    values: list[float] = extrapolated_returns(table).tolist()
-    return values
+    values = np.empty(len(table))
+    extrapolate_returns(table, values)
+    return list(values.tolist())
 
 
 def dead(table: Any) -> list[bool]:
-    flags: list[bool] = find_dead(table, extrapolated_returns(table)).tolist()
+    flags: list[bool] = find_dead(table, np.array(values_of(table))).tolist()
     return flags
 
 
@@ -648,6 +650,7 @@ def test_a_swarm_with_novelty_does_not_depend_on_the_number_of_workers(env_id: s
     assert tables[0] != plain.search_data.table.tobytes()
 
 
+@pytest.mark.slow
 def test_novelty_leads_far_where_no_reward_does() -> None:
     reached = {}
     with planvec.PlanEnv(Line) as env:
@@ -663,3 +666,29 @@ def test_novelty_leads_far_where_no_reward_does() -> None:
 def test_features_that_are_no_function_are_refused() -> None:
     with pytest.raises(ValueError, match="features: expected a function of observations, got 3"):
         planvec.Swarm(features=3)
+
+
+def test_an_interrupt_at_any_moment_is_raised_as_it_is() -> None:
+    """numba would turn one into a `SystemError` where a compiled function returns an array."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    generator, num_interrupts = np.random.default_rng(0), 0
+    planner = planvec.Swarm(num_walkers=3000, num_iterations=10)
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        start = env.reset(seed=0).state
+        planner.plan(env, start)  # compiles
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for _ in range(50):
+                signal.setitimer(signal.ITIMER_REAL, float(generator.uniform(1e-4, 0.03)))
+                try:
+                    for _ in range(100):
+                        planner.plan(env, start)
+                except KeyboardInterrupt:
+                    num_interrupts += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert num_interrupts > 40  # NumPy drops some: it ignores errors of attributes that it looks up

@@ -72,9 +72,10 @@ def test_an_iteration_equals_that_of_plain_python(kind: str, seed: int) -> None:
         uniforms, is_guided = generator.random((3, num_walkers)), bool(generator.random() < 0.5)
         novelty = generator.integers(9, size=num_walkers * int(seed % 2)).astype(np.float64)
         lineage.make_room(table)
-        copies, lineage.num_nodes, num_ended, first_was_dead = iterate(
+        copies = np.empty_like(states)
+        lineage.num_nodes, num_ended, first_was_dead = iterate(
             *(table, lineage.moves, lineage.num_nodes, outcomes, features),
-            *(actions.view(np.uint8), states, uniforms, novelty, rules, is_guided),
+            *(actions.view(np.uint8), states, copies, uniforms, novelty, rules, is_guided),
         )
         rows = [row.tobytes() for row in states.reshape(num_walkers, size)]
         naive, expected = naive_swarm.iterate(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
+from marks import slow_after
 from minigrid.wrappers import FullyObsWrapper
 
 import planvec
@@ -251,7 +252,9 @@ def test_a_goal_that_is_one_new_feature_after_the_other_is_reached(planner: plan
             assert (episode.total_return, episode.num_steps) == (1.0, 14)  # the shortest way
 
 
-@pytest.mark.parametrize("planner", [IW(num_simulations=3000), RolloutIW(num_simulations=3000)])
+@pytest.mark.parametrize(
+    "planner", slow_after(1, [RolloutIW(num_simulations=3000), IW(num_simulations=3000)])
+)
 def test_a_door_is_opened_with_its_key(planner: planvec.Planner) -> None:
     with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=2) as env:
         episode = planvec.run_episode(env, planner, seed=1, max_steps=30)
@@ -289,7 +292,7 @@ def test_breadth_first_search_generates_each_cell_once_by_the_shortest_way() -> 
 @pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
 @pytest.mark.parametrize(
     "env_id",
-    ["MiniGrid-DoorKey-5x5-v0", pytest.param("ALE/Freeway-v5", marks=pytest.mark.slow), "CartPole-v1"],
+    slow_after(1, ["CartPole-v1", "MiniGrid-DoorKey-5x5-v0", "ALE/Freeway-v5"]),
 )
 def test_the_number_of_workers_changes_nothing(planner: planvec.Planner, env_id: str) -> None:
     plans = []

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from planvec.kernels.random import next_uint64
     from planvec.kernels.rollout_loop import roll_rows
     from planvec.kernels.step_loop import step_rows
-    from planvec.kernels.threads import run_together
+    from planvec.kernels.threads import Stop, run_together
 
 __all__ = [
     "BatchKernel",
@@ -46,6 +46,7 @@ __all__ = [
     "CompiledKernel",
     "Pointer",
     "RegisteredKernels",
+    "Stop",
     "Uses",
     "batch_kernel",
     "bytes_of",
@@ -78,6 +79,7 @@ if not TYPE_CHECKING:
             "CodeType": "planvec.kernels.kernel_type",
             "CompiledKernel": "planvec.kernels.compiled",
             "Pointer": "planvec.kernels.pointers",
+            "Stop": "planvec.kernels.threads",
             "bytes_of": "planvec.kernels.buffers",
             "code_digest": "planvec.kernels.digests",
             "compile_loop": "planvec.kernels.bound_loop",

@@ -1,18 +1,21 @@
-"""Runs a compiled loop over slices of rows on several threads.
+"""Runs compiled loops on several threads, so that Ctrl-C leaves nothing running and nothing locked.
 
 numba's own parallel loops need its global threading layer, which a forked child cannot use after its parent.
-Compiled loops release the GIL, so threads of Python do.
+Compiled loops release the GIL, so threads of Python do. `concurrent.futures` and `threading.Event` hold locks
+in Python code: an interrupt there leaves them locked, and everything that comes later waits forever. So
+threads communicate through lists and a `SimpleQueue` only, whose methods are atomic.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
-from threading import Event
+from queue import SimpleQueue
+from threading import Thread
 
-__all__ = ["run_sliced", "run_together"]
+__all__ = ["Stop", "run_sliced", "run_together"]
 
 _SLICES_PER_THREAD = 4
 """Slices of rows per thread where rows may differ in cost."""
@@ -22,8 +25,63 @@ _MIN_STEPS = 4096
 _MAX_STEPS = 10**7
 """Largest number of steps of a slice, unless one row takes more: Ctrl-C waits for the end of a slice."""
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-"""(process id, number of threads) -> the threads. A forked child has none of its parent's threads."""
+
+class Stop:
+    """Asks calls to return soon."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Ask them."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Return whether they were asked."""
+        return self._is_set
+
+
+class _Calls:
+    """The calls of a function on other threads.
+
+    Args:
+        run: See `run_together`.
+
+    Attributes:
+        stop: Asks the calls to return.
+        errors: What calls have raised.
+    """
+
+    def __init__(self, run: Callable[[int, Stop], None]) -> None:
+        self._run = run
+        self.stop = Stop()
+        self.errors: list[BaseException] = []
+        self._is_closed = False
+        self._begun, self._ended = list[int](), list[int]()
+        self._bell = SimpleQueue[None]()
+
+    def call(self, index: int) -> None:
+        """Call the function, unless the work was done before a thread had time for it."""
+        self._begun.append(index)
+        try:
+            if not self._is_closed:  # read after `_begun` was written; `close` does it the other way round
+                self._run(index, self.stop)
+        except BaseException as error:
+            self.errors.append(error)
+            self.stop.set()
+        finally:
+            self._ended.append(index)
+            self._bell.put(None)
+
+    def close(self) -> None:
+        """Wait for the calls that have begun; no other will begin. It can be interrupted and called again."""
+        self._is_closed = True
+        while len(self._ended) < len(self._begun):
+            self._bell.get()
+
+
+_threads: dict[int, tuple[SimpleQueue[tuple[_Calls, int]], list[Thread]]] = {}
+"""Process id -> the calls to make, and the threads. A forked child has none of its parent's threads."""
 
 
 def run_sliced(
@@ -46,70 +104,71 @@ def run_sliced(
     if num_slices < 2:
         return run(0, num_rows)
     bounds = [num_rows * index // num_slices for index in range(num_slices + 1)]
-    slices = list(pairwise(bounds))
-    if num_threads < 2:
-        return max(run(*part) for part in slices)
-    pool = _pool(num_threads - 1)
-    try:
-        others = [(pool.submit(run, *part), part) for part in slices[1:]]
-    except RuntimeError:  # the program ends, and threads take no more work
-        return run(0, num_rows)
-    status = run(*slices[0])
-    for future, part in reversed(others):
-        status = max(status, _finish(future, run, part))
-    return status
+    slices, statuses = deque(pairwise(bounds)), list[int]()
+
+    def run_slices(index: int, stop: Stop) -> None:
+        while not stop.is_set():
+            try:
+                part = slices.popleft()
+            except IndexError:
+                return
+            statuses.append(run(*part))
+
+    run_together(run_slices, num_threads)
+    return max(statuses)
 
 
-def run_together(run: Callable[[int, Event], None], num_threads: int) -> None:
+def run_together(run: Callable[[int, Stop], None], num_threads: int) -> None:
     """Run a function on several threads at the same time, which share the work among themselves.
 
     All calls have returned when this function returns or raises, also after Ctrl-C.
 
     Args:
         run: `run(index, stop)` does a share of the work. Every call returns once nothing is left to do, or
-            soon after `stop` was set.
+            soon after `stop` was set. The one with index 0 is on the calling thread; others may never begin.
         num_threads: Number of threads, this one included.
     """
-    stop, others = Event(), list[Future[None]]()
+    calls = _Calls(run)
     try:
         if num_threads > 1:
-            pool = _pool(num_threads - 1)
-            for index in range(1, num_threads):
-                others.append(pool.submit(run, index, stop))
-    except RuntimeError:  # the program ends, and threads take no more work
-        pass
+            _ask_threads(calls, num_threads - 1)
+        run(0, calls.stop)
+        calls.close()
     except BaseException:
-        _end(others, stop)
+        _end(calls)
         raise
-    try:
-        run(0, stop)
-        for future in others:
-            if not future.cancel():
-                future.result()
-    except BaseException:
-        _end(others, stop)
-        raise
+    if calls.errors:
+        raise calls.errors.pop(0)  # without a cycle of references
 
 
-def _end(futures: list[Future[None]], stop: Event) -> None:
-    """Wait until no call of `run_together` runs any more. Further interrupts do not end the wait."""
+def _end(calls: _Calls) -> None:
+    """Wait until none of the calls runs any more. Further interrupts do not end the wait."""
     while True:
         try:
-            stop.set()
-            wait([future for future in futures if not future.cancel()])
+            calls.stop.set()
+            calls.close()
             return
         except KeyboardInterrupt:
             continue
 
 
-def _finish(future: Future[int], run: Callable[[int, int], int], part: tuple[int, int]) -> int:
-    """Return the status of a slice, which is run here if no thread has begun it."""
-    return run(*part) if future.cancel() else future.result()
+def _ask_threads(calls: _Calls, num_threads: int) -> None:
+    """Let as many threads make the calls 1, 2, ..."""
+    inbox, threads = _threads.setdefault(os.getpid(), (SimpleQueue(), []))
+    while len(threads) < num_threads:
+        thread = Thread(target=_serve, args=(inbox,), name="planvec-kernel", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the program ends, and no thread can be started
+            break
+        threads.append(thread)
+    for index in range(1, min(num_threads, len(threads)) + 1):
+        inbox.put((calls, index))
 
 
-def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Return the threads of this process."""
-    key = (os.getpid(), num_threads)
-    if key not in _pools:
-        _pools[key] = ThreadPoolExecutor(num_threads, thread_name_prefix="planvec-kernel")
-    return _pools[key]
+def _serve(inbox: SimpleQueue[tuple[_Calls, int]]) -> None:
+    """Make calls as long as the program runs."""
+    while True:
+        calls, index = inbox.get()
+        calls.call(index)
+        del calls  # it holds arrays

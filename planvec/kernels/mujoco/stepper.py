@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Event
 from typing import Any
 
 import gymnasium
@@ -35,7 +34,7 @@ from planvec.kernels.mujoco.simulation import Simulation
 from planvec.kernels.mujoco.task import Task
 from planvec.kernels.mujoco.task_type import TaskType
 from planvec.kernels.ranges import ActionRange
-from planvec.kernels.threads import run_together
+from planvec.kernels.threads import Stop, run_together
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch
 
 __all__ = ["MujocoKernel"]
@@ -158,7 +157,7 @@ class MujocoKernel:
         """
         statuses = [DONE] * len(self._simulations)
 
-        def run(index: int, stop: Event) -> None:
+        def run(index: int, stop: Stop) -> None:
             physics, status = self._simulations[index].physics, MORE
             while status == MORE and not stop.is_set():
                 status = loop(self._type, physics, self._records, *arguments)

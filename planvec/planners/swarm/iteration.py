@@ -38,14 +38,14 @@ from planvec.planners.swarm.cloning import clone_sources, keep_elites, pick, rel
 from planvec.planners.swarm.distances import distances
 from planvec.planners.swarm.features import Features
 from planvec.planners.swarm.moves import append_moves
-from planvec.planners.swarm.values import extrapolated_returns, find_dead
+from planvec.planners.swarm.values import extrapolate_returns, find_dead
 
 __all__ = ["iterate"]
 
 _TYPES = (
     *(WALKERS, MOVES, types.int64, OUTCOMES),
     types.NamedTuple([SINGLES, DOUBLES, LABELS], Features),
-    *(BYTES, STATES, DOUBLES, FLOATS, RULES, types.boolean),
+    *(BYTES, STATES, STATES, DOUBLES, FLOATS, RULES, types.boolean),
 )
 
 
@@ -73,14 +73,12 @@ def _clone(walkers: NDArray[Any], sources: NDArray[np.int64]) -> int:
     return num_ended
 
 
-@jit(cache=True, allocates=True)
-def _copies(states: NDArray[np.uint8], sources: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the bytes of the states of `sources`."""
+@jit(cache=True)
+def _copy_states(states: NDArray[np.uint8], sources: NDArray[np.int64], copies: NDArray[np.uint8]) -> None:
+    """Write the bytes of the states of `sources`."""
     size = len(states) // len(sources)
-    copies = np.empty(len(states), np.uint8)
     for walker, source in enumerate(sources):
         copy_bytes(states, source * size, copies, walker * size, size)
-    return copies
 
 
 @jit(cache=True, allocates=True)
@@ -93,12 +91,16 @@ def _iterate(
     features: Features,
     actions: NDArray[np.uint8],
     states: NDArray[np.uint8],
+    copies: NDArray[np.uint8],
     uniforms: NDArray[np.float64],
     novelty: NDArray[np.float64],
     rules: Rules,
     is_guided: bool,
-) -> tuple[NDArray[np.uint8], int, int, bool]:
+) -> tuple[int, int, bool]:
     """Advance all walkers by their outcomes, then replace some by clones of others.
+
+    Arrays are written, not returned: numba makes an array that is returned with a function in Python. An
+    interrupt that has come meanwhile would be raised there, and numba would turn it into a `SystemError`.
 
     Args:
         code: A `CodeType`: numba's cache would not notice that a function in another file has changed.
@@ -109,18 +111,20 @@ def _iterate(
         features: Those of the new observations.
         actions: `[B, A]`, the bytes of the actions.
         states: The bytes of the new states; none if they are objects.
+        copies: As many bytes, the states of the walkers. Written.
         uniforms: `[3, B]`; see `Draw`.
         novelty: `[B]`, number of features that no walker has seen before; empty: it does not count.
         rules: The settings.
         is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
 
     Returns:
-        The bytes of the states of the walkers; the new number of nodes; how many walkers have ended; whether
+        The new number of nodes; how many walkers have ended; whether
         walker 0 was dead.
     """
     num_nodes = append_moves(moves, num_nodes, walkers, actions, outcomes)
     _advance(walkers, outcomes)
-    values = extrapolated_returns(walkers)
+    values = np.empty(len(walkers))
+    extrapolate_returns(walkers, values)
     dead = find_dead(walkers, values)
     living = np.flatnonzero(~dead)
     apart = distances(features, pick(living, uniforms[0]), living)
@@ -132,7 +136,8 @@ def _iterate(
     keep_elites(keep, values, living, rules.num_elites)
     keep[0] = keep[0] or (is_guided and not dead[0])
     sources = clone_sources(virtual_rewards, pick(living, uniforms[1]), uniforms[2], dead, keep)
-    return _copies(states, sources), num_nodes, _clone(walkers, sources), dead[0]
+    _copy_states(states, sources, copies)
+    return num_nodes, _clone(walkers, sources), dead[0]
 
 
 iterate: Callable[..., Any] = partial(compile_loop(_iterate, CodeType(code_digest(_iterate)), *_TYPES), None)

@@ -10,7 +10,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.swarm.arrays import MOVE_DTYPE, Moves
-from planvec.planners.swarm.moves import first_moves, path_to, prune_moves
+from planvec.planners.swarm.moves import find_first_moves, prune_moves, trace_path
 
 __all__ = ["Lineage"]
 
@@ -118,12 +118,14 @@ class Lineage:
 
     def first_moves(self, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first move `[B]` of each walker (0: none) and the number of its moves `[B]`."""
-        first, num_moves = first_moves(self.moves, self.num_nodes, walkers)
-        return first, num_moves
+        firsts, num_moves = np.empty(len(walkers), np.int64), np.empty(len(walkers), np.int64)
+        find_first_moves(self.moves, self.num_nodes, walkers, firsts, num_moves)
+        return firsts, num_moves
 
     def sequence(self, node: int) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
         """Return the actions `[L, *action shape]` that lead to a node, and the steps `[L]` of each."""
-        path = path_to(self.moves, node)
+        path = np.empty(self.num_nodes, np.int64)
+        path = path[trace_path(self.moves, node, path) :]
         return self._actions_of(self.moves.actions[path]), self.moves.nodes["num_steps"][path]
 
     def _actions_of(self, rows: NDArray[np.uint8]) -> NDArray[np.generic]:

@@ -15,9 +15,9 @@ from numba import types
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.swarm.arrays import MOVES, WALKERS, Moves, Outcomes
+from planvec.planners.swarm.arrays import INTEGERS, MOVES, WALKERS, Moves, Outcomes
 
-__all__ = ["append_moves", "first_moves", "path_to", "prune_moves"]
+__all__ = ["append_moves", "find_first_moves", "prune_moves", "trace_path"]
 
 
 @jit(cache=True, allocates=True)
@@ -91,39 +91,45 @@ def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared
     return num_kept, 0
 
 
-@jit((MOVES, types.int64, WALKERS), cache=True, allocates=True)
-def first_moves(
-    moves: Moves, num_nodes: int, walkers: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first move `[B]` of each walker (0: none) and the number of its moves `[B]`.
+@jit((MOVES, types.int64, WALKERS, INTEGERS, INTEGERS), cache=True, allocates=True)
+def find_first_moves(
+    moves: Moves,
+    num_nodes: int,
+    walkers: NDArray[Any],
+    firsts: NDArray[np.int64],
+    num_moves: NDArray[np.int64],
+) -> None:
+    """Write the first move of each walker and the number of its moves.
 
     Args:
         moves: The moves.
         num_nodes: N.
         walkers: `[B]` of `WALKER_DTYPE`.
+        firsts: `[B]`, first moves; 0: none. Written.
+        num_moves: `[B]`. Written.
     """
     first, depths = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
     for node in range(1, num_nodes):
         parent = moves.nodes[node].parent
         first[node] = first[parent] if parent > 0 else node
         depths[node] = depths[parent] + 1
-    firsts, num_moves = np.empty(len(walkers), np.int64), np.empty(len(walkers), np.int64)
     for index in range(len(walkers)):
         firsts[index] = first[walkers[index].node]
         num_moves[index] = depths[walkers[index].node]
-    return firsts, num_moves
 
 
-@jit((MOVES, types.int64), cache=True, allocates=True)
-def path_to(moves: Moves, node: int) -> NDArray[np.int64]:
-    """Return the moves that lead to a node, the first one first, and the node itself last."""
-    length, move = 0, node
-    while move > 0:
-        length += 1
-        move = moves.nodes[move].parent
-    path = np.empty(length, np.int64)
-    while length > 0:
-        length -= 1
-        path[length] = node
+@jit((MOVES, types.int64, INTEGERS), cache=True)
+def trace_path(moves: Moves, node: int, path: NDArray[np.int64]) -> int:
+    """Write the moves that lead to a node to the end of an array, and return where the first one is.
+
+    Args:
+        moves: The moves.
+        node: The last move.
+        path: `[N]`; its last entry will be the node itself. Written.
+    """
+    start = len(path)
+    while node > 0:
+        start -= 1
+        path[start] = node
         node = moves.nodes[node].parent
-    return path
+    return start

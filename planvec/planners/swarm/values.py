@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.kernels import jit
-from planvec.planners.swarm.arrays import WALKERS
+from planvec.planners.swarm.arrays import FLOATS, WALKERS
 
-__all__ = ["extrapolated_returns", "find_dead"]
+__all__ = ["extrapolate_returns", "find_dead"]
 
 
-@jit((WALKERS,), cache=True, allocates=True)
-def extrapolated_returns(walkers: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the returns `[B]`, extrapolated to the age of the oldest walker.
+@jit((WALKERS, FLOATS), cache=True)
+def extrapolate_returns(walkers: NDArray[Any], values: NDArray[np.float64]) -> None:
+    """Write the returns, extrapolated to the age of the oldest walker.
 
     Walkers draw how long they repeat an action, so that they differ in age. Without extrapolation, young
     walkers would look good where steps cost and bad where steps pay. For each step that a walker is younger,
@@ -25,8 +25,8 @@ def extrapolated_returns(walkers: NDArray[Any]) -> NDArray[np.float64]:
 
     Args:
         walkers: `[B]` of `WALKER_DTYPE`.
+        values: `[B]`. Written.
     """
-    values = np.empty(len(walkers))
     total, total_steps, oldest = 0.0, 0, 0
     for index in range(len(walkers)):
         walker = walkers[index]
@@ -36,12 +36,11 @@ def extrapolated_returns(walkers: NDArray[Any]) -> NDArray[np.float64]:
             total += walker.total
             total_steps += walker.num_steps
     if total_steps == 0:
-        return values
+        return
     mean_reward = total / total_steps
     for index in range(len(walkers)):
         if not walkers[index].terminated:
             values[index] += mean_reward * (oldest - walkers[index].num_steps)
-    return values
 
 
 @jit(cache=True, allocates=True)
@@ -56,7 +55,7 @@ def find_dead(walkers: NDArray[Any], values: NDArray[np.float64]) -> NDArray[np.
 
     Args:
         walkers: `[B]` of `WALKER_DTYPE`.
-        values: `[B]`, those of `extrapolated_returns`.
+        values: `[B]`, those of `extrapolate_returns`.
     """
     dead = np.zeros(len(walkers), np.bool_)
     num_terminated = 0

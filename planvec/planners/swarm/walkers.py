@@ -15,7 +15,7 @@ from planvec.planners.swarm.features import Features
 from planvec.planners.swarm.iteration import iterate
 from planvec.planners.swarm.lineage import Lineage
 from planvec.planners.swarm.samplers import Draw
-from planvec.planners.swarm.values import extrapolated_returns
+from planvec.planners.swarm.values import extrapolate_returns
 from planvec.rows import Transitions, arrays_of_states, states_of_arrays
 
 __all__ = ["Walkers"]
@@ -113,10 +113,11 @@ class Walkers:
         )
         states = out.new_states
         are_objects = states.dtype.hasobject
-        copies, lineage.num_nodes, self.num_ended, first_was_dead = iterate(
+        held = _NO_BYTES if are_objects else np.ascontiguousarray(states).view(np.uint8)
+        copies = np.empty_like(held)
+        lineage.num_nodes, self.num_ended, first_was_dead = iterate(
             *(self.table, lineage.moves, lineage.num_nodes, outcomes, features, draw.action_bytes),
-            _NO_BYTES if are_objects else np.ascontiguousarray(states).view(np.uint8),
-            *(draw.uniforms, novelty, rules, is_guided),
+            *(held, copies, draw.uniforms, novelty, rules, is_guided),
         )
         self.states = states[self.table["source"]] if are_objects else copies.view(states.dtype)
         return bool(first_was_dead)
@@ -158,5 +159,6 @@ class Walkers:
 
     def values(self) -> NDArray[np.float64]:
         """Return the returns `[B]`, extrapolated to the age of the oldest walker."""
-        values: NDArray[np.float64] = extrapolated_returns(self.table)
+        values = np.empty(len(self.table))
+        extrapolate_returns(self.table, values)
         return values

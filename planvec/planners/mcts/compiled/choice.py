@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from planvec.kernels import CompiledKernel, run_together
+from planvec.kernels import CompiledKernel, Stop, run_together
 from planvec.planners.driver import Budget, PlanCallback, PlanProgress
 from planvec.planners.mcts.compiled.kernel_run import KernelRun
 from planvec.planners.mcts.compiled.row_run import RowRun
@@ -74,7 +74,7 @@ def run_here(
     _load(runs)
     todo, lock = deque(runs), threading.Lock()
 
-    def work(index: int, stop: threading.Event) -> None:
+    def work(index: int, stop: Stop) -> None:
         while not stop.is_set():
             with lock:
                 if not todo:
