@@ -76,9 +76,9 @@ GAMES_OF_IDEAS = ("Breakout", "MsPacman", "Pong", "Seaquest", "SpaceInvaders")
 SEEDS_OF_IDEAS = (7, 8)
 
 
-def planner(calls: int) -> planvec.RolloutIW:
-    """Return the planner of all games."""
-    return planvec.RolloutIW(num_simulations=calls, batch_size=2, life_cost=500.0, subtables=False)
+def planner(calls: int, is_long: bool = False) -> planvec.RolloutIW:
+    """Return the planner of all games. Without subtables, a search has seen all that is new too early."""
+    return planvec.RolloutIW(num_simulations=calls, batch_size=2, life_cost=500.0, subtables=is_long)
 
 
 def play(
@@ -99,7 +99,7 @@ def compare(game: str, num_seeds: int, is_long: bool, num_workers: int) -> None:
     calls = published.long_calls if is_long else published.calls
     scores, used, seconds = [], [], 0.0
     for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-        episode, num_calls, took = play(game, planner(calls), seed, num_workers)
+        episode, num_calls, took = play(game, planner(calls, is_long), seed, num_workers)
         scores.append(episode.total_return)
         used.append(num_calls)
         seconds += took
