@@ -9,6 +9,7 @@ threads communicate through lists and a `SimpleQueue` only, whose methods are at
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -53,7 +54,7 @@ class _Calls:
     """
 
     def __init__(self, run: Callable[[int, Stop], None]) -> None:
-        self._run = run
+        self._run: Callable[[int, Stop], None] | None = run
         self.stop = Stop()
         self.errors: list[BaseException] = []
         self._is_closed = False
@@ -64,7 +65,8 @@ class _Calls:
         """Call the function, unless the work was done before a thread had time for it."""
         self._begun.append(index)
         try:
-            if not self._is_closed:  # read after `_begun` was written; `close` does it the other way round
+            # Read after `_begun` was written; `close` does it the other way round.
+            if not self._is_closed and self._run is not None:
                 self._run(index, self.stop)
         except BaseException as error:
             self.errors.append(error)
@@ -78,10 +80,52 @@ class _Calls:
         self._is_closed = True
         while len(self._ended) < len(self._begun):
             self._bell.get()
+        self._run = None  # which holds arrays; requests for calls may still be in the queue
+
+    def raise_error(self) -> None:
+        """Raise what a call has raised, if one has."""
+        if self.errors:
+            error = self.errors[0]
+            self.errors.clear()
+            try:
+                raise error
+            finally:
+                del error  # otherwise its traceback would refer to itself
 
 
-_threads: dict[int, tuple[SimpleQueue[tuple[_Calls, int]], list[Thread]]] = {}
-"""Process id -> the calls to make, and the threads. A forked child has none of its parent's threads."""
+class _Threads:
+    """The threads of this process.
+
+    Attributes:
+        inbox: The calls to make, with their indices.
+        started: The threads.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in a forked child, which has none of its parent's threads."""
+        self.inbox = SimpleQueue[tuple[_Calls, int]]()
+        self.started: list[Thread] = []
+
+    def ask(self, calls: _Calls, num_threads: int) -> None:
+        """Let as many threads make the calls 1, 2, ..."""
+        if sys.is_finalizing():  # the threads have ended, and none can be started
+            return
+        while len(self.started) < num_threads:
+            thread = Thread(target=_serve, args=(self.inbox,), name="planvec-kernel", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the program ends
+                break
+            self.started.append(thread)
+        for index in range(1, min(num_threads, len(self.started)) + 1):
+            self.inbox.put((calls, index))
+
+
+_threads = _Threads()
+os.register_at_fork(after_in_child=_threads.forget)
 
 
 def run_sliced(
@@ -130,40 +174,35 @@ def run_together(run: Callable[[int, Stop], None], num_threads: int) -> None:
     """
     calls = _Calls(run)
     try:
-        if num_threads > 1:
-            _ask_threads(calls, num_threads - 1)
-        run(0, calls.stop)
-        calls.close()
+        try:
+            if num_threads > 1:
+                _threads.ask(calls, num_threads - 1)
+            run(0, calls.stop)
+            calls.close()
+        finally:
+            _end(calls)
     except BaseException:
-        _end(calls)
+        _end(calls)  # an interrupt may have come before the other one began to wait
+        calls.errors.clear()
         raise
-    if calls.errors:
-        raise calls.errors.pop(0)  # without a cycle of references
+    calls.raise_error()
 
 
 def _end(calls: _Calls) -> None:
-    """Wait until none of the calls runs any more. Further interrupts do not end the wait."""
+    """Wait until none of the calls runs any more, and only then raise an interrupt that came meanwhile."""
+    latest: BaseException | None = None
     while True:
         try:
             calls.stop.set()
             calls.close()
-            return
-        except KeyboardInterrupt:
-            continue
-
-
-def _ask_threads(calls: _Calls, num_threads: int) -> None:
-    """Let as many threads make the calls 1, 2, ..."""
-    inbox, threads = _threads.setdefault(os.getpid(), (SimpleQueue(), []))
-    while len(threads) < num_threads:
-        thread = Thread(target=_serve, args=(inbox,), name="planvec-kernel", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the program ends, and no thread can be started
             break
-        threads.append(thread)
-    for index in range(1, min(num_threads, len(threads)) + 1):
-        inbox.put((calls, index))
+        except BaseException as error:
+            latest = error
+    if latest is not None:
+        try:
+            raise latest
+        finally:
+            del latest
 
 
 def _serve(inbox: SimpleQueue[tuple[_Calls, int]]) -> None:
