@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from own_environments import Line
 import planvec
 from planvec import Archive, Downscaled, Explorer
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
+from planvec.exploring import files
 
 COLUMNS = ("keys", "scores", "num_steps", "num_visits", "num_choices", "first_visits", "ended")
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
@@ -696,12 +698,77 @@ def test_another_codec_is_refused(tmp_path: Path) -> None:
         QUICK.run(env, max_rounds=3, path=tmp_path)
 
 
-def test_lost_lives_need_infos() -> None:
+def test_another_thread_cannot_write_to_the_same_directory(tmp_path: Path) -> None:
+    with planvec.make("FrozenLake-v1", num_workers=0) as env:
+        said: list[str] = []
+
+        def explore_too(archive: Archive) -> None:
+            def explore() -> None:
+                with planvec.make("FrozenLake-v1", num_workers=0) as other:
+                    try:
+                        QUICK.run(other, seed=1, max_rounds=9, path=tmp_path)
+                    except InvalidBatchError as error:
+                        said.append(str(error))
+
+            thread = threading.Thread(target=explore)
+            thread.start()
+            thread.join()
+
+        QUICK.run(env, seed=1, max_rounds=3, path=tmp_path, callback=explore_too)
+        assert len(said) == 3
+        assert all("expected a directory to which nobody else writes" in one for one in said)
+        assert Archive.load(tmp_path, env).num_env_steps == 3 * 8 * 20
+
+
+def test_an_archive_is_loaded_while_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with planvec.make("FrozenLake-v1", num_workers=0) as env:
+        QUICK.run(env, seed=1, max_rounds=2, path=tmp_path, save_seconds=0)
+        original = files.read_header
+
+        def read_and_save(path: Path) -> Any:
+            header = original(path)
+            monkeypatch.setattr(files, "read_header", original)
+            QUICK.run(env, max_rounds=3, path=tmp_path, save_seconds=0)
+            return header
+
+        monkeypatch.setattr(files, "read_header", read_and_save)
+        assert Archive.load(tmp_path, env).num_env_steps == 3 * 8 * 20
+
+
+def test_a_file_whose_places_are_beyond_its_end_is_damaged(tmp_path: Path) -> None:
+    with planvec.make("FrozenLake-v1", num_workers=0) as env:
+        QUICK.run(env, seed=1, max_rounds=2, path=tmp_path)
+        counts = next(tmp_path.glob("counts-*.npz"))
+        data = bytearray(counts.read_bytes())
+        end = data.rindex(b"PK\x05\x06")
+        data[end + 12 : end + 20] = b"\xff" * 4 + b"\xf0" * 4  # size and place of the directory
+        counts.write_bytes(data)
+        with pytest.raises(InvalidBatchError, match="damaged"):
+            Archive.load(tmp_path, env)
+
+
+def test_weights_of_different_lengths_are_named() -> None:
+    explorer = Explorer(num_explorers=2, num_steps=4, weights=lambda archive: [[1.0], [1.0, 2.0]])  # type: ignore[arg-type, return-value]
     with (
-        planvec.make("CartPole-v1", num_workers=0) as env,
-        pytest.raises(InvalidBatchError, match="end_on_life_loss: expected infos with 'lives', got none"),
+        planvec.make("FrozenLake-v1", num_workers=0) as env,
+        pytest.raises(InvalidBatchError, match=r"weights: expected .* got \[\[1.0\], \[1.0, 2.0\]\]"),
     ):
+        explorer.run(env, seed=0, max_rounds=1)
+
+
+def test_lost_lives_need_infos() -> None:
+    message = "info: expected one with 'lives' together with end_on_life_loss=True, got an info with nothing"
+    with planvec.make("CartPole-v1", num_workers=0) as env, pytest.raises(InvalidBatchError, match=message):
         Explorer(end_on_life_loss=True).run(env, seed=0, max_rounds=1)
+
+
+def test_planners_are_told_the_lives_at_the_cells() -> None:
+    planner = planvec.RolloutIW(num_simulations=8, life_cost=500.0)
+    explorer = Explorer(num_explorers=4, num_steps=4, planner=planner)
+    with planvec.make("ALE/Breakout-v5", num_workers=0, info_keys=("lives",)) as env:
+        archive = explorer.run(env, seed=0, max_rounds=2)
+        assert archive.num_cells > 1
+        assert (lives(archive) == 5).all()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ from minigrid.wrappers import FullyObsWrapper
 import planvec
 from planvec import IW, RolloutIW
 from planvec.planners import load_plan, save_plan
-from planvec.planners.novelty.features import Screens, Values, features_for
+from planvec.planners.novelty.features import Screens, Values, features_for, grid_features
 from planvec.planners.novelty.tables import ScreenTable, ValueTable
 
 ROWS, COLUMNS = 14, 16
@@ -434,6 +435,111 @@ def test_lost_lives_and_negative_rewards_weigh_as_they_are_told() -> None:
     assert first(features=_every, risk_aversion=10.0, life_cost=5.0) == 1
 
 
+class Telling(gymnasium.Env[Any, Any]):
+    """Counts steps; its infos hold what a function returns for the number of steps. No life is ever lost."""
+
+    action_space = spaces.Discrete(3)
+    observation_space = spaces.Discrete(1000)
+
+    def __init__(self, info: Callable[[int], dict[str, Any]]) -> None:
+        self.info, self.count = info, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self.count, self.info(0)
+
+    def step(self, action: Any) -> Any:
+        self.count += 1 + int(action)
+        return self.count, 0.0, False, False, self.info(self.count)
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (
+            lambda count: {},
+            "info: expected one with 'lives' together with life_cost=5, got an info with nothing",
+        ),
+        (
+            lambda count: {"lives": 3} if count == 0 else {},
+            "life_cost=5: expected infos with 'lives', got none",
+        ),
+        (lambda count: {"lives": 3} if count % 3 < 2 else {}, "life_cost=5: expected infos .* in row [0-9]"),
+        (lambda count: {"lives": "three"}, "info: expected a number of 'lives' together with life_cost=5"),
+        (lambda count: {"lives": 3 if count == 0 else "two"}, "life_cost=5: expected numbers of 'lives'"),
+    ],
+)
+def test_a_cost_of_lives_needs_them_in_every_info(info: Any, message: str) -> None:
+    """Otherwise a plan would depend on which rows share a batch: rows without the key hold 0."""
+    with planvec.make(lambda: Telling(info), num_workers=0, info_keys=("lives",)) as env:
+        start = env.reset(seed=0)
+        for batch_size in (1, 6):
+            planner = RolloutIW(num_simulations=30, batch_size=batch_size, life_cost=5.0)
+            with pytest.raises(planvec.InvalidBatchError, match=message):
+                planner.plan(env, start.state, seed=0, info=start.info)
+        RolloutIW(num_simulations=30).plan(env, start.state, seed=0, info=start.info)  # does not look at them
+
+
+def test_a_tree_without_lives_is_not_continued_where_they_cost_something() -> None:
+    with planvec.make(
+        lambda: Telling(lambda count: {"lives": 3}), num_workers=0, info_keys=("lives",)
+    ) as env:
+        start = env.reset(seed=0)
+        first = RolloutIW(num_simulations=30).plan(env, start.state, seed=0, info=start.info)
+        step = env.step_batch(first.action[None], start.state)
+        planner = RolloutIW(num_simulations=30, life_cost=5.0)
+        plan = planner.plan(env, step.new_states, seed=0, previous=first, info={"lives": 3})
+        assert (plan.search_data.lives[: plan.search_data.num_nodes] == 3).all()
+
+
+@pytest.mark.parametrize("subtables", [False, True])
+def test_rewards_whose_sums_would_be_infinite_are_refused(subtables: bool) -> None:
+    class Rich(Telling):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(action)
+            return observation, 1e308, *rest
+
+    planner = RolloutIW(num_simulations=30, subtables=subtables)
+    with planvec.make(lambda: Rich(lambda count: {}), num_workers=0) as env:
+        start = env.reset(seed=0)
+        with pytest.raises(planvec.InvalidBatchError, match=r"rewards: .* got 1e\+308.*TransformReward"):
+            planner.plan(env, start.state, seed=0)
+
+
 def _every(counts: Any) -> Any:
     """Return a feature for every combination of counts, so that nothing is pruned."""
     return (counts * np.array([1, 10, 100])).sum(axis=1)[:, None]
+
+
+def test_a_small_image_beside_other_parts_is_not_taken_for_a_grid() -> None:
+    """Otherwise the other parts would be ignored: a search would end where the image is always the same."""
+    image = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    grid = spaces.Dict(image=image, direction=spaces.Discrete(4), mission=spaces.Text(9))
+    assert features_for(grid, None)._function is grid_features  # type: ignore[attr-defined]
+    others = [
+        spaces.Dict(image=image, inventory=spaces.Discrete(1000)),
+        spaces.Dict(image=image, direction=spaces.Box(-1, 1, (2,))),
+        spaces.Dict(image=image, direction=spaces.Discrete(8)),
+    ]
+    for space in others:
+        assert features_for(space, None)._function is not grid_features  # type: ignore[attr-defined]
+
+
+def test_contents_of_a_grid_are_told_apart_for_all_bytes() -> None:
+    first, second = np.zeros((2, 1, 3, 3, 3), np.uint8)
+    first[0, 0, 0], second[0, 0, 0] = [16, 0, 0], [0, 1, 0]
+    features = [grid_features({"image": image})[0, 0] for image in (first, second)]
+    assert features[0] != features[1]
+
+
+def test_a_space_without_any_number_is_refused_also_if_it_is_a_box() -> None:
+    with pytest.raises(
+        planvec.UnsupportedEnvError, match="features: expected a function of the observations"
+    ):
+        features_for(spaces.Box(-1, 1, (0,)), None)
+
+
+def test_equal_features_continue_a_tree() -> None:
+    assert Screens() == Screens()
+    assert len({Screens(), Screens()}) == 1

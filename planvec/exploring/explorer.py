@@ -25,7 +25,15 @@ from planvec.exploring.limits import ArchiveCallback, Limits
 from planvec.exploring.store import Arrival
 from planvec.exploring.walkers import Walkers
 from planvec.planners import Planner
-from planvec.rows import BatchStepper, check_integer, check_number, check_seed, is_uniform
+from planvec.rows import (
+    BatchStepper,
+    LivesUse,
+    check_integer,
+    check_number,
+    check_seed,
+    is_uniform,
+    read_lives,
+)
 
 __all__ = ["Explorer"]
 
@@ -160,6 +168,15 @@ class Explorer:
         """What determines an exploration, as text: field -> value, or name of a function."""
         return {name: _text(getattr(self, name)) for name in self.__dataclass_fields__}
 
+    @property
+    def _lives_for(self) -> LivesUse | None:
+        """What needs lives in infos; None: nothing does."""
+        if self.end_on_life_loss:
+            return LivesUse("end_on_life_loss=True", "end_on_life_loss=False")
+        if self.planner is not None and "lives" in self.planner.info_keys:
+            return LivesUse("this planner", "take a planner that does not need them")
+        return None
+
     def _new_archive(self, env: BatchStepper, seed: int | None, cells: CellFunction) -> Archive:
         """Return an archive that holds the start of an episode."""
         seed = secrets.randbits(32) if seed is None else seed
@@ -175,7 +192,7 @@ class Explorer:
             fingerprint=getattr(env, "fingerprint", ""),
             settings=self.settings,
         )
-        lives = float(start.info.get("lives", np.nan))
+        lives = np.nan if self._lives_for is None else read_lives(start.info, self._lives_for)
         return Archive(origin, Arrival(key, state[0], 0.0, 0, False, lives))
 
     def _resumed(self, env: Any, path: Path | None, seed: int | None, cells: CellFunction) -> Archive | None:
@@ -209,6 +226,7 @@ class Explorer:
                 repeat=self.repeat,
                 planner=self.planner,
                 ends_on_life_loss=self.end_on_life_loss,
+                lives_for=self._lives_for,
                 on_error=self.on_error,
             )
             walkers.begin_all()
@@ -230,7 +248,13 @@ class Explorer:
             given: Any = 1.0 / np.sqrt(archive.num_visits + 1.0)
         else:
             given = self.weights(archive)
-        weights = np.array(given)
+        try:
+            weights = np.array(given)
+        except ValueError as error:  # rows of different lengths
+            raise InvalidBatchError(
+                f"weights: expected a function that returns numbers of at least 0, [{archive.num_cells}], "
+                f"got {given!r}"
+            ) from error
         if weights.shape != (archive.num_cells,) or weights.dtype.kind not in "biuf":
             raise InvalidBatchError(
                 f"weights: expected a function that returns numbers of at least 0, [{archive.num_cells}], "

@@ -142,22 +142,22 @@ def load_contents(
     if not (path / HEADER).exists():
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
     header = read_header(path)
-    for name, own in (("action_space", repr(env.action_space)), ("is_stochastic", bool(env.is_stochastic))):
-        if header[name] != own:
+    while True:
+        try:
+            archive = _read(path, _checked(header, path, env), env, make)
+            break
+        except FileNotFoundError as error:
+            latest = read_header(path)
+            if latest["form"] == header["form"]:
+                raise InvalidBatchError(
+                    f"path: expected a whole archive, got {path} without {error.filename}"
+                ) from error
+            header = latest  # an exploration in progress has saved, and removed the files of before
+        except (*DAMAGED, AttributeError) as error:
             raise InvalidBatchError(
-                f"env: expected {name} {header[name]}, as when {path} was explored, got {own}"
-            )
-    try:
-        archive = _read(path, header, env, make)
-    except FileNotFoundError as error:
-        raise InvalidBatchError(
-            f"path: expected a whole archive, got {path} without {error.filename}"
-        ) from error
-    except (*DAMAGED, AttributeError) as error:
-        raise InvalidBatchError(
-            f"path: expected an archive of this environment, got {path}, which is damaged or of another kind "
-            f"({type(error).__name__}: {error})"
-        ) from error
+                f"path: expected an archive of this environment, got {path}, which is damaged or of another "
+                f"kind ({type(error).__name__}: {error})"
+            ) from error
     if cells is None and archive.origin.settings.get("cells") == "None":
         cells = cells_for(env.observation_space, None)
     is_same = header["fingerprint"] == getattr(env, "fingerprint", "")
@@ -166,6 +166,20 @@ def load_contents(
     if not (is_same and leads_to_states(archive, env, cells, num_checks)):
         replay_all(archive, env, cells)
     return archive
+
+
+def _checked(header: Mapping[str, Any], path: Path, env: Any) -> Mapping[str, Any]:
+    """Return a header after a check that the archive is of this environment.
+
+    Raises:
+        InvalidBatchError: It is not.
+    """
+    for name, own in (("action_space", repr(env.action_space)), ("is_stochastic", bool(env.is_stochastic))):
+        if header[name] != own:
+            raise InvalidBatchError(
+                f"env: expected {name} {header[name]}, as when {path} was explored, got {own}"
+            )
+    return header
 
 
 def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origin, Arrival], C]) -> C:

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ _FIELDS: dict[str, type] = {
     **dict.fromkeys(("seed", "dt", "num_env_steps", "num_cells", "num_nodes", "num_written"), int),
     **{"is_stochastic": bool, "settings": dict, "generator": dict, "parts": list},
 }
-_held: set[Path] = set()
+_held: dict[Path, tuple[int, int]] = {}
+"""Locked directory -> the process and the thread that hold it."""
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -67,9 +69,9 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Return whether a value of the header has a type; numbers are at least 0, and fit into 64 bits."""
+    """Return whether a value of the header has a type; numbers are at least 0, and fit into int64."""
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
     return isinstance(value, kind)
 
 
@@ -82,10 +84,10 @@ def write_header(path: Path, fields: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Make a directory, and keep other processes from writing an archive there.
+    """Make a directory, and keep other processes and threads from writing an archive there.
 
     Raises:
-        InvalidBatchError: Another process does, or the path is no directory.
+        InvalidBatchError: Another one does, or the path is no directory.
         OSError: The directory cannot be made.
     """
     if path.exists() and not path.is_dir():
@@ -93,16 +95,18 @@ def locked(path: Path) -> Iterator[None]:
     is_new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     place = path.resolve()
-    if place in _held:
+    own = os.getpid(), threading.get_ident()
+    if _held.get(place) == own:
         yield
         return
     directory = os.open(place, os.O_RDONLY)
     try:
         _lock(directory, path)
-        _held.add(place)
+        _held[place] = own
         yield
     finally:
-        _held.discard(place)
+        if _held.get(place) == own:
+            del _held[place]
         os.close(directory)
         if is_new:
             with contextlib.suppress(OSError):  # it holds something

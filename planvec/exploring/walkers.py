@@ -16,7 +16,7 @@ from planvec.exploring.cells import CellFunction, keys_of
 from planvec.exploring.contents import Contents
 from planvec.exploring.store import Arrival
 from planvec.planners import Plan, Planner
-from planvec.rows import BatchStepper, Promise, Transitions, uniform_actions
+from planvec.rows import BatchStepper, LivesUse, Promise, Transitions, stacked_lives, uniform_actions
 
 __all__ = ["Walkers"]
 
@@ -33,6 +33,7 @@ class Walkers:
         repeat: Probability with which an action is taken again.
         planner: Plans the first actions from a cell; None: they are random.
         ends_on_life_loss: Whether a lost life ends the exploration from a cell.
+        lives_for: What needs lives in infos; None: nothing does.
         on_error: "raise", or "mask": a step that raises ends the exploration from a cell.
     """
 
@@ -47,11 +48,13 @@ class Walkers:
         repeat: float,
         planner: Planner | None,
         ends_on_life_loss: bool,
+        lives_for: LivesUse | None,
         on_error: Any,
     ) -> None:
         self._env, self._archive, self._choose = env, archive, choose
         self._cells, self._repeat, self._planner = cells, repeat, planner
-        self._ends_on_life_loss, self._on_error = ends_on_life_loss, on_error
+        self._ends_on_life_loss, self._lives_for = ends_on_life_loss, lives_for
+        self._on_error = on_error
         self._states = np.empty(num_rows, env.state_dtype)
         self._nodes = np.zeros(num_rows, np.int64)
         self._scores = np.zeros(num_rows)
@@ -77,7 +80,8 @@ class Walkers:
         if self._planner is not None:
             seeds = archive.generator.integers(2**63, size=len(rows))
             try:
-                plans = self._planner.plan_batch(self._env, self._states[rows], seeds=seeds)
+                infos = [{} if np.isnan(lives) else {"lives": lives} for lives in self._lives[rows]]
+                plans = self._planner.plan_batch(self._env, self._states[rows], seeds=seeds, infos=infos)
             except EnvError:
                 if self._on_error == "raise":
                     raise
@@ -125,7 +129,7 @@ class Walkers:
                 f"{self._actions[wrong[0]]} in row {wrong[0]}"
             )
         ended = out.terminated | out.truncated
-        lost = self._lost_lives(out)
+        lost = self._lost_lives(out, failed)
         self._states = out.new_states
         self._scores = self._scores + np.where(failed, 0.0, out.rewards)
         self._num_steps += 1
@@ -135,16 +139,11 @@ class Walkers:
         if len(over):
             self.begin(over)
 
-    def _lost_lives(self, out: Transitions) -> NDArray[np.bool_]:
-        """Return which explorers have lost a life."""
-        if "lives" not in out.infos:
-            if self._ends_on_life_loss:
-                raise InvalidBatchError(
-                    "end_on_life_loss: expected infos with 'lives', got none; open the environment with "
-                    "planvec.make(..., info_keys=('lives',)), or set it to False"
-                )
-            return np.zeros(len(self._states), np.bool_)
-        lives = np.asarray(out.infos["lives"], np.float64)
+    def _lost_lives(self, out: Transitions, failed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which explorers have lost a life and stop for it."""
+        if self._lives_for is None:
+            return np.zeros(len(failed), np.bool_)
+        lives = stacked_lives(out.infos, ~failed, self._lives_for)
         lost: NDArray[np.bool_] = lives < self._lives
         self._lives = lives
         return lost & self._ends_on_life_loss

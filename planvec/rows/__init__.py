@@ -25,6 +25,7 @@ from planvec.rows.infos import (
 )
 from planvec.rows.installed import is_installed
 from planvec.rows.keys import state_keys
+from planvec.rows.lives import LivesUse, read_lives, stacked_lives
 from planvec.rows.outputs import Answer, Errors, Outputs
 from planvec.rows.promises import AllDone, Completed, Failed, Promise, as_completed, wait_for
 from planvec.rows.random_actions import ActionStreams, actions_of, is_uniform, uniform_actions
@@ -82,6 +83,7 @@ __all__ = [
     "Failed",
     "FlagBatch",
     "KernelUse",
+    "LivesUse",
     "ObserveBatch",
     "OnError",
     "Outputs",
@@ -135,11 +137,13 @@ __all__ = [
     "put_row",
     "raw",
     "read_arrays",
+    "read_lives",
     "replacing",
     "resolve",
     "row_values",
     "stack_columns",
     "stack_rows",
+    "stacked_lives",
     "state_keys",
     "states_of_arrays",
     "take_row",

@@ -33,8 +33,12 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
         OSError: The file cannot be read.
         One of `DAMAGED`: The file is damaged, or holds something else.
     """
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-        return dict(archive)
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                return dict(archive)
+        except OSError as error:  # what a place beyond the end of the file leads to
+            raise ValueError(f"expected a NumPy archive, got {path} ({error})") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -36,7 +36,7 @@ __all__ = [
 
 MEMORY_SHAPE = (1024, 2)
 """Shape of what codes depend on: a hash table of colours."""
-_AGENT, _NUM_CONTENTS = 10, 4096
+_AGENT, _NUM_CONTENTS = 10, 2**24
 """MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number."""
 _LARGEST_GRID = 31
 
@@ -88,6 +88,12 @@ class Screens(Features):
     Images are `[height, width, 3]` or `[height, width]` uint8 of any size, divided into 14 rows of 16 tiles.
     The first 128 colours are told apart.
     """
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
     def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
         """Return `[B, 128 * 14 + 64]` uint16; see `Features.encode`.
@@ -196,10 +202,11 @@ def features_for(space: Space[Any], given: Features | FeatureFunction | None) ->
 
 
 def grid_features(observations: Any) -> NDArray[np.int64]:
-    """Return what each cell of a MiniGrid holds, together with where the agent is and what it carries.
+    """Return what each cell of a MiniGrid holds, together with the direction of the agent and its cell.
 
-    A key that is carried makes every cell new again. Works with the agent's own view, whose middle of the
-    last row shows what it carries, and with `FullyObsWrapper`, which shows the agent.
+    In the agent's own view its cell, the middle of the last row, shows what it carries: a key that is carried
+    makes every other cell new again. `FullyObsWrapper` shows where the agent is; that a key is carried makes
+    only the cell new in which it lay.
 
     Args:
         observations: A dict with "image" `[B, width, height, 3]`, and perhaps "direction" `[B]`.
@@ -209,7 +216,7 @@ def grid_features(observations: Any) -> NDArray[np.int64]:
     """
     image = np.asarray(observations["image"]).astype(np.int64)
     num_rows, width, height, _ = image.shape
-    cells = (image @ np.array([1, 16, 256])).reshape(num_rows, -1)
+    cells = (image @ np.array([1, 2**8, 2**16])).reshape(num_rows, -1)
     is_agent = image[..., 0].reshape(num_rows, -1) == _AGENT
     own_place = (width // 2) * height + height - 1
     places = np.where(is_agent.any(axis=1), is_agent.argmax(axis=1), own_place)
@@ -221,7 +228,11 @@ def grid_features(observations: Any) -> NDArray[np.int64]:
 
 def _is_grid(space: Space[Any]) -> bool:
     """Return whether observations are those of MiniGrid."""
-    image = space.spaces.get("image") if isinstance(space, spaces.Dict) else None
+    if not isinstance(space, spaces.Dict) or not space.keys() <= {"image", "direction", "mission"}:
+        return False
+    image, direction = space.get("image"), space.get("direction", spaces.Discrete(4))
+    if not isinstance(direction, spaces.Discrete) or (direction.start, direction.n) != (0, 4):
+        return False
     if not isinstance(image, spaces.Box) or image.dtype != np.uint8 or len(image.shape) != 3:
         return False
     return image.shape[2] == 3 and max(image.shape[:2]) <= _LARGEST_GRID

@@ -130,6 +130,9 @@ class _Numbers:
         return np.concatenate(columns, axis=1)
 
 
+_NUMERIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
 def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space[Any]]]:
     """Yield the keys and the space of each part of observations that is an array of numbers."""
     if isinstance(space, spaces.Dict):
@@ -138,7 +141,7 @@ def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tu
     elif isinstance(space, spaces.Tuple):
         for index, child in enumerate(space.spaces):
             yield from _numeric(child, (*path, index))
-    elif isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+    elif isinstance(space, _NUMERIC) and 0 not in (space.shape or ()):
         yield path, space
 
 

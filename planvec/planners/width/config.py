@@ -118,6 +118,8 @@ class WidthConfig(Planner):
         child = int(tree.children[0, int(taken.argmax())]) if taken.any() else -1
         if child < 0 or tree.ended[child] or not tree.origin.matches(Origin.of(self.dt, self.features)):
             return None
+        if self.life_cost and np.isnan(tree.lives[: tree.num_nodes]).any():
+            return None  # made without a cost of lost lives
         # The generator in the state may differ: it was reseeded.
         if state_keys(tree.states[child : child + 1])[0] != state_keys(state)[0]:
             return None

@@ -19,9 +19,12 @@ from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, StepRequest
 from planvec.planners.width.config import WidthConfig
 from planvec.planners.width.tree import PENDING, Origin, WidthTree
-from planvec.rows import BatchStepper, Transitions
+from planvec.rows import BatchStepper, LivesUse, Transitions, read_lives, stacked_lives
 
 __all__ = ["WidthSearch"]
+
+_LARGEST_REWARD = 1e300
+"""So large that the sum along a path is finite."""
 
 
 class WidthSearch(Search):
@@ -33,7 +36,7 @@ class WidthSearch(Search):
         state: `[1]`.
         generator: The source of every random choice.
         tree: The tree that is left of the last decision, at the state; None for a new one.
-        info: The environment's info at the state.
+        info: The environment's info at the state, which has "lives" where lost ones cost something.
 
     Attributes:
         tree: The tree.
@@ -53,6 +56,7 @@ class WidthSearch(Search):
         info: dict[str, Any] | None,
     ) -> None:
         self._config = config
+        self._lives_use = LivesUse(f"life_cost={config.life_cost:g}", "life_cost=0")
         self._env = env
         self._generator = generator
         self._features = features_for(env.observation_space, config.features)
@@ -62,7 +66,8 @@ class WidthSearch(Search):
             memory = np.zeros(MEMORY_SHAPE, np.int32)
             codes = encode(self._features, env.observe(state), memory, 1)
             tree = WidthTree(actions, state, codes, memory, Origin.of(config.dt, config.features))
-            tree.lives[0] = _lives(info, config.life_cost)
+            if config.life_cost:
+                tree.lives[0] = read_lives(info, self._lives_use)
         self.tree = tree
         self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
         self._tables: dict[int, NoveltyTable] = {}
@@ -98,15 +103,16 @@ class WidthSearch(Search):
     def _receive(self, steps: list[tuple[int, int]], out: Transitions) -> list[int]:
         """Add the nodes that steps led to, and return their indices."""
         codes = encode(self._features, out.observations, self.tree.memory, len(steps), self.tree.codes)
-        lives = out.infos.get("lives")
+        lives = np.full(len(steps), np.nan)
+        if self._config.life_cost:
+            lives = stacked_lives(out.infos, np.ones(len(steps), np.bool_), self._lives_use)
         nodes = []
         assert out.new_states is not None
         for row, (parent, action) in enumerate(steps):
             node = self.tree.add(parent, action, out.new_states[row], codes[row])
             self.tree.rewards[node] = out.rewards[row]
             self.tree.ended[node] = out.terminated[row] or out.truncated[row]
-            if lives is not None:
-                self.tree.lives[node] = lives[row]
+            self.tree.lives[node] = lives[row]
             self._place(node)
             nodes.append(node)
         self.num_simulations += len(nodes)
@@ -119,7 +125,13 @@ class WidthSearch(Search):
         """Note what follows from the path to a node, the next one."""
         parent, config = int(self.tree.parents[node]), self._config
         depth = self.depths[parent] + 1
-        reward = self._path_rewards[parent] + config.discount ** (depth - 1) * self.shaped_reward(node)
+        own = self.shaped_reward(node)
+        if abs(own) > _LARGEST_REWARD:
+            raise InvalidBatchError(
+                f"rewards: expected numbers of at most {_LARGEST_REWARD:g}, got {own}, whose sums would be "
+                "infinite; wrap the environment in gymnasium.wrappers.TransformReward"
+            )
+        reward = self._path_rewards[parent] + config.discount ** (depth - 1) * own
         has_table = config.subtables and reward > 0
         self.depths.append(depth)
         self._path_rewards.append(reward)
@@ -217,21 +229,3 @@ class WidthSearch(Search):
             reach = lengths[self.tree.children[node, best]]
             best = best[reach == reach.max()]
         return int(best[noise[best].argmax()])
-
-
-def _lives(info: dict[str, Any] | None, life_cost: float) -> float:
-    """Return the lives that are left by an info; NaN if it does not say.
-
-    Raises:
-        InvalidBatchError: It does not say, but lost lives cost something.
-    """
-    if info and "lives" in info:
-        return float(info["lives"])
-    if life_cost:
-        got = "no info" if info is None else f"an info with {', '.join(info) or 'nothing'}"
-        raise InvalidBatchError(
-            f"info: expected one with 'lives' together with life_cost={life_cost:g}, got {got}. Pass that of "
-            "the reset or the step, plan(..., info=start.info), and planvec.make(..., info_keys=('lives',)); "
-            "where the environment has no lives, life_cost=0"
-        )
-    return float("nan")
