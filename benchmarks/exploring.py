@@ -82,7 +82,7 @@ def montezuma(arguments: argparse.Namespace) -> None:
         drawn = at_random.run(env, seed=0, max_env_steps=explored.num_env_steps, path=out / "random")
         print_row("random", drawn)
         episode = explored.episode(env)
-        print(f"the best trajectory again: {episode}")
+        print(f"the best trajectory again: {episode}\nthe archives are in {out}")
     if arguments.plot is not None:
         import matplotlib
 

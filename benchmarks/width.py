@@ -2,7 +2,7 @@
 
     python benchmarks/width.py                               # ten games, 5 seeds: about two hours on 2 cores
     python benchmarks/width.py --only Breakout --seeds 1
-    python benchmarks/width.py --long                        # the calls of 32 s per decision: hours
+    python benchmarks/width.py --long                        # the calls of 32 s per decision: hours a game
     python benchmarks/width.py --ideas                       # each idea left out: about an hour
     python benchmarks/width.py --cost                        # features beside steps
     python benchmarks/width.py --ram --only Freeway          # IW(1) on the RAM, 30,000 calls per decision
@@ -10,14 +10,16 @@
 Rollout-IW(1) of Bandres, Bonet and Geffner (AAAI 2018), with B-PROST features, novelty subtables and risk
 aversion, at 0.5 s and at 32 s per decision: means of five runs, computed from the authors' data. A decision
 takes as many simulator calls here as theirs did on average, each of 15 frames; no sticky actions; episodes
-end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings. `--ideas` takes the
-seeds 7 and 8, on which they were chosen.
+end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings. `--long` plays with
+novelty subtables, the other games without. `--ideas` takes the seeds 7 and 8, on which the settings were
+chosen, and the calls of 0.5 s.
 
 Scores do not depend on the number of workers. Two processes with `--workers 0` that share the games out
 (`--only`) take less time than one with two workers, since few steps are in flight.
 
 IW(1) of Lipovetzky, Ramirez and Geffner (IJCAI 2015) takes bytes of the RAM as features, 5 frames a step and
-30,000 calls per decision. An episode takes hours, so that `--ram` plays its first 100 decisions.
+30,000 calls per decision. An episode takes hours, so that `--ram` plays its first 100 decisions. Each line
+shows the score so far, and means over ten decisions.
 """
 
 from __future__ import annotations
@@ -125,10 +127,10 @@ def compare_ideas(games: list[str], num_workers: int) -> None:
         print(f"| {game} | {' | '.join(columns)} |", flush=True)
 
 
-def play_on_ram(game: str, num_decisions: int) -> None:
-    """Print what IW(1) on the RAM reaches: score, depth, novel nodes, and calls of each ten decisions."""
+def play_on_ram(game: str, num_decisions: int, num_workers: int) -> None:
+    """Print what IW(1) on the RAM reaches: score, and per decision calls, expanded nodes and depth."""
     options = {**OPTIONS, "frameskip": 5, "obs_type": "ram"}
-    planner = planvec.IW(num_simulations=30_000, batch_size=64)
+    planner = planvec.IW(num_simulations=30_000, batch_size=64, subtables=False)
     started, rows = time.perf_counter(), []
 
     def report(step: planvec.planners.EpisodeStep) -> None:
@@ -136,17 +138,17 @@ def play_on_ram(game: str, num_decisions: int) -> None:
         expanded = (tree.children[: tree.num_nodes] >= 0).any(axis=1)
         rows.append((step.plan.num_simulations, int(expanded.sum()), len(depths) - 1))
         if step.num_steps % 10 == 0:
-            calls, novel, depth = np.mean(rows[-10:], axis=0)
+            calls, num_expanded, depth = np.mean(rows[-10:], axis=0)
             took = time.perf_counter() - started
             print(
-                f"| {game} | {step.num_steps} | {step.total_return:,.0f} | {calls:,.0f} | {novel:,.0f} | "
+                f"| {game} | {step.num_steps} | {step.total_return:,.0f} | {calls:,.0f} | {num_expanded:,.0f} | "
                 f"{depth:.0f} | {took:.0f} s |",
                 flush=True,
             )
 
-    print("| game | decisions | score | calls | novel nodes | depth | time |")
+    print("| game | decisions | score | calls | nodes expanded | depth | time |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    with planvec.make(f"ALE/{game}-v5", num_workers=2, env_kwargs=options) as env:
+    with planvec.make(f"ALE/{game}-v5", num_workers=num_workers, env_kwargs=options) as env:
         planvec.run_episode(env, planner, seed=FIRST_SEED, max_steps=num_decisions, callback=report)
 
 
@@ -183,7 +185,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="GAME", help="these games")
-    parser.add_argument("--seeds", type=int, help="default: 5, with --long 1")
+    parser.add_argument("--seeds", type=int, help="of the tables of games; default: 5, with --long 1")
     parser.add_argument("--long", action="store_true", help="the calls of 32 s per decision")
     parser.add_argument("--ideas", action="store_true", help="one idea changed at a time")
     parser.add_argument("--cost", action="store_true", help="the time of the features")
@@ -199,7 +201,7 @@ def main() -> None:
         return
     if arguments.ram:
         for game in arguments.only or ["Freeway"]:
-            play_on_ram(game, 100)
+            play_on_ram(game, 100, arguments.workers)
         return
     print("| game | published | mean | ratio | scores | calls published | calls used | time |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
