@@ -135,13 +135,13 @@ def play_on_ram(game: str, num_decisions: int, num_workers: int) -> None:
 
     def report(step: planvec.planners.EpisodeStep) -> None:
         tree, depths = step.plan.search_data, step.plan.depth_histogram
-        expanded = (tree.children[: tree.num_nodes] >= 0).any(axis=1)
-        rows.append((step.plan.num_simulations, int(expanded.sum()), len(depths) - 1))
+        has_children = (tree.children[: tree.num_nodes] >= 0).any(axis=1)
+        rows.append((step.plan.num_simulations, int(has_children.sum()), len(depths) - 1))
         if step.num_steps % 10 == 0:
-            calls, num_expanded, depth = np.mean(rows[-10:], axis=0)
+            calls, expanded, depth = np.mean(rows[-10:], axis=0)
             took = time.perf_counter() - started
             print(
-                f"| {game} | {step.num_steps} | {step.total_return:,.0f} | {calls:,.0f} | {num_expanded:,.0f} | "
+                f"| {game} | {step.num_steps} | {step.total_return:,.0f} | {calls:,.0f} | {expanded:,.0f} | "
                 f"{depth:.0f} | {took:.0f} s |",
                 flush=True,
             )
