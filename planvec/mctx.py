@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.extras import install_command
-from planvec.rows import PLAYER_FIELD, BatchStepper, check_integer, check_number
+from planvec.rows import BatchStepper, check_integer, check_number, has_players
 
 __all__ = ["Network", "embed", "recurrent_fn", "root", "states_of"]
 
@@ -180,7 +180,7 @@ def _check(env: BatchStepper) -> None:
             "env: expected states of a fixed size, since JAX holds their bytes; write a codec for the "
             "environment (planvec.Codec), or plan with planvec.MCTS"
         )
-    if PLAYER_FIELD in (env.state_dtype.names or ()):
+    if has_players(env.state_dtype):
         raise UnsupportedEnvError(
             "env: expected an environment with one player, got a game of two; plan with planvec.MCTS"
         )

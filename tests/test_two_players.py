@@ -449,3 +449,11 @@ def test_a_planner_for_one_player_refuses_a_game_of_two(planner: planvec.Planner
 def test_settings_that_blur_who_moves_are_refused(options: dict[str, Any], message: str) -> None:
     with open_game("pig") as env, pytest.raises(planvec.UnsupportedEnvError, match=message):
         MCTS(num_simulations=10, **options).plan(env, seed=0)
+
+
+def test_an_exploration_of_a_game_of_two_is_refused() -> None:
+    with (
+        open_game("tic_tac_toe", num_workers=0) as env,
+        pytest.raises(planvec.UnsupportedEnvError, match="Explorer: expected an environment with one player"),
+    ):
+        planvec.Explorer().run(env, seed=0, max_rounds=1)

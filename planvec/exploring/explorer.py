@@ -31,6 +31,7 @@ from planvec.rows import (
     check_integer,
     check_number,
     check_seed,
+    has_players,
     is_uniform,
     read_lives,
 )
@@ -127,13 +128,18 @@ class Explorer:
         Raises:
             InvalidBatchError: The directory holds something else, or an archive of another environment or of
                 other settings; or a function returned something unexpected; or an argument is wrong.
-            UnsupportedEnvError: Actions of this space cannot be drawn.
+            UnsupportedEnvError: Actions of this space cannot be drawn, or it is a game of two players.
             EnvError: The environment raised. What was saved last is whole.
         """
         if not is_uniform(env.action_space):
             raise UnsupportedEnvError(
                 "action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got "
                 f"{env.action_space}"
+            )
+        if has_players(env.state_dtype):
+            raise UnsupportedEnvError(
+                "Explorer: expected an environment with one player, got a game of two; it would explore as "
+                "if both played together. planvec.MCTS plans against the other"
             )
         limits = Limits(max_env_steps, max_rounds, max_seconds, save_seconds, callback)
         limits.check()

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
-from planvec.planners.players import has_players
 from planvec.rows import (
     PLAYER_FIELD,
     Start,
     Transitions,
     empty_rows,
     finish_rows,
+    has_players,
     stack_rows,
     take_row,
 )

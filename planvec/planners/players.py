@@ -1,4 +1,4 @@
-"""Tells games of two players from other environments."""
+"""Tells which planners play games of two players."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import PLAYER_FIELD
+from planvec.rows import has_players
 
-__all__ = ["check_players", "has_players"]
+__all__ = ["check_players"]
 
 
 class _Planner(Protocol):
@@ -17,11 +17,6 @@ class _Planner(Protocol):
 
     @property
     def plays_games(self) -> bool: ...
-
-
-def has_players(dtype: np.dtype[Any]) -> bool:
-    """Return whether states of a dtype tell which of two players is to move."""
-    return PLAYER_FIELD in (dtype.names or ())
 
 
 def check_players(dtype: np.dtype[Any], planner: _Planner) -> None:

@@ -43,7 +43,7 @@ from planvec.rows.requests import (
     StepBatch,
 )
 from planvec.rows.results import OnError, Rollouts, Start, Transitions
-from planvec.rows.saved_state import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, SavedState
+from planvec.rows.saved_state import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, SavedState, has_players
 from planvec.rows.space_arrays import (
     blank,
     copy_rows,
@@ -125,6 +125,7 @@ __all__ = [
     "empty_rows",
     "encode_columns",
     "finish_rows",
+    "has_players",
     "is_fixed",
     "is_installed",
     "is_uniform",

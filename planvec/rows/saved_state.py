@@ -1,8 +1,12 @@
-"""Defines `SavedState`, the form of a state of variable size."""
+"""Defines `SavedState`, the form of a state of variable size, and names of fields of states."""
 
 from __future__ import annotations
 
-__all__ = ["ACTION_MASK_FIELD", "GENERATOR_FIELD", "PLAYER_FIELD", "SavedState"]
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ACTION_MASK_FIELD", "GENERATOR_FIELD", "PLAYER_FIELD", "SavedState", "has_players"]
 
 GENERATOR_FIELD = "generator"
 """Name of the field that holds the random generator, in records that have one."""
@@ -74,3 +78,8 @@ class SavedState:
 
     def __repr__(self) -> str:
         return f"<SavedState of {self.origin}, {self.nbytes} bytes>"
+
+
+def has_players(dtype: np.dtype[Any]) -> bool:
+    """Return whether states of a dtype tell which of two players is to move."""
+    return PLAYER_FIELD in (dtype.names or ())

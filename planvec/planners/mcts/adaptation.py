@@ -22,11 +22,10 @@ from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.observation_keys import observation_keys
 from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.players import has_players
 from planvec.planners.requests import check_answer, send_steps
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import StepRequest
-from planvec.rows import BatchStepper
+from planvec.rows import BatchStepper, has_players
 
 __all__ = ["Choice", "advance_by_observation", "choose", "with_choice"]
 

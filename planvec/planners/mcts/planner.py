@@ -19,10 +19,9 @@ from planvec.planners.mcts.rules import AS_GIVEN, GRAPH
 from planvec.planners.mcts.setup import has_room, tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
-from planvec.planners.players import has_players
 from planvec.planners.root_actions import check_action_space
 from planvec.planners.search import Search
-from planvec.rows import ACTION_MASK_FIELD, BatchStepper
+from planvec.rows import ACTION_MASK_FIELD, BatchStepper, has_players
 
 __all__ = ["MCTS"]
 

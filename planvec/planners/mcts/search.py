@@ -29,10 +29,9 @@ from planvec.planners.mcts.simulations.progress import LEAVES, NONE, PERFORM, St
 from planvec.planners.mcts.transpositions import TranspositionTable
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
-from planvec.planners.players import has_players
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, Simulation, StepRequest
-from planvec.rows import PLAYER_FIELD, BatchStepper, Transitions
+from planvec.rows import PLAYER_FIELD, BatchStepper, Transitions, has_players
 
 __all__ = ["TreeSearch"]
 
