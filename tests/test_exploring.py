@@ -791,3 +791,21 @@ def test_a_planner_whose_steps_raise_is_not_followed_if_errors_are_masked() -> N
     explorer = Explorer(num_explorers=4, num_steps=20, on_error="mask", planner=SHOOTING)
     with planvec.PlanEnv(Cliff) as env:
         assert explorer.run(env, seed=0, max_rounds=3).num_cells > 5
+
+
+def test_a_planner_whose_steps_raise_leaves_the_plans_of_other_explorers() -> None:
+    class Ahead(planvec.IW):
+        """Counts its plans."""
+
+        def plan_batch(self, env: Any, states: Any, **options: Any) -> Any:
+            plans = super().plan_batch(env, states, **options)
+            made.append(len(plans))
+            return plans
+
+    made: list[int] = []
+    explorer = Explorer(num_explorers=4, num_steps=12, on_error="mask", planner=Ahead(num_simulations=9))
+    with planvec.PlanEnv(Cliff) as env:
+        archive = explorer.run(env, seed=0, max_rounds=9)
+    assert 1 in made  # beside one that failed
+    assert 2 in made
+    assert archive.num_env_steps > 9 * 4 * 12

@@ -79,16 +79,25 @@ class Walkers:
             self._since[row], self._planned[row] = [], []
         if self._planner is not None:
             seeds = archive.generator.integers(2**63, size=len(rows))
-            try:
-                infos = [{} if np.isnan(lives) else {"lives": lives} for lives in self._lives[rows]]
-                plans = self._planner.plan_batch(self._env, self._states[rows], seeds=seeds, infos=infos)
-            except EnvError:
-                if self._on_error == "raise":
-                    raise
-                return  # what the planner has tried raises somewhere; actions are random
-            for row, plan in zip(rows.tolist(), plans, strict=True):
-                self._planned[row] = _sequence(plan, archive.origin.dt)[::-1]
-                archive.num_env_steps += plan.num_env_steps
+            for row, plan in zip(rows.tolist(), self._plans(self._planner, rows, seeds), strict=True):
+                if plan is not None:
+                    self._planned[row] = _sequence(plan, archive.origin.dt)[::-1]
+                    archive.num_env_steps += plan.num_env_steps
+
+    def _plans(self, planner: Planner, rows: NDArray[np.intp], seeds: NDArray[np.int64]) -> list[Plan | None]:
+        """Return the plans of some explorers; None where a step raised and errors are masked."""
+        infos = [{} if np.isnan(lives) else {"lives": lives} for lives in self._lives[rows]]
+        try:
+            return [*planner.plan_batch(self._env, self._states[rows], seeds=seeds, infos=infos)]
+        except EnvError:
+            if self._on_error == "raise":
+                raise
+        if len(rows) == 1:
+            return [None]
+        return [  # one by one, so that no plan depends on the others
+            self._plans(planner, rows[index : index + 1], seeds[index : index + 1])[0]
+            for index in range(len(rows))
+        ]
 
     def begin_all(self) -> None:
         """Let all explorers begin at other cells."""
