@@ -79,7 +79,7 @@ SEEDS_OF_IDEAS = (7, 8)
 
 
 def planner(calls: int, is_long: bool = False) -> planvec.RolloutIW:
-    """Return the planner of all games. Without subtables, a search has seen all that is new too early."""
+    """Return the planner of all games. Many calls need subtables: without, soon nothing is new any more."""
     return planvec.RolloutIW(num_simulations=calls, batch_size=2, life_cost=500.0, subtables=is_long)
 
 

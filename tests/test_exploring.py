@@ -700,7 +700,7 @@ def test_another_codec_is_refused(tmp_path: Path) -> None:
         QUICK.run(env, seed=0, max_rounds=2, path=tmp_path)
     with (
         planvec.make("CartPole-v1", num_workers=0, codec="copied") as env,
-        pytest.raises(InvalidBatchError, match="env: expected is_stochastic False, as when"),
+        pytest.raises(InvalidBatchError, match="^env: expected is_stochastic False, as when"),
     ):
         QUICK.run(env, max_rounds=3, path=tmp_path)
 

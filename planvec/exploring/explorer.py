@@ -254,25 +254,19 @@ class Explorer:
             given: Any = 1.0 / np.sqrt(archive.num_visits + 1.0)
         else:
             given = self.weights(archive)
+        expected = "weights: expected a function that returns numbers of at least 0"
         try:
             weights = np.array(given)
         except ValueError as error:  # rows of different lengths
-            raise InvalidBatchError(
-                f"weights: expected a function that returns numbers of at least 0, [{archive.num_cells}], "
-                f"got {given!r}"
-            ) from error
+            raise InvalidBatchError(f"{expected}, [{archive.num_cells}], got {given!r}") from error
         if weights.shape != (archive.num_cells,) or weights.dtype.kind not in "biuf":
             raise InvalidBatchError(
-                f"weights: expected a function that returns numbers of at least 0, [{archive.num_cells}], "
-                f"got {weights.dtype} of shape {weights.shape}"
+                f"{expected}, [{archive.num_cells}], got {weights.dtype} of shape {weights.shape}"
             )
         weights = weights.astype(np.float64)
         wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
         if len(wrong):
-            raise InvalidBatchError(
-                "weights: expected a function that returns numbers of at least 0, got "
-                f"{weights[wrong[0]]} for cell {wrong[0]}"
-            )
+            raise InvalidBatchError(f"{expected}, got {weights[wrong[0]]} for cell {wrong[0]}")
         weights[archive.ended] = 0.0
         if not weights.max() > 0:
             raise InvalidBatchError("weights: expected a cell with a weight above 0 whose episode goes on")

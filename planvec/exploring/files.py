@@ -143,8 +143,9 @@ def load_contents(
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
     header = read_header(path)
     while True:
+        _check_env(header, path, env)
         try:
-            archive = _read(path, _checked(header, path, env), env, make)
+            archive = _read(path, header, env, make)
             break
         except FileNotFoundError as error:
             latest = read_header(path)
@@ -168,8 +169,8 @@ def load_contents(
     return archive
 
 
-def _checked(header: Mapping[str, Any], path: Path, env: Any) -> Mapping[str, Any]:
-    """Return a header after a check that the archive is of this environment.
+def _check_env(header: Mapping[str, Any], path: Path, env: Any) -> None:
+    """Check that an archive is of this environment.
 
     Raises:
         InvalidBatchError: It is not.
@@ -179,7 +180,6 @@ def _checked(header: Mapping[str, Any], path: Path, env: Any) -> Mapping[str, An
             raise InvalidBatchError(
                 f"env: expected {name} {header[name]}, as when {path} was explored, got {own}"
             )
-    return header
 
 
 def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origin, Arrival], C]) -> C:

@@ -37,7 +37,7 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 return dict(archive)
-        except OSError as error:  # what a place beyond the end of the file leads to
+        except OSError as error:  # damage, such as a place beyond the end or another compression
             raise ValueError(f"expected a NumPy archive, got {path} ({error})") from error
 
 

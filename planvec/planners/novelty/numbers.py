@@ -26,6 +26,7 @@ FeatureFunction = Callable[[Any], Any]
 _MIN_SCREEN = 32
 """Height and width from which on an image is a screen."""
 _NUM_BINS, _LARGEST = 32, 10**9
+_NUMERIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def check_features(features: Any) -> None:
@@ -128,9 +129,6 @@ class _Numbers:
             values = values.reshape(len(values), -1)
             columns.append(values.astype(np.int64) if values.dtype.kind in "biu" else _bins(space, values))
         return np.concatenate(columns, axis=1)
-
-
-_NUMERIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space[Any]]]:

@@ -118,8 +118,7 @@ def _iterate(
         is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
 
     Returns:
-        The new number of nodes; how many walkers have ended; whether
-        walker 0 was dead.
+        The new number of nodes; how many walkers have ended; whether walker 0 was dead.
     """
     num_nodes = append_moves(moves, num_nodes, walkers, actions, outcomes)
     _advance(walkers, outcomes)

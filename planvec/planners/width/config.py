@@ -37,7 +37,7 @@ class WidthConfig(Planner):
     dt: int = option(1, "environment steps for which an action is repeated")
     subtables: bool = option(True, "rewards open new tables: what is old without one is new with one")
     risk_aversion: float = option(1.0, "factor of negative rewards")
-    life_cost: float = option(0.0, "cost of a lost life, where the info has lives")
+    life_cost: float = option(0.0, "cost of a lost life; the infos need lives")
     reuse_tree: bool = option(True, "a decision goes on with the tree of the previous one")
 
     def __post_init__(self) -> None:
