@@ -107,9 +107,10 @@ def compare(game: str, num_seeds: int, is_long: bool, num_workers: int) -> None:
         seconds += took
     mean = statistics.fmean(scores)
     listed = " ".join(f"{score:,.0f}" for score in scores)
+    ratio = f"{mean / target:.2f}" if target > 0 else "-"
     print(
-        f"| {game} | {target:,.1f} | {mean:,.1f} | {mean / target if target > 0 else float('nan'):.2f} | "
-        f"{listed} | {calls} | {statistics.fmean(used):.0f} | {seconds:.0f} s |",
+        f"| {game} | {target:,.1f} | {mean:,.1f} | {ratio} | {listed} | {calls} | "
+        f"{statistics.fmean(used):.0f} | {seconds:.0f} s |",
         flush=True,
     )
 

@@ -98,6 +98,8 @@ def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) 
         problem = f"it rendered {type(frame).__name__}, not an array of pixels"
     except Exception as error:  # a simulator without a screen may raise anything
         problem = " ".join(str(error).split()) or type(error).__name__
+    if render_source(source, env_kwargs) is source:
+        problem += '; let your function make it with render_mode="rgb_array"'
     if env is not None:
         env.close()
     return None, problem

@@ -6,6 +6,7 @@ Slow imports are in the second one, so that `planvec --help` is fast.
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -78,6 +79,7 @@ def _parse(argv: Sequence[str]) -> Any:
     if not argv:
         parser.print_usage(sys.stderr)
         raise UsageError(f"expected a command ({', '.join(_COMMANDS)}); see planvec --help")
+    argv = _joined(argv)
     add_plan(commands, argv)
     for add in (add_explore, add_replay, add_check, add_bench, add_envs):
         add(commands)
@@ -87,6 +89,18 @@ def _parse(argv: Sequence[str]) -> Any:
     if unknown:
         raise UsageError(_unknown(argv, unknown[0], commands.choices[argv[0]]))
     return arguments
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """Return the arguments with `--option -1,1` as `--option=-1,1`: argparse takes "-1,1" for an option."""
+    joined: list[str] = []
+    for text in argv:
+        is_value = re.fullmatch(r"-[\d.][^=]*,[^=]*", text) is not None
+        if is_value and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
+            joined[-1] += f"={text}"
+        else:
+            joined.append(text)
+    return joined
 
 
 def _unknown(argv: Sequence[str], argument: str, parser: Parser) -> str:

@@ -56,7 +56,8 @@ def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) 
         "--wrappers",
         nargs="+",
         metavar="NAME[=ARG,...]",
-        help="wrappers of gymnasium.wrappers, innermost first, such as TimeLimit=50 FrameStackObservation=4",
+        help="wrappers of gymnasium.wrappers, or module:Wrapper, innermost first, such as TimeLimit=50 "
+        "minigrid.wrappers:FullyObsWrapper",
     )
     group.add_argument(
         "--codec",
@@ -138,24 +139,41 @@ def env_source(
     """
     from planvec.envs import find_source
 
-    # So that the installed command finds modules in the working directory, as `python -m planvec` does.
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    _find_own_modules()
     parsed = [_wrapper(text) for text in wrappers]
     source: Any = find_source(env_id)
     if make and callable(source):
-        raise ValueError(f"--make: expected an id, got {env_id}, which is called without arguments")
+        raise ValueError(
+            f"--make: expected an id, got {env_id}, which is called without arguments; set them there"
+        )
     if parsed:
         return _Wrapped(source, dict(make), parsed), {}
     return source, dict(make)
 
 
-def object_named(text: str) -> Any:
-    """Return the object that `module:name` names; None if it names none."""
+def _find_own_modules() -> None:
+    """Let the installed command find modules in the working directory, as `python -m planvec` does."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def object_named(option: str, text: str) -> Any:
+    """Return the object that `module:name` names; None if the text is of another form.
+
+    Raises:
+        ModuleNotFoundError: There is no such module.
+        UsageError: It has no such object.
+    """
     from planvec.envs import import_named
 
     where, _, name = text.rpartition(":")
-    return getattr(import_named(where), name, None) if where else None
+    if not where:
+        return None
+    _find_own_modules()
+    module = import_named(where)
+    if not hasattr(module, name):
+        raise UsageError(f"{option}: {where} has no {name!r}{did_you_mean(name, vars(module))}")
+    return getattr(module, name)
 
 
 def codec_of(text: str | None) -> CodecChoice:
@@ -171,7 +189,7 @@ def codec_of(text: str | None) -> CodecChoice:
     where, _, name = text.rpartition(":")
     if where == "copied":
         return Copied([part.strip() for part in name.split(",")])
-    codec = object_named(text)
+    codec = object_named("--codec", text)
     if not (isinstance(codec, type) and issubclass(codec, Codec)):
         raise UsageError(
             "--codec: expected copied, copied:NAME,..., replay, or module:Codec with a planvec.Codec, "
@@ -217,14 +235,12 @@ class _Wrapped:
 
     def with_render_mode(self, render_mode: str | None) -> Any:
         """Make the environment for rendering."""
-        import gymnasium
-
         from planvec.envs import make_env
 
         mode = None if callable(self._source) else render_mode  # a function chooses its own
         env = make_env(self._source, mode, self._make_kwargs)
         for name, arguments in self._wrappers:
-            env = getattr(gymnasium.wrappers, name)(env, *arguments)
+            env = _wrapper_named(name)(env, *arguments)
         return env
 
 
@@ -247,16 +263,32 @@ def _wrapper(text: str) -> tuple[str, tuple[Any, ...]]:
     """Return the name and the arguments of a wrapper.
 
     Raises:
-        ValueError: Gymnasium has no such wrapper.
+        ModuleNotFoundError, UsageError, ValueError: There is no such wrapper.
     """
-    import gymnasium
-
     name, equals, value = text.partition("=")
-    wrapper = getattr(gymnasium.wrappers, name, None)
-    if not (isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper)):
-        hint = did_you_mean(name, gymnasium.wrappers.__all__)
-        raise ValueError(f"--wrappers: gymnasium.wrappers has no wrapper {name!r}{hint}")
+    _wrapper_named(name)
     arguments = _value(f"({value},)") if equals else ()
     if not isinstance(arguments, tuple):
         raise ValueError(f"--wrappers: expected {name}=ARG,... with Python literals, got {text!r}")
     return name, arguments
+
+
+def _wrapper_named(name: str) -> Any:
+    """Return a wrapper of Gymnasium's, or one that `module:Wrapper` names.
+
+    Raises:
+        ModuleNotFoundError, UsageError, ValueError: There is no such wrapper.
+    """
+    import gymnasium
+
+    own = object_named("--wrappers", name)
+    wrapper = getattr(gymnasium.wrappers, name, None) if own is None else own
+    if isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper):
+        return wrapper
+    if own is not None:
+        raise ValueError(f"--wrappers: expected a gymnasium.Wrapper, got {name}, which is {own!r}")
+    hint = did_you_mean(name, gymnasium.wrappers.__all__)
+    raise ValueError(
+        f"--wrappers: gymnasium.wrappers has no wrapper {name!r}{hint}; those of other packages are "
+        "module:Wrapper"
+    )

@@ -7,8 +7,6 @@ import contextlib
 import json
 import re
 import secrets
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,10 @@ from planvec.cli.environments import (
     object_named,
     workers_of,
 )
+from planvec.cli.interrupts import late_interrupts
+from planvec.cli.messages import warn
 from planvec.cli.parser import UsageError, add_json, integer
+from planvec.cli.reached import ExplorationProgress, print_reached
 
 if TYPE_CHECKING:
     from planvec.envs import Makeable, PlanEnv
@@ -114,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> int:
     shown = _shown(arguments, source, env_kwargs)
     seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
     directory = arguments.out or default_directory(arguments.env_id, "explore", seed)
-    progress = _Progress(not arguments.no_progress)
+    progress = ExplorationProgress(not arguments.no_progress)
     with (
         contextlib.closing(progress),
         shown or contextlib.nullcontext(),
@@ -126,99 +127,52 @@ def _run(arguments: argparse.Namespace) -> int:
             env_kwargs=env_kwargs,
         ) as env,
     ):
-        archive = _explored(
-            explorer,
-            env,
+        archive, status = _explored(
+            *(explorer, env, progress),
             seed=seed,
             max_env_steps=arguments.max_env_steps,
             max_rounds=arguments.max_rounds,
             max_seconds=arguments.max_seconds,
             path=directory,
-            callback=progress,
         )
         progress.close()
         files = [
             str(directory / "archive.json"),
             *_pictures(arguments, archive, directory, shown),
         ]
-    _print(arguments, archive, files)
-    return 0
+    print_reached(arguments, archive, files, was_interrupted=status != 0)
+    if status:
+        warn(f"planvec: interrupted; the same command with --out {directory} goes on")
+    return status
 
 
-def _explored(explorer: Explorer, env: Any, **arguments: Any) -> Archive:
-    """Explore.
+def _explored(
+    explorer: Explorer, env: Any, progress: ExplorationProgress, **arguments: Any
+) -> tuple[Archive, int]:
+    """Explore, and return the archive and the exit status. A first interrupt ends it after the round.
 
     Raises:
-        KeyboardInterrupt: There was one. It tells how to go on.
+        KeyboardInterrupt: There was a second one. It tells how to go on.
     """
-    try:
-        return explorer.run(env, **arguments)
-    except KeyboardInterrupt as error:
-        if (arguments["path"] / "archive.json").exists():
-            error.text = (  # type: ignore[attr-defined]
-                f"interrupted; {arguments['path']} holds what was saved last; the same command with --out "
-                f"{arguments['path']} goes on with it"
-            )
-        raise
+    hint = b"\nplanvec: ending after this round; once more: at once, without what was not saved yet\n"
+    with late_interrupts(hint) as status:
 
+        def after_round(archive: Archive) -> bool:
+            progress(archive)
+            return status() is not None
 
-def _print(arguments: argparse.Namespace, archive: Archive, files: list[str]) -> None:
-    """Print what was reached."""
-    best = archive.best
-    result = {
-        "env_id": arguments.env_id,
-        "seed": archive.origin.seed,
-        "num_env_steps": archive.num_env_steps,
-        "num_cells": archive.num_cells,
-        "num_ends": int(archive.ended.sum()),
-        "best_score": float(archive.scores[best]),
-        "best_num_steps": int(archive.num_steps[best]),
-        "files": files,
-    }
-    if arguments.json:
-        print(json.dumps(result))
-        return
-    print(f"{arguments.env_id}, seed {archive.origin.seed}: {archive.num_cells:,} cells", end="")
-    print(
-        f" after {archive.num_env_steps:,} environment steps, {result['num_ends']} of them ends of episodes"
-    )
-    print(f"best score {archive.scores[best]:.6g}, {archive.num_steps[best]:,} actions from the start")
-    print("written: " + ", ".join(files))
-
-
-class _Progress:
-    """Shows what was reached, in one line, after each round.
-
-    Args:
-        is_shown: Whether to show anything.
-    """
-
-    def __init__(self, is_shown: bool) -> None:
-        self._is_shown = is_shown and sys.stderr is not None
-        self._bar: Any = None
-        self._started, self._steps = time.perf_counter(), -1
-
-    def __call__(self, archive: Archive) -> None:
-        """Show the line."""
-        if not self._is_shown:
-            return
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(bar_format="{desc}", file=sys.stderr)
-        if self._steps < 0:  # the first round says how fast the others are
-            self._started, self._steps = time.perf_counter(), archive.num_env_steps
-        seconds = time.perf_counter() - self._started
-        rate = (archive.num_env_steps - self._steps) / seconds if seconds > 0.5 else 0
-        speed = f", {rate:,.0f} steps/s" if rate else ""
-        best = archive.scores[archive.best]
-        text = f"{archive.num_env_steps:,} steps, {archive.num_cells:,} cells, best score {best:.6g}{speed}"
-        self._bar.set_description_str(text)
-
-    def close(self) -> None:
-        """Leave the line on the screen."""
-        if self._bar is not None:
-            self._bar.close()
+        try:
+            archive = explorer.run(env, callback=after_round, **arguments)
+        except KeyboardInterrupt as error:
+            path = arguments["path"]
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                num_steps = json.loads((path / "archive.json").read_text())["num_env_steps"]
+                error.text = (  # type: ignore[attr-defined]
+                    f"interrupted; {path} holds what was saved last, after {num_steps:,} environment steps; "
+                    f"the same command with --out {path} goes on with it"
+                )
+            raise
+        return archive, status() or 0
 
 
 def _cells_of(text: str | None) -> CellFunction | None:
@@ -233,7 +187,7 @@ def _cells_of(text: str | None) -> CellFunction | None:
         return None
     if match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text):
         return Downscaled(*(int(number) for number in match.groups()))
-    function: CellFunction | None = object_named(text)
+    function: CellFunction | None = object_named("--cells", text)
     if not callable(function):
         raise UsageError(f"--cells: expected WIDTHxHEIGHTxLEVELS or module:function, got {text!r}")
     return function

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from planvec.cli.parser import INTERRUPTED
 
-__all__ = ["Interrupt", "exit_status", "interrupts"]
+__all__ = ["Interrupt", "exit_status", "interrupts", "late_interrupts"]
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -31,9 +32,8 @@ class Interrupt(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        is_typed = number == signal.SIGINT
-        self.status = INTERRUPTED if is_typed else 128 + number
-        self.text = "interrupted" if is_typed else f"ended by {self}"
+        self.status = _status_of(number)
+        self.text = "interrupted" if number == signal.SIGINT else f"ended by {self}"
         _latest[:] = [number, weakref.ref(self)]
 
 
@@ -69,6 +69,40 @@ def interrupts() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def late_interrupts(hint: bytes) -> Iterator[Callable[[], int | None]]:
+    """Only note the first signal, so that what runs can end where nothing is lost; the second one interrupts.
+
+    Args:
+        hint: What the first one writes to the terminal.
+
+    Yields:
+        A function that returns the exit status for a signal that was noted; None: there was none.
+    """
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        for other in held:
+            signal.signal(other, _interrupt)
+        with contextlib.suppress(OSError):
+            os.write(2, hint)  # a stream may be in use when a signal arrives
+
+    held = [number for number in _ENDING if signal.getsignal(number) is _interrupt]
+    for number in held:
+        signal.signal(number, note)
+    try:
+        yield lambda: _status_of(noted[0]) if noted else None
+    finally:
+        for number in held:
+            signal.signal(number, _interrupt)
+
+
+def _status_of(number: int) -> int:
+    """Return the exit status after a signal."""
+    return INTERRUPTED if number == signal.SIGINT else 128 + number
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

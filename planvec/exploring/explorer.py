@@ -24,7 +24,7 @@ from planvec.exploring.header import HEADER, locked, read_header
 from planvec.exploring.limits import ArchiveCallback, Limits
 from planvec.exploring.store import Arrival
 from planvec.exploring.walkers import Walkers
-from planvec.planners import Planner
+from planvec.planners import Planner, check_stepper
 from planvec.rows import (
     BatchStepper,
     LivesUse,
@@ -130,7 +130,9 @@ class Explorer:
                 other settings; or a function returned something unexpected; or an argument is wrong.
             UnsupportedEnvError: Actions of this space cannot be drawn, or it is a game of two players.
             EnvError: The environment raised. What was saved last is whole.
+            TypeError: `env` is something else.
         """
+        check_stepper(env)
         if not is_uniform(env.action_space):
             raise UnsupportedEnvError(
                 "action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got "

@@ -23,6 +23,7 @@ from planvec.exploring.contents import Contents, Origin
 from planvec.exploring.header import HEADER, OWN_FILE, locked, read_header, write_header
 from planvec.exploring.replay import leads_to_states, replay_all
 from planvec.exploring.store import Arrival
+from planvec.planners import check_stepper
 from planvec.rows import DAMAGED, arrays_of_states, check_integer, read_arrays, states_of_arrays, write_arrays
 
 __all__ = ["load_contents", "save_contents"]
@@ -139,6 +140,7 @@ def load_contents(
 ) -> C:
     """Read an archive; see `Archive.load`. `make` makes one of the first cell."""
     check_integer("num_checks", num_checks, 0)
+    check_stepper(env)
     if not (path / HEADER).exists():
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
     header = read_header(path)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from planvec.lazy import lazy_names
 from planvec.planners.acting import resume_episode, run_episode
+from planvec.planners.arguments import check_stepper
 from planvec.planners.base import Planner
 from planvec.planners.driver import PlanCallback, PlanProgress
 from planvec.planners.episode import (
@@ -95,6 +96,7 @@ __all__ = [
     "arrays_of_actions",
     "arrays_of_plan",
     "check_plan_states",
+    "check_stepper",
     "equal_actions",
     "images_of",
     "integer_rows",

@@ -12,7 +12,7 @@ from planvec.planners.base import Planner
 from planvec.planners.driver import PlanCallback
 from planvec.planners.episode import Episode, EpisodeCallback, EpisodeRecorder, EpisodeStep
 from planvec.planners.plan import Plan
-from planvec.rows import BatchStepper, one_action
+from planvec.rows import BatchStepper, check_integer, check_seed, one_action
 
 __all__ = ["resume_episode", "run_episode"]
 
@@ -50,9 +50,7 @@ def run_episode(
     """
     check_stepper(env)
     check_planner(planner)
-    if seed is not None and not 0 <= seed < 2**64:
-        raise ValueError(f"seed: expected at least 0 and below 2**64, got {seed}")
-    seed = secrets.randbits(32) if seed is None else seed
+    seed = secrets.randbits(32) if seed is None else check_seed(seed)
     recorder = recorder or EpisodeRecorder(env.action_space, env.observation_space)
     start = env.reset(seed=seed)
     recorder.begin(seed, start)
@@ -104,8 +102,8 @@ def _play(
     plan_callback: PlanCallback | None,
 ) -> Episode:
     """Play from a state to the end of the episode. The arguments are those of `resume_episode`."""
-    if max_steps is not None and max_steps < 1:
-        raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
+    if max_steps is not None:
+        check_integer("max_steps", max_steps, 1)
     states = one_state(env, state)
     decisions = np.random.SeedSequence(recorder.seed, n_children_spawned=recorder.num_steps)
     options: dict[str, Any] = {} if plan_callback is None else {"callback": plan_callback}

@@ -21,7 +21,7 @@ from planvec.planners.options import option
 from planvec.planners.plan import Plan
 from planvec.planners.players import check_players
 from planvec.planners.search import Search
-from planvec.rows import BatchStepper, check_integer, check_number
+from planvec.rows import BatchStepper, check_integer, check_number, check_seed
 
 __all__ = ["Planner"]
 
@@ -243,8 +243,12 @@ class Planner(ABC):
 
     @staticmethod
     def _generator(seed: int | None) -> np.random.Generator:
-        """Return the source of every random choice of a decision; None takes a fresh seed."""
-        return np.random.default_rng(secrets.randbits(63) if seed is None else seed)
+        """Return the source of every random choice of a decision; None takes a fresh seed.
+
+        Raises:
+            InvalidBatchError: It is no seed.
+        """
+        return np.random.default_rng(secrets.randbits(63) if seed is None else check_seed(seed))
 
 
 def _plan_of(search: Search) -> Plan:

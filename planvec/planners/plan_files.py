@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
 from planvec.planners.space_leaves import space_leaves, tree_of_leaves
-from planvec.rows import DAMAGED, one_action, read_arrays, take_row
+from planvec.rows import DAMAGED, check_actions, one_action, read_arrays, take_row
 
 __all__ = ["SearchData", "arrays_of_plan", "check_plan_states", "load_plan", "plan_of_arrays", "save_plan"]
 
@@ -104,9 +104,12 @@ def plan_of_arrays(arrays: Arrays, action_space: Space[Any]) -> Plan:
         action_space: The space of one action.
 
     Raises:
-        KeyError, TypeError, ValueError, IndexError: They are damaged.
+        KeyError, TypeError, ValueError, IndexError: They are damaged, or the actions are of another space.
     """
     actions = tree_of_leaves(action_space, "action", arrays)
+    for several in (actions, arrays["root_actions"], arrays["best_actions"]):
+        if not (isinstance(several, np.ndarray) and several.size == 0):
+            check_actions(action_space, several)
     kind, data = str(arrays["search_data"]), None
     if kind:
         data_class: type[SearchData] = getattr(importlib.import_module(_CLASSES[kind]), kind)
@@ -149,8 +152,8 @@ def load_plan(path: str | Path, env: Any) -> Plan:
         plan = plan_of_arrays(read_arrays(path), env.action_space)
     except DAMAGED as error:
         raise InvalidBatchError(
-            f"plan: expected a file that save_plan wrote, got {path}, which is damaged "
-            f"({type(error).__name__}: {error})"
+            f"plan: expected a file that save_plan wrote for this environment, got {path}, which is damaged or "
+            f"of another environment ({type(error).__name__}: {error})"
         ) from error
     check_plan_states(plan, env)
     return plan

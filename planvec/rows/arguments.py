@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
 def _check_range(name: str, value: Any, kinds: tuple[type, ...], what: str, low: float, high: float) -> None:
     is_kind = isinstance(value, kinds) and not isinstance(value, bool)
     if not (is_kind and low <= value <= high):
-        bounds = f"from {low} to {high}" if high < math.inf else f"of at least {low}"
+        bounds = f"from {low} to {high}" if high < sys.float_info.max else f"of at least {low}"
+        what = f"a finite {what.removeprefix('a ')}" if high == sys.float_info.max else what
         raise InvalidBatchError(f"{name}: expected {what} {bounds}, got {value!r}")
 
 

@@ -36,7 +36,8 @@ class RunConfig:
     Attributes:
         env_id: A name as in `planvec.make`.
         make: Arguments of `gymnasium.make`.
-        wrappers: Wrappers of `gymnasium.wrappers`, innermost first, such as "TimeLimit=50".
+        wrappers: Wrappers of `gymnasium.wrappers`, such as "TimeLimit=50", or "module:Wrapper", innermost
+            first.
         codec: How states are saved; None for the best way.
         planner: Name of the planner.
         planner_options: Options of the planner that are not the defaults.
