@@ -102,6 +102,10 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
         ImportError: imageio, or its ffmpeg for MP4, is not installed.
     """
     path = check_video_path(path)
+    if not isinstance(frames, Iterable):
+        raise InvalidBatchError(
+            f"frames: expected images, such as planvec.video.episode_frames(env, episode), got {frames!r}"
+        )
     arrays = [np.asarray(frame) for frame in frames]
     _check_frames(arrays, 2 if path.suffix.lower() == ".mp4" else 1)
     if not (np.isfinite(fps) and fps > 0):

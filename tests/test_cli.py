@@ -447,3 +447,36 @@ def test_explore_goes_on_with_an_archive_and_makes_pictures(
     with planvec.make("CartPole-v1", num_workers=0) as env:
         archive = planvec.Explorer(num_explorers=4, num_steps=10).run(env, seed=3, max_rounds=5)
     assert (archive.num_cells, archive.scores.max()) == (result["num_cells"], result["best_score"])
+
+
+def test_bounds_below_zero_need_no_equals_sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    game = [
+        "plan",
+        "OpenSpiel/tic_tac_toe",
+        "--planner",
+        "mcts",
+        "--num-simulations",
+        "20",
+        "--max-steps",
+        "1",
+    ]
+    given = ["--value-bounds", "-1,1", "--num-workers", "0", "--no-progress", "--out", str(tmp_path / "out")]
+    assert main([*game, *given]) == 0
+    assert "value_bounds=(-1, 1)" in capsys.readouterr().out
+
+
+def test_wrappers_of_other_packages_are_named_by_their_modules(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    grid = ["plan", "MiniGrid-Empty-5x5-v0", "--planner", "iw", "--num-simulations", "20", "--max-steps", "1"]
+    given = ["--wrappers", "minigrid.wrappers:FullyObsWrapper", "--num-workers", "0", "--no-progress"]
+    assert main([*grid, *given, "--out", str(out)]) == 0
+    with np.load(out / "trajectory.npz") as trajectory:
+        images = [trajectory[name] for name in trajectory if name.endswith("image")]
+    assert images[0].shape[1:] == (5, 5, 3)
+    assert main(["replay", str(out)]) == 0
+
+
+def test_many_trajectories_are_listed_shortly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--max-steps", "1", "--num-iterations", "2", "--num-workers", "0", "--no-progress"]
+    assert main(["plan", "CartPole-v1", "--episodes", "5", *short, "--out", str(tmp_path / "out")]) == 0
+    assert "trajectory.npz to trajectory-5.npz, " in capsys.readouterr().out

@@ -35,6 +35,8 @@ MODULES = {
     "damaged.toml": "planner = [",
     "option.toml": 'env_id = "CartPole-v1"\n[planner_options]\nnum_walker = 3\n',
     "file": "",
+    "run/run.json": "{}",
+    "explored/archive.json": "{}",
 }
 
 CASES = r"""
@@ -44,6 +46,20 @@ $ planvec explore CartPole-v1
 expected a limit: --max-env-steps, --max-rounds or --max-seconds
 $ planvec explore CartPole-v1 --max-rounds 1 --cells 11x8
 --cells: expected WIDTHxHEIGHTxLEVELS or module:function, got '11x8'
+$ planvec explore CartPole-v1 --max-rounds 1 --cells myenvs.py:god
+--cells: myenvs.py has no 'god'; did you mean 'good'\?
+$ planvec explore CartPole-v1 --max-rounds 1 --cells nowhere:good
+No module named 'nowhere': expected an installed module, one in the working directory
+$ planvec explore CartPole-v1 --max-rounds 1 --out run
+--out: expected a directory of planvec explore, got run, which holds a run of plan
+$ planvec plan CartPole-v1 --max-steps 1 --out explored
+--out: expected a directory of planvec plan, got explored, which holds an exploration
+$ planvec plan CartPole-v1 --resume explored
+--resume: expected explored/run.json: .*; it holds an exploration, with which planvec explore goes on
+$ planvec explore CartPole-v1 --max-rounds 1 --end-on-life-loss
+got an info with nothing\. Where a game has no lives, take end_on_life_loss=False; otherwise open
+$ planvec explore MiniGrid-Empty-5x5-v0 --max-rounds 1 --cells 11x8x8
+cells: expected images, got a dict with direction, image, mission; write a function that takes them from it
 $ planvec explore CartPole-v1 --max-rounds 1 --cells myenvs:good
 TypeError: good\(\) takes 0 positional arguments
 $ planvec explore CartPole-v1 --max-rounds 1 --repeat 3
@@ -75,7 +91,13 @@ ENV_ID: expected the name of an environment, such as CartPole-v1
 $ planvec plan CartPole-v1 --make gravity
 --make: expected KEY=VALUE, got 'gravity'
 $ planvec plan CartPole-v1 --wrappers TimeLimt=5
-no wrapper 'TimeLimt'; did you mean 'TimeLimit'\?
+no wrapper 'TimeLimt'; did you mean 'TimeLimit'\?; those of other packages are module:Wrapper
+$ planvec plan CartPole-v1 --wrappers gymnasium.wrappers:TimeLimt=5
+--wrappers: gymnasium.wrappers has no 'TimeLimt'; did you mean 'TimeLimit'\?
+$ planvec plan CartPole-v1 --wrappers myenvs:good
+--wrappers: expected a gymnasium.Wrapper, got myenvs:good, which is <function good
+$ planvec plan myenvs:good --video film.gif
+--video: myenvs:good renders no frames here: .*; let your function make it with render_mode="rgb_array"
 $ planvec plan CartPoel-v1
 Environment `CartPoel` doesn't exist\. Did you mean: `CartPole`\?
 $ planvec plan myenvs:god
@@ -149,6 +171,7 @@ USAGE = dict(re.findall(r"^\$ planvec (.*)\n(.*)$", CASES, re.MULTILINE))
 @pytest.fixture(autouse=True)
 def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in MODULES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -326,3 +349,48 @@ def test_a_signal_during_a_compiled_function_that_returns_an_array_is_no_error_o
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 128 + number, done.stderr
     assert "returned" in done.stdout
+
+
+INTERRUPTS_ITSELF = """
+import os
+import signal
+
+import gymnasium
+
+
+class Env(gymnasium.Wrapper):
+    def step(self, action):
+        if os.path.exists("out/archive.json") and not os.path.exists("sent"):
+            open("sent", "w").close()
+            for number in {numbers}:
+                os.kill(os.getpid(), number)
+        return self.env.step(action)
+
+
+def make():
+    return Env(gymnasium.make("CartPole-v1"))
+"""
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_the_first_interrupt_of_an_exploration_waits_for_the_round(
+    numbers: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(INTERRUPTS_ITSELF.format(numbers=[int(number) for number in numbers]))
+    size = ["--num-explorers", "2", "--num-steps", "10", "--num-workers", "0"]
+    command = [sys.executable, "-m", "planvec", "explore", "own:make", "--max-rounds", "4", "--seed", "1"]
+    command += [*size, "--out", "out", "--json", "--no-progress"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + numbers[0], done.stderr
+    assert "planvec: ending after this round; once more: at once" in done.stderr
+    if len(numbers) == 2:
+        assert done.stdout == ""
+        assert "out holds what was saved last, after 0 environment steps; the same command" in done.stderr
+        return
+    assert "planvec: interrupted; the same command with --out out goes on" in done.stderr
+    result = json.loads(done.stdout)
+    assert (result["interrupted"], result["num_env_steps"]) == (True, 20)
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (again.returncode, again.stderr) == (0, "")
+    result = json.loads(again.stdout)
+    assert (result["interrupted"], result["num_env_steps"]) == (False, 80)

@@ -285,6 +285,10 @@ def test_wrong_functions_are_named() -> None:
         ):
             with pytest.raises(InvalidBatchError, match="cells: expected a function that returns integers"):
                 Explorer(cells=cells).run(env, seed=0, max_rounds=1)
+        with pytest.raises(
+            InvalidBatchError, match=r"got float32 of shape \(1, 4\); end it with \.astype\(int\)"
+        ):
+            Explorer(cells=np.floor).run(env, seed=0, max_rounds=1)
         for weights in (lambda archive: np.ones(3), lambda archive: -np.ones(archive.num_cells)):
             with pytest.raises(
                 InvalidBatchError, match="weights: expected a function that returns numbers of"
@@ -292,6 +296,15 @@ def test_wrong_functions_are_named() -> None:
                 Explorer(weights=weights).run(env, seed=0, max_rounds=1)
         with pytest.raises(InvalidBatchError, match="weights: expected a cell with a weight above 0"):
             Explorer(weights=lambda archive: np.zeros(archive.num_cells)).run(env, seed=0, max_rounds=1)
+
+
+def test_an_environment_that_is_not_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"got the id 'CartPole-v1'; open it with planvec\.make"):
+        Explorer().run("CartPole-v1", max_rounds=1)  # type: ignore[arg-type]
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        Explorer(num_steps=2).run(env, seed=0, max_rounds=1, path=tmp_path / "archive")
+    with pytest.raises(TypeError, match=r"env: expected an environment .* open it with planvec\.PlanEnv"):
+        Archive.load(tmp_path / "archive", gymnasium.make("CartPole-v1"))
 
 
 def test_actions_that_cannot_be_drawn_are_refused() -> None:

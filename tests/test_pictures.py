@@ -240,7 +240,9 @@ def test_explorations_are_drawn_beside_each_other(tmp_path: Path) -> None:
     assert axes[1].lines[0].get_ydata()[-1] == len(np.unique(archives["1"].keys[:, 0] // 4))
     saved(axes, tmp_path / "exploration.png")
     assert len(plots.plot_exploration(archives["1"])) == 2
-    with pytest.raises(planvec.InvalidBatchError, match="archives: expected an Archive"):
+    with pytest.raises(
+        planvec.InvalidBatchError, match='archives: expected an Archive, or {"name": archive, '
+    ):
         plots.plot_exploration([])  # type: ignore[arg-type]
     with pytest.raises(planvec.InvalidBatchError, match="groups: expected a function that returns"):
         plots.plot_exploration(archives, groups=lambda keys: keys)
@@ -302,6 +304,11 @@ def test_the_film_of_a_plan_shows_the_future_that_it_expects() -> None:
         assert len(video.plan_frames(env, state, plan)) == plan.best_num_steps.sum() + 1
 
 
+def at_the_lake() -> tuple[planvec.PlanEnv, Any]:
+    env = planvec.PlanEnv("FrozenLake-v1", env_kwargs={"is_slippery": False})
+    return env, env.reset(seed=0).state
+
+
 WRONG = {
     "names of actions": (
         lambda plan, env: plots.plot_visits(plan, names=["left"]),
@@ -316,6 +323,18 @@ WRONG = {
         "num_columns: expected at least 1, got -1",
     ),
     "text": (lambda plan, env: plots.plot_returns("abc"), "returns: expected numbers or episodes, got 'abc'"),
+    "no episode": (
+        lambda plan, env: plots.plot_episode(plan),
+        r"episode: expected what planvec\.run_episode returns, got ",
+    ),
+    "no shape of a map": (
+        lambda plan, env: plots.plot_map(planvec.MCTS(num_simulations=4).plan(*at_the_lake()), 16),
+        r"shape: expected rows and columns of the map, such as \(4, 4\), got 16",
+    ),
+    "no frames": (
+        lambda plan, env: video.write_video("film.gif", plan),
+        r"frames: expected images, such as planvec\.video\.episode_frames\(env, episode\), got ",
+    ),
     "frames of numbers": (
         lambda plan, env: video.write_video("film.gif", [np.zeros((4, 4, 3))]),
         r"frames: expected \[height, width, 3\] of uint8, .* got float64 of shape \(4, 4, 3\) at 0",

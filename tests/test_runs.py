@@ -325,6 +325,27 @@ def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
                 load_plan(tmp_path / "plan.npz", env)
 
 
+@pytest.mark.parametrize(
+    "planner", [planvec.CEM(), planvec.RandomShooting(), planvec.Swarm(num_iterations=2)]
+)
+def test_a_plan_of_another_environment_is_refused(planner: planvec.Planner, tmp_path: Path) -> None:
+    with planvec.PlanEnv("MountainCar-v0") as env:
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+        save_plan(tmp_path / "plan.npz", plan, env)
+    with (
+        planvec.PlanEnv("CartPole-v1") as other,
+        pytest.raises(planvec.InvalidBatchError, match="damaged or of another environment"),
+    ):
+        load_plan(tmp_path / "plan.npz", other)
+
+
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "plan.npy", np.array({}), allow_pickle=True)
+    message = r"expected a NumPy archive, got .*plan\.npy\)$"
+    with planvec.PlanEnv("CartPole-v1") as env, pytest.raises(planvec.InvalidBatchError, match=message):
+        load_plan(tmp_path / "plan.npy", env)
+
+
 class Evil:
     """Runs code when it is unpickled."""
 

@@ -397,11 +397,13 @@ def test_lives_that_cost_something_have_to_be_known() -> None:
     planner = RolloutIW(num_simulations=10, life_cost=5.0)
     with planvec.make("CartPole-v1", num_workers=0) as env:
         start = env.reset(seed=0)
-        with pytest.raises(planvec.InvalidBatchError, match=r"together with life_cost=5, got no info\. Pass"):
+        with pytest.raises(
+            planvec.InvalidBatchError, match=r"together with life_cost=5, got no info\. Where a game has"
+        ):
             planner.plan(env, start.state)
         with pytest.raises(planvec.InvalidBatchError, match=r"got an info with nothing.*life_cost=0"):
             planner.plan(env, start.state, info=start.info)
-    with pytest.raises(ValueError, match="risk_aversion: expected a number from 0 to"):
+    with pytest.raises(ValueError, match="risk_aversion: expected a finite number of at least 0, got inf"):
         RolloutIW(risk_aversion=np.inf)
 
 

@@ -47,6 +47,10 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
             f"--out: expected a directory without a run, got {directory}; go on with --resume {directory}, "
             "or replace it with --overwrite"
         )
+    if (directory / "archive.json").exists() and arguments.resume is None:
+        raise UsageError(
+            f"--out: expected a directory of planvec plan, got {directory}, which holds an exploration"
+        )
     try:
         files.check_writable()
     except OSError as error:

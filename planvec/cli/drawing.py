@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,11 @@ def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) 
     # Frames are arrays, so that no window is needed. SDL would complain where there is no screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
-        env = PlanEnv(render_source(source, env_kwargs), codec=codec_of(codec), compiled=False, info_keys=())
-        env.reset(seed=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Gymnasium, where it does not render: the caller says that
+            shown = render_source(source, env_kwargs)
+            env = PlanEnv(shown, codec=codec_of(codec), compiled=False, info_keys=())
+            env.reset(seed=0)
         frame = env.render([env.get_state()])[0]
         if getattr(frame, "ndim", 0) == 3:
             return env, ""

@@ -99,22 +99,18 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.envs import make
-    from planvec.exploring import Explorer
 
     if arguments.max_env_steps is None and arguments.max_rounds is None and arguments.max_seconds is None:
         raise UsageError("expected a limit: --max-env-steps, --max-rounds or --max-seconds")
-    explorer = Explorer(
-        cells=_cells_of(arguments.cells),
-        num_explorers=arguments.num_explorers,
-        num_steps=arguments.num_steps,
-        repeat=arguments.repeat,
-        dt=arguments.dt,
-        end_on_life_loss=arguments.end_on_life_loss,
-    )
+    explorer = _explorer_of(arguments)
     source, env_kwargs = given_env(arguments)
     shown = _shown(arguments, source, env_kwargs)
     seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
     directory = arguments.out or default_directory(arguments.env_id, "explore", seed)
+    if (directory / "run.json").exists():
+        raise UsageError(
+            f"--out: expected a directory of planvec explore, got {directory}, which holds a run of plan"
+        )
     progress = ExplorationProgress(not arguments.no_progress)
     with (
         contextlib.closing(progress),
@@ -144,6 +140,20 @@ def _run(arguments: argparse.Namespace) -> int:
     if status:
         warn(f"planvec: interrupted; the same command with --out {directory} goes on")
     return status
+
+
+def _explorer_of(arguments: argparse.Namespace) -> Explorer:
+    """Return the explorer with the settings of the command line."""
+    from planvec.exploring import Explorer
+
+    return Explorer(
+        cells=_cells_of(arguments.cells),
+        num_explorers=arguments.num_explorers,
+        num_steps=arguments.num_steps,
+        repeat=arguments.repeat,
+        dt=arguments.dt,
+        end_on_life_loss=arguments.end_on_life_loss,
+    )
 
 
 def _explored(

@@ -40,6 +40,8 @@ def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
         hint = ""
         if known.resume is not None and known.resume.is_dir():
             hint = "; nothing was played there yet: begin again"
+            if (known.resume / "archive.json").exists():
+                hint = "; it holds an exploration, with which planvec explore goes on"
         raise UsageError(f"{option}: expected {error.filename}: {error.strerror}{hint}") from error
     except PlanvecError as error:
         raise UsageError(str(error)) from error

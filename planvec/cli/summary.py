@@ -120,7 +120,7 @@ def print_summary(
         files: What was written, there and elsewhere.
         options: The options of the planner that are not the defaults.
     """
-    inside = [path.name for path in files if path.parent == directory]
+    inside = _without_gaps([path.name for path in files if path.parent == directory])
     outside = [str(path) for path in files if path.parent != directory]
     given = ", ".join(f"{name}={value}" for name, value in options.items())
     workers = str(summary["num_workers"] or "none, stepped in this process")
@@ -139,6 +139,16 @@ def print_summary(
     }
     for name, value in lines.items():
         print(f"{name + ':':<13}{value}")
+
+
+def _without_gaps(names: Sequence[str]) -> list[str]:
+    """Return names of files with "trajectory.npz to trajectory-40.npz" for those of many episodes."""
+    many = [name for name in names if name.startswith("trajectory")]
+    if len(many) < 4:
+        return list(names)
+    first = names.index(many[0])
+    rest = [name for name in names[first:] if name not in many]
+    return [*names[:first], f"{many[0]} to {many[-1]}", *rest]
 
 
 def _results(episodes: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -38,6 +38,7 @@ from planvec.rows import (
 
 __all__ = ["Explorer"]
 
+_LIVES = "open the environment by planvec.make(..., info_keys=('lives',))"
 WeightFunction = Callable[[Archive], NDArray[np.floating[Any]]]
 """`weights(archive) -> [N]`: with which weight exploration begins at each cell."""
 
@@ -180,9 +181,9 @@ class Explorer:
     def _lives_for(self) -> LivesUse | None:
         """What needs lives in infos; None: nothing does."""
         if self.end_on_life_loss:
-            return LivesUse("end_on_life_loss=True", "end_on_life_loss=False")
+            return LivesUse("end_on_life_loss=True", "end_on_life_loss=False", _LIVES)
         if self.planner is not None and "lives" in self.planner.info_keys:
-            return LivesUse("this planner", "take a planner that does not need them")
+            return LivesUse("this planner", "a planner that does not need them", _LIVES)
         return None
 
     def _new_archive(self, env: BatchStepper, seed: int | None, cells: CellFunction) -> Archive:

@@ -167,7 +167,7 @@ def load_contents(
     if is_same and env.state_dtype.hasobject:
         env.check_states(archive.states(np.arange(archive.num_cells)))
     if not (is_same and leads_to_states(archive, env, cells, num_checks)):
-        replay_all(archive, env, cells)
+        replay_all(archive, env, cells, path)
     return archive
 
 
@@ -180,7 +180,8 @@ def _check_env(header: Mapping[str, Any], path: Path, env: Any) -> None:
     for name, own in (("action_space", repr(env.action_space)), ("is_stochastic", bool(env.is_stochastic))):
         if header[name] != own:
             raise InvalidBatchError(
-                f"env: expected {name} {header[name]}, as when {path} was explored, got {own}"
+                f"env: expected {name} {header[name]}, as when {path} was explored, got {own}; make it with "
+                "the arguments of then, or explore into another directory"
             )
 
 

@@ -6,6 +6,7 @@ depth.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,13 +58,14 @@ def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
     return cells[np.linspace(0, len(cells) - 1, min(num, len(cells))).astype(np.int64)]
 
 
-def replay_all(archive: Contents, env: Any, cells: CellFunction | None) -> None:
+def replay_all(archive: Contents, env: Any, cells: CellFunction | None, path: Path) -> None:
     """Compute the states of all cells from the seed and the actions.
 
     Args:
         archive: The archive, which is changed.
         env: The environment.
         cells: The function of cells.
+        path: The directory of the archive, for errors.
 
     Raises:
         InvalidBatchError: The steps lead to other cells or scores, or the function is missing.
@@ -83,9 +85,9 @@ def replay_all(archive: Contents, env: Any, cells: CellFunction | None) -> None:
         differs[part] |= (keys != expected).any(axis=1) if keys.shape == expected.shape else True
     if differs.any():
         raise InvalidBatchError(
-            f"env: expected the environment that was explored, got one in which the actions lead to other "
-            f"scores, ends or cells, for {int(differs.sum()):,} of {len(every):,} cells, the first of them "
-            f"cell {int(differs.argmax())}"
+            f"env: expected the environment that was explored into {path}, got one in which the actions lead "
+            f"to other scores, ends or cells, for {int(differs.sum()):,} of {len(every):,} cells, the first "
+            f"of them cell {int(differs.argmax())}; explore another environment into another directory"
         )
     archive.store.replace_states(states)
     archive.origin = archive.origin._replace(fingerprint=getattr(env, "fingerprint", ""))

@@ -152,8 +152,8 @@ def load_plan(path: str | Path, env: Any) -> Plan:
         plan = plan_of_arrays(read_arrays(path), env.action_space)
     except DAMAGED as error:
         raise InvalidBatchError(
-            f"plan: expected a file that save_plan wrote for this environment, got {path}, which is damaged or "
-            f"of another environment ({type(error).__name__}: {error})"
+            f"plan: expected a file that save_plan wrote for this environment, got {path}, which is damaged "
+            f"or of another environment ({type(error).__name__}: {error})"
         ) from error
     check_plan_states(plan, env)
     return plan

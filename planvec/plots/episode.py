@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
@@ -34,8 +35,10 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
         of two players, returns and values are those of player 0.
 
     Raises:
-        InvalidBatchError: An action has no name.
+        InvalidBatchError: `episode` is something else, or an action has no name.
     """
+    if not isinstance(episode, Episode):
+        raise InvalidBatchError(f"episode: expected what planvec.run_episode returns, got {episode!r}")
     _, axes = plt.subplots(3, 1, figsize=(7.5, 6.5), sharex=True, layout="constrained")
     steps = np.arange(1, episode.num_steps + 1)
     for ax in axes:
@@ -54,6 +57,7 @@ def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
     axes[1].set_ylabel("return from here")
     _draw_actions(axes[2], steps, episode.actions, action_names)
     axes[2].set_xlabel("step")
+    axes[2].xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     for ax in axes:
         if ax.get_legend_handles_labels()[0]:
             ax.legend(frameon=False, fontsize=8, loc="best")

@@ -41,7 +41,9 @@ def plot_exploration(
         or not named
         or not all(isinstance(archive, Archive) for archive in named.values())
     ):
-        raise InvalidBatchError(f"archives: expected an Archive, or some by name, got {archives!r}")
+        raise InvalidBatchError(
+            f'archives: expected an Archive, or {{"name": archive, ...}}, got {archives!r}'
+        )
     num_panels = 2 if groups is None else 3
     _, axes = plt.subplots(num_panels, 1, figsize=(6.4, 2.0 * num_panels), sharex=True, layout="constrained")
     for number, (name, archive) in enumerate(named.items()):

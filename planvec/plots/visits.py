@@ -84,6 +84,8 @@ def plot_map(
         )
     visits = np.rint(node_visits(tree)) if isinstance(tree, Tree) else tree.view().visits
     cells = states[field].astype(np.int64)
+    if len(np.shape(shape)) != 1 or len(shape) != 2:
+        raise InvalidBatchError(f"shape: expected rows and columns of the map, such as (4, 4), got {shape!r}")
     if cells.max() >= shape[0] * shape[1]:
         raise InvalidBatchError(f"shape: expected at least {cells.max() + 1} cells, got {shape}")
     counts = np.bincount(cells, visits, minlength=shape[0] * shape[1]).reshape(shape)

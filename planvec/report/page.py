@@ -206,7 +206,8 @@ def _search(decisions: Sequence[Decision]) -> Any:
     first_points = {"x": [0], "y": [0], "size": [1], "value": [0], "label": [""]}
     lines = models.ColumnDataSource(first_lines, name="lines")
     points = models.ColumnDataSource(first_points, name="points")
-    mapper = models.LinearColorMapper(palette="Viridis256", name="values")
+    # The room for the numbers of the bar stays that of the first ones.
+    mapper = models.LinearColorMapper(palette="Viridis256", low=-1000, high=1000, name="values")
     plot = _figure(height=460, title=title, x_axis_label=x_label, y_axis_label=y_label)
     plot.multi_line("xs", "ys", color="color", line_width="width", source=lines)
     dots = plot.scatter(

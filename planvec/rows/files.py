@@ -34,6 +34,9 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
         One of `DAMAGED`: The file is damaged, or holds something else.
     """
     with open(path, "rb") as file:
+        if file.read(4) != b"PK\3\4":  # else NumPy might take it for a pickle, and advise to read that
+            raise ValueError(f"expected a NumPy archive, got {path}")
+        file.seek(0)
         try:
             with np.load(file, allow_pickle=False) as archive:
                 return dict(archive)

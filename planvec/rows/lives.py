@@ -19,10 +19,15 @@ class LivesUse(NamedTuple):
     Attributes:
         setting: The setting.
         without: How to do without lives.
+        source: How to get infos that have them.
     """
 
     setting: str
     without: str
+    source: str = (
+        "pass the info of the reset or the step, plan(..., info=start.info), and open the environment by "
+        "planvec.make(..., info_keys=('lives',))"
+    )
 
 
 def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
@@ -30,7 +35,7 @@ def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
 
     Args:
         info: The info.
-        use: What needs it.
+        use: What needs them.
 
     Raises:
         InvalidBatchError: It does not say.
@@ -44,9 +49,8 @@ def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
         return float(lives)
     got = "no info" if info is None else f"an info with {', '.join(info) or 'nothing'}"
     raise InvalidBatchError(
-        f"info: expected one with 'lives' together with {use.setting}, got {got}. Pass that of the reset or "
-        "the step, plan(..., info=start.info), and planvec.make(..., info_keys=('lives',)); where there "
-        f"are no lives, {use.without}"
+        f"info: expected one with 'lives' together with {use.setting}, got {got}. Where a game has no lives, "
+        f"take {use.without}; otherwise {use.source}"
     )
 
 
@@ -67,7 +71,7 @@ def stacked_lives(infos: Mapping[str, Any], rows: NDArray[np.bool_], use: LivesU
     if len(missing):
         raise InvalidBatchError(
             f"{use.setting}: expected infos with 'lives', got none in row {missing[0]}. Open the environment "
-            f"by planvec.make(..., info_keys=('lives',)); where not every step tells them, {use.without}"
+            f"by planvec.make(..., info_keys=('lives',)); where not every step tells them, take {use.without}"
         )
     if lives.ndim != 1 or lives.dtype.kind not in "iuf":
         raise InvalidBatchError(

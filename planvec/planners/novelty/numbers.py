@@ -59,6 +59,11 @@ def images_of(observations: Any, argument: str) -> NDArray[np.uint8]:
     Raises:
         InvalidBatchError: They are no images.
     """
+    if isinstance(observations, (dict, tuple)):
+        parts = f"a dict with {', '.join(observations)}" if isinstance(observations, dict) else "a tuple"
+        raise InvalidBatchError(
+            f"{argument}: expected images, got {parts}; write a function that takes them from it"
+        )
     pixels = np.asarray(observations)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
@@ -85,7 +90,8 @@ def integer_rows(values: Any, argument: str) -> NDArray[Any]:
     except ValueError as error:  # rows of different lengths
         raise InvalidBatchError(f"{expected} {values!r}") from error
     if rows.ndim != 2 or rows.dtype.kind not in "biu" or not rows.shape[1]:
-        raise InvalidBatchError(f"{expected} {rows.dtype} of shape {rows.shape}")
+        fix = "; end it with .astype(int)" if rows.dtype.kind == "f" else ""
+        raise InvalidBatchError(f"{expected} {rows.dtype} of shape {rows.shape}{fix}")
     return rows
 
 
