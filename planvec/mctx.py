@@ -197,6 +197,19 @@ def _observation_form(env: BatchStepper) -> tuple[tuple[int, ...], Any]:
 
 
 def _observed(observations: Any) -> NDArray[Any]:
-    """Return observations as an array of a dtype that JAX has."""
+    """Return observations as an array of a dtype that JAX has.
+
+    Raises:
+        InvalidBatchError: They are integers of 64 bits that do not fit into 32, and JAX has no others.
+    """
     array = np.asarray(observations)
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    if array.dtype.kind in "iu" and dtype.itemsize < array.dtype.itemsize:
+        limits = np.iinfo(dtype)
+        wrong = array[(array < limits.min) | (array > limits.max)]
+        if len(wrong):
+            raise InvalidBatchError(
+                f"observations: expected integers that fit into {dtype}, the largest that JAX has here, got "
+                f"{wrong[0]}; call jax.config.update('jax_enable_x64', True) first"
+            )
+    return array.astype(dtype, copy=False)

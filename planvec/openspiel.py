@@ -65,7 +65,8 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     Raises:
         UnsupportedEnvError: OpenSpiel has no such game. Or players move at once, do not see everything, do
-            not play against each other, are more than two, or the game has no observation tensor.
+            not play against each other, are more than two, the game has no observation tensor, or it draws
+            what its type does not declare (noise).
         ValueError: `render_mode` is another one.
     """
 
@@ -181,6 +182,11 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
     def _draw(self, state: Any) -> None:
         """Draw what chance does next, in place."""
         while state.is_chance_node():
+            if not self.has_chance:
+                raise UnsupportedEnvError(
+                    f"{self.game}: expected a game that declares its chance, got one with chance after the "
+                    f"actions {state.history()}"
+                )
             remaining = float(self.np_random.random())
             chosen = 0
             for outcome, probability in state.chance_outcomes():
@@ -206,10 +212,10 @@ def _load(name: str, parameters: Mapping[str, Any]) -> Any:
     """
     try:
         game = pyspiel.load_game(name, dict(parameters)) if parameters else pyspiel.load_game(name)
-        game.new_initial_state()  # where some check their parameters
-    except (pyspiel.SpielError, TypeError) as error:
+        start = game.new_initial_state()  # where some check their parameters
+    except (pyspiel.SpielError, TypeError, IndexError) as error:
         raise UnsupportedEnvError(f"{name}: {error}") from error
-    reason = _why_not(game.get_type(), game.num_players())
+    reason = _why_not(game.get_type(), game.num_players()) or _why_impure(game, start)
     if reason:
         raise UnsupportedEnvError(
             f"{name}: expected a game for one player, or for two who take turns, {reason}"
@@ -231,6 +237,18 @@ def _why_not(kind: Any, num_players: int) -> str:
         return "with known chances, got one that draws by itself"
     if not kind.provides_observation_tensor:
         return "with an observation tensor, got one without"
+    return ""
+
+
+def _why_impure(game: Any, start: Any) -> str:
+    """Return why the result of an action depends on more than the state; "" if it does not.
+
+    The types of some transformed games say that nothing is random.
+    """
+    if "add_noise(" in str(game):
+        return "got one whose returns have noise that is drawn when an end is seen for the first time"
+    if start.is_chance_node() and game.get_type().chance_mode == _TYPE.ChanceMode.DETERMINISTIC:
+        return "with known chances, got one that declares none and begins with chance"
     return ""
 
 

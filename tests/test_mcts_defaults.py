@@ -85,6 +85,33 @@ def test_states_that_observations_do_not_tell_apart_are_not_shared() -> None:
     assert choice(Hidden) == AS_GIVEN
 
 
+class Paying(gymnasium.Env[Any, Any]):
+    """Nine places in a row. The first one pays 1 a step, the last one 2, and 60 steps are an episode."""
+
+    observation_space = spaces.Discrete(9)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 3
+        return 3, {}
+
+    def step(self, action: Any) -> Any:
+        self.place = min(max(self.place + int(action) - 1, 0), 8)
+        return self.place, {0: 1.0, 8: 2.0}.get(self.place, 0.0), False, False, {}
+
+
+def test_states_are_not_shared_where_a_cycle_pays_for_ever() -> None:
+    with planvec.PlanEnv(lambda: gymnasium.wrappers.TimeLimit(Paying(), 60)) as env:
+        state = env.reset(seed=0).state
+        plan = MCTS(num_simulations=200).plan(env, state, seed=0)
+        assert plan.search_data.kind.choice == AS_GIVEN
+        assert plan.value <= 2 * 56  # four steps to the last place, and 56 there
+        discounted = MCTS(num_simulations=200, discount=0.9).plan(env, state, seed=0)
+        assert discounted.search_data.kind.choice == GRAPH
+        assert discounted.value <= 2 / (1 - 0.9)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"rollout_horizon": 50}, {"transpositions": False}, {"backup": "mean"}, {"selection": "puct"}],

@@ -221,3 +221,13 @@ def test_wrong_arguments_are_named() -> None:
             states = env.step_batch([0], states).new_states
         with pytest.raises(planvec.InvalidBatchError, match="got one that has ended in row 1"):
             planvec.mctx.root(env, zeros, None, np.concatenate([[state], states]))
+
+
+def test_integers_that_jax_cannot_hold_are_named() -> None:
+    held = np.array([2**31 - 1, -(2**31)])
+    assert planvec.mctx._observed(held).dtype == np.int32
+    np.testing.assert_array_equal(planvec.mctx._observed(held), held)
+    with pytest.raises(
+        planvec.InvalidBatchError, match=r"fit into int32, .* got 34359738368; call jax\.config"
+    ):
+        planvec.mctx._observed(np.array([3, 2**35]))

@@ -214,6 +214,25 @@ def test_equal_positions_have_equal_digests() -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_a_swap_that_the_game_does_not_count_fits() -> None:
+    options = {"board_size": 3, "swap": True}
+    game = Game("hex", **options).game
+    with planvec.make("OpenSpiel/hex", num_workers=0, env_kwargs=options, info_keys=()) as env:
+        longest = 0
+        for seed in range(60):
+            generator, state = np.random.default_rng(seed), game.new_initial_state()
+            record = env.reset(seed=0).state
+            while not state.is_terminal():
+                action = int(generator.choice(state.legal_actions()))
+                if len(state.history()) == 1:
+                    action = 9  # the swap
+                state.apply_action(action)
+                record = env.step_batch([action], np.array([record])).new_states[0]
+            assert record["history"][: record["num_moves"]].tolist() == state.history()
+            longest = max(longest, len(state.history()))
+    assert longest == game.max_history_length() + 1
+
+
 # -- names, and games that are refused -------------------------------------------------------------
 
 
@@ -226,6 +245,13 @@ def test_equal_positions_have_equal_digests() -> None:
         ("coin_game", "hidden information|other interests|at once"),
         ("chinese_checkers(players=3)", "got one for 3"),
         ("morpion_solitaire", "without"),
+        ("nfg_game", "nfg_game: "),
+        ("add_noise(epsilon=1.,seed=1,game=tic_tac_toe())", "noise that is drawn when an end is seen"),
+        ("misere(game=add_noise(epsilon=1.,seed=1,game=tic_tac_toe()))", "noise that is drawn when an end"),
+        (
+            "restricted_nash_response(game=tic_tac_toe(),fixed_player=0,p=0.9)",
+            "got one that declares none and begins with chance",
+        ),
     ],
 )
 def test_a_game_that_cannot_be_played_is_refused(name: str, message: str) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec
 from planvec.codecs.families import FamilyCodec, WrapperSupport
+from planvec.errors import UnsupportedEnvError
 from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD
 
 __all__ = ["GameCodec", "codec_for_env"]
@@ -25,6 +26,8 @@ __all__ = ["GameCodec", "codec_for_env"]
 _GAME = ("planvec.openspiel", "Game")
 """Module and name of the class, which cannot be imported where OpenSpiel is missing."""
 _POSITION_BYTES = 16
+_SPARE_MOVES = 1
+"""Room for moves that a game does not count, such as the swap of hex."""
 _MAX_KEPT = 4096
 """Number of states that are kept."""
 
@@ -52,7 +55,8 @@ class GameCodec(Codec):
         game = env.game
         self.draws = env.has_chance
         self.step_without_info, self.roll_out = env.step_without_info, env.roll_out
-        self._num_actions, length = int(env.action_space.n), game.max_history_length()
+        self._num_actions = int(env.action_space.n)
+        length = game.max_history_length() + _SPARE_MOVES
         num_kinds = max(self._num_actions, game.max_chance_outcomes())
         self._code, action = next(
             (code, np.dtype(f"<u{size}"))
@@ -69,6 +73,7 @@ class GameCodec(Codec):
         if self._has_players:
             fields.append((PLAYER_FIELD, "i1"))
         self.dtype = np.dtype(fields)
+        self._max_moves = length
         self._action_bytes, self._history_bytes = action.itemsize, length * action.itemsize
         self._size = self.dtype.itemsize
         self._kept: dict[bytes, Any] = {}
@@ -80,6 +85,11 @@ class GameCodec(Codec):
     def get(self, env: Any) -> bytes:
         state = env.state
         moves, legal = state.history(), state.legal_actions()
+        if len(moves) > self._max_moves:
+            raise UnsupportedEnvError(
+                f"{env.game}: expected a history of up to {self._max_moves} moves, as the game declares, got "
+                f"{len(moves)}"
+            )
         history = len(moves).to_bytes(4, "little") + array(self._code, moves).tobytes()
         player = state.current_player() if legal else -1
         position = blake2b(f"{player} {state}".encode(), digest_size=_POSITION_BYTES).digest()

@@ -70,6 +70,7 @@ class _Look:
             another time, and had the same result then.
         num_contradicted: ... and had another result then.
         num_ended: Number of walks that ended the episode.
+        num_paid: Number of transitions with a reward above 0 after which the episode went on.
         rewards: The different rewards.
     """
 
@@ -79,6 +80,7 @@ class _Look:
     num_confirmed: int = 0
     num_contradicted: int = 0
     num_ended: int = 0
+    num_paid: int = 0
     rewards: set[float] = field(default_factory=set)
 
 
@@ -122,7 +124,7 @@ def choose(
     if not is_open or actions is None or num_walks < 2:
         return Choice(config, AS_GIVEN, 0)
     look = _look(config, env, state, actions, num_walks, generator.spawn(1)[0])
-    number = _judge(look, num_walks)
+    number = _judge(look, num_walks, config.discount)
     return Choice(with_choice(config, number), number, look.num_env_steps)
 
 
@@ -159,11 +161,15 @@ def _budget(config: MCTSConfig) -> float:
     return float(min(steps, simulations * (config.dt + config.rollout_steps), 1e9))
 
 
-def _judge(look: _Look, num_walks: int) -> int:
-    """Return the number of the choice that a look leads to."""
+def _judge(look: _Look, num_walks: int, discount: float) -> int:
+    """Return the number of the choice that a look leads to.
+
+    Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to them.
+    """
+    has_values = discount < 1 or not look.num_paid
     repeats = look.num_revisits >= _MIN_REVISITED * look.num_transitions
     is_consistent = look.num_contradicted <= _MAX_CONTRADICTED * look.num_confirmed
-    if repeats and look.num_confirmed >= _MIN_CONFIRMED and is_consistent:
+    if has_values and repeats and look.num_confirmed >= _MIN_CONFIRMED and is_consistent:
         return GRAPH
     only_survival_counts = len(look.rewards) == 1 and min(look.rewards) > 0
     if only_survival_counts and 2 * look.num_ended >= num_walks:
@@ -204,6 +210,7 @@ def _look(
             look.num_confirmed += is_same and first_time != step
             look.num_contradicted += not is_same
             look.num_ended += terminated
+            look.num_paid += reward > 0 and not terminated
         going_on = np.flatnonzero(~(out.terminated | out.truncated))
         is_late = (
             config.max_seconds is not None and time.perf_counter() - started > _SHARE * config.max_seconds

@@ -50,7 +50,9 @@ class MCTS(MCTSConfig):
     - If observations repeat (half of the transitions lead to one that was seen at another time), and the same
       action after the same observation gave the same result (but for 2 % of the cases), then states with
       equal observations share a node, there are no rollouts, each action is sampled once, and values are
-      backed up as maxima. Each action costs a millionth of the value: of equal returns the sooner one wins.
+      backed up as maxima. Not so with a `discount` of 1 where a step paid and the episode went on: values
+      would grow with every turn in a cycle. Each action costs a millionth of the value: of equal returns
+      the sooner one wins.
     - If all rewards are equal and positive and half of the walks end the episode, then a return only counts
       the steps until random play fails, and rollouts take 5 steps.
     - In all other cases, and with a budget that is too small for two walks, the search is a tree with
