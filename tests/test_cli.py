@@ -450,17 +450,18 @@ def test_explore_goes_on_with_an_archive_and_makes_pictures(
 
 
 def test_bounds_below_zero_need_no_equals_sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    game = [
-        "plan",
-        "OpenSpiel/tic_tac_toe",
-        "--planner",
-        "mcts",
-        "--num-simulations",
-        "20",
+    game = ["plan", "OpenSpiel/tic_tac_toe", "--planner", "mcts", "--num-simulations", "20"]
+    given = [
         "--max-steps",
         "1",
+        "--value-bounds",
+        "-1,1",
+        "--num-workers",
+        "0",
+        "--no-progress",
+        "--out",
+        str(tmp_path / "out"),
     ]
-    given = ["--value-bounds", "-1,1", "--num-workers", "0", "--no-progress", "--out", str(tmp_path / "out")]
     assert main([*game, *given]) == 0
     assert "value_bounds=(-1, 1)" in capsys.readouterr().out
 

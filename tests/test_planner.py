@@ -238,18 +238,20 @@ def test_arguments_of_several_roots_have_to_agree() -> None:
 def test_a_wrong_seed_is_named(seed: Any) -> None:
     with planvec.PlanEnv("CartPole-v1") as env:
         state = env.reset(seed=0).state
-        with pytest.raises(
-            planvec.InvalidBatchError, match=r"seed: expected an integer in \[0, 2\*\*64\), got"
-        ):
+        message = r"seed: expected an integer in \[0, 2\*\*64\), got"
+        with pytest.raises(planvec.InvalidBatchError, match=message):
             planvec.IW().plan(env, state, seed=seed)
-        with pytest.raises(
-            planvec.InvalidBatchError, match=r"seed: expected an integer in \[0, 2\*\*64\), got"
-        ):
+        with pytest.raises(planvec.InvalidBatchError, match=message):
             planvec.run_episode(env, planvec.IW(), seed=seed, max_steps=1)
-        with pytest.raises(
-            planvec.InvalidBatchError, match="max_steps: expected an integer of at least 1, got 2.5"
-        ):
-            planvec.run_episode(env, planvec.IW(), seed=0, max_steps=2.5)  # type: ignore[arg-type]
+
+
+def test_a_wrong_limit_of_an_episode_is_named() -> None:
+    message = "max_steps: expected an integer of at least 1, got 2.5"
+    with (
+        planvec.PlanEnv("CartPole-v1") as env,
+        pytest.raises(planvec.InvalidBatchError, match=message),
+    ):
+        planvec.run_episode(env, planvec.IW(), seed=0, max_steps=2.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from planvec.cli.parser import UsageError
 if TYPE_CHECKING:
     from planvec.runs import RunConfig, RunFiles
 
-__all__ = ["default_directory", "run_files"]
+__all__ = ["default_directory", "holds_exploration", "run_files"]
 
 
 def default_directory(env_id: str, what: str, seed: int | None) -> Path:
@@ -28,6 +28,13 @@ def default_directory(env_id: str, what: str, seed: int | None) -> Path:
     """
     name = re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
     return Path("runs") / f"{name}-{what}-seed{seed}"
+
+
+def holds_exploration(directory: Path) -> bool:
+    """Return whether `planvec explore` has written into a directory."""
+    from planvec.exploring import HEADER
+
+    return (directory / HEADER).exists()
 
 
 @contextlib.contextmanager
@@ -47,7 +54,7 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
             f"--out: expected a directory without a run, got {directory}; go on with --resume {directory}, "
             "or replace it with --overwrite"
         )
-    if (directory / "archive.json").exists() and arguments.resume is None:
+    if holds_exploration(directory) and arguments.resume is None:
         raise UsageError(
             f"--out: expected a directory of planvec plan, got {directory}, which holds an exploration"
         )

@@ -88,12 +88,12 @@ def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) 
     from planvec.envs import PlanEnv
 
     env: PlanEnv | None = None
+    shown = render_source(source, env_kwargs)
     # Frames are arrays, so that no window is needed. SDL would complain where there is no screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Gymnasium, where it does not render: the caller says that
-            shown = render_source(source, env_kwargs)
             env = PlanEnv(shown, codec=codec_of(codec), compiled=False, info_keys=())
             env.reset(seed=0)
         frame = env.render([env.get_state()])[0]
@@ -102,7 +102,7 @@ def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) 
         problem = f"it rendered {type(frame).__name__}, not an array of pixels"
     except Exception as error:  # a simulator without a screen may raise anything
         problem = " ".join(str(error).split()) or type(error).__name__
-    if render_source(source, env_kwargs) is source:
+    if shown is source:
         problem += '; let your function make it with render_mode="rgb_array"'
     if env is not None:
         env.close()

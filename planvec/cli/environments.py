@@ -220,11 +220,11 @@ class _Wrapped:
     Args:
         source: A spec or a factory.
         make_kwargs: The arguments of `gymnasium.make`.
-        wrappers: Names and positional arguments of Gymnasium's wrappers, innermost first.
+        wrappers: Classes of wrappers and their positional arguments, innermost first.
     """
 
     def __init__(
-        self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[str, tuple[Any, ...]]]
+        self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[Any, tuple[Any, ...]]]
     ) -> None:
         self._source = source
         self._make_kwargs = make_kwargs
@@ -239,8 +239,8 @@ class _Wrapped:
 
         mode = None if callable(self._source) else render_mode  # a function chooses its own
         env = make_env(self._source, mode, self._make_kwargs)
-        for name, arguments in self._wrappers:
-            env = _wrapper_named(name)(env, *arguments)
+        for wrapper, arguments in self._wrappers:
+            env = wrapper(env, *arguments)
         return env
 
 
@@ -259,36 +259,26 @@ def _assignment(text: str) -> tuple[str, Any]:
     return key, _value(value)
 
 
-def _wrapper(text: str) -> tuple[str, tuple[Any, ...]]:
-    """Return the name and the arguments of a wrapper.
-
-    Raises:
-        ModuleNotFoundError, UsageError, ValueError: There is no such wrapper.
-    """
-    name, equals, value = text.partition("=")
-    _wrapper_named(name)
-    arguments = _value(f"({value},)") if equals else ()
-    if not isinstance(arguments, tuple):
-        raise ValueError(f"--wrappers: expected {name}=ARG,... with Python literals, got {text!r}")
-    return name, arguments
-
-
-def _wrapper_named(name: str) -> Any:
-    """Return a wrapper of Gymnasium's, or one that `module:Wrapper` names.
+def _wrapper(text: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return a wrapper of Gymnasium's, or one that `module:Wrapper` names, and its arguments.
 
     Raises:
         ModuleNotFoundError, UsageError, ValueError: There is no such wrapper.
     """
     import gymnasium
 
+    name, equals, value = text.partition("=")
     own = object_named("--wrappers", name)
     wrapper = getattr(gymnasium.wrappers, name, None) if own is None else own
-    if isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper):
-        return wrapper
-    if own is not None:
-        raise ValueError(f"--wrappers: expected a gymnasium.Wrapper, got {name}, which is {own!r}")
-    hint = did_you_mean(name, gymnasium.wrappers.__all__)
-    raise ValueError(
-        f"--wrappers: gymnasium.wrappers has no wrapper {name!r}{hint}; those of other packages are "
-        "module:Wrapper"
-    )
+    if not (isinstance(wrapper, type) and issubclass(wrapper, gymnasium.Wrapper)):
+        if own is not None:
+            raise ValueError(f"--wrappers: expected a gymnasium.Wrapper, got {name}, which is {own!r}")
+        hint = did_you_mean(name, gymnasium.wrappers.__all__)
+        raise ValueError(
+            f"--wrappers: gymnasium.wrappers has no wrapper {name!r}{hint}; those of other packages are "
+            "module:Wrapper"
+        )
+    arguments = _value(f"({value},)") if equals else ()
+    if not isinstance(arguments, tuple):
+        raise ValueError(f"--wrappers: expected {name}=ARG,... with Python literals, got {text!r}")
+    return wrapper, arguments

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import secrets
 from pathlib import Path
@@ -24,6 +23,7 @@ from planvec.cli.interrupts import late_interrupts
 from planvec.cli.messages import warn
 from planvec.cli.parser import UsageError, add_json, integer
 from planvec.cli.reached import ExplorationProgress, print_reached
+from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:
     from planvec.envs import Makeable, PlanEnv
@@ -99,18 +99,20 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.envs import make
+    from planvec.exploring import HEADER
+    from planvec.runs import RunFiles
 
     if arguments.max_env_steps is None and arguments.max_rounds is None and arguments.max_seconds is None:
         raise UsageError("expected a limit: --max-env-steps, --max-rounds or --max-seconds")
     explorer = _explorer_of(arguments)
     source, env_kwargs = given_env(arguments)
-    shown = _shown(arguments, source, env_kwargs)
     seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
     directory = arguments.out or default_directory(arguments.env_id, "explore", seed)
-    if (directory / "run.json").exists():
+    if RunFiles(directory).config.exists():
         raise UsageError(
             f"--out: expected a directory of planvec explore, got {directory}, which holds a run of plan"
         )
+    shown = _shown(arguments, source, env_kwargs)
     progress = ExplorationProgress(not arguments.no_progress)
     with (
         contextlib.closing(progress),
@@ -133,7 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         progress.close()
         files = [
-            str(directory / "archive.json"),
+            str(directory / HEADER),
             *_pictures(arguments, archive, directory, shown),
         ]
     print_reached(arguments, archive, files, was_interrupted=status != 0)
@@ -164,6 +166,8 @@ def _explored(
     Raises:
         KeyboardInterrupt: There was a second one. It tells how to go on.
     """
+    from planvec.exploring import read_header
+
     hint = b"\nplanvec: ending after this round; once more: at once, without what was not saved yet\n"
     with late_interrupts(hint) as status:
 
@@ -175,8 +179,8 @@ def _explored(
             archive = explorer.run(env, callback=after_round, **arguments)
         except KeyboardInterrupt as error:
             path = arguments["path"]
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                num_steps = json.loads((path / "archive.json").read_text())["num_env_steps"]
+            with contextlib.suppress(OSError, InvalidBatchError):
+                num_steps = read_header(path)["num_env_steps"]
                 error.text = (  # type: ignore[attr-defined]
                     f"interrupted; {path} holds what was saved last, after {num_steps:,} environment steps; "
                     f"the same command with --out {path} goes on with it"

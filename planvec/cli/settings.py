@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planvec.cli.directory import holds_exploration
 from planvec.cli.parser import UsageError
 from planvec.cli.planner_options import DEFAULT_PLANNER, given_options, planner_name
 from planvec.cli.presets import PRESETS, Preset, preset_of
@@ -40,7 +41,7 @@ def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
         hint = ""
         if known.resume is not None and known.resume.is_dir():
             hint = "; nothing was played there yet: begin again"
-            if (known.resume / "archive.json").exists():
+            if holds_exploration(known.resume):
                 hint = "; it holds an exploration, with which planvec explore goes on"
         raise UsageError(f"{option}: expected {error.filename}: {error.strerror}{hint}") from error
     except PlanvecError as error:

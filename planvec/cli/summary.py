@@ -146,9 +146,8 @@ def _without_gaps(names: Sequence[str]) -> list[str]:
     many = [name for name in names if name.startswith("trajectory")]
     if len(many) < 4:
         return list(names)
-    first = names.index(many[0])
-    rest = [name for name in names[first:] if name not in many]
-    return [*names[:first], f"{many[0]} to {many[-1]}", *rest]
+    first, last = many[0], many[-1]
+    return [f"{first} to {last}" if name == first else name for name in names if name not in many[1:]]
 
 
 def _results(episodes: Sequence[dict[str, Any]]) -> dict[str, str]:

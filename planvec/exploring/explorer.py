@@ -38,7 +38,6 @@ from planvec.rows import (
 
 __all__ = ["Explorer"]
 
-_LIVES = "open the environment by planvec.make(..., info_keys=('lives',))"
 WeightFunction = Callable[[Archive], NDArray[np.floating[Any]]]
 """`weights(archive) -> [N]`: with which weight exploration begins at each cell."""
 
@@ -181,9 +180,9 @@ class Explorer:
     def _lives_for(self) -> LivesUse | None:
         """What needs lives in infos; None: nothing does."""
         if self.end_on_life_loss:
-            return LivesUse("end_on_life_loss=True", "end_on_life_loss=False", _LIVES)
+            return LivesUse("end_on_life_loss=True", "end_on_life_loss=False", first="")
         if self.planner is not None and "lives" in self.planner.info_keys:
-            return LivesUse("this planner", "a planner that does not need them", _LIVES)
+            return LivesUse("this planner", "a planner that does not need them", first="")
         return None
 
     def _new_archive(self, env: BatchStepper, seed: int | None, cells: CellFunction) -> Archive:

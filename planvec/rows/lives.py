@@ -19,15 +19,12 @@ class LivesUse(NamedTuple):
     Attributes:
         setting: The setting.
         without: How to do without lives.
-        source: How to get infos that have them.
+        first: What to do besides opening the environment with lives in its infos.
     """
 
     setting: str
     without: str
-    source: str = (
-        "pass the info of the reset or the step, plan(..., info=start.info), and open the environment by "
-        "planvec.make(..., info_keys=('lives',))"
-    )
+    first: str = "pass the info of the reset or the step, plan(..., info=start.info), and "
 
 
 def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
@@ -50,7 +47,8 @@ def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
     got = "no info" if info is None else f"an info with {', '.join(info) or 'nothing'}"
     raise InvalidBatchError(
         f"info: expected one with 'lives' together with {use.setting}, got {got}. Where a game has no lives, "
-        f"take {use.without}; otherwise {use.source}"
+        f"take {use.without}; otherwise {use.first}open the environment by planvec.make(..., "
+        "info_keys=('lives',))"
     )
 
 

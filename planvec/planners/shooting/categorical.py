@@ -5,7 +5,6 @@ Letters: L actions of a sequence, K elites, C categories.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -61,25 +60,12 @@ class Categorical(Distribution):
             start=start,
         )
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Self:
-        """Return the distribution that `to_arrays` turned into arrays, of the categories of the space.
-
-        Args:
-            arrays: The arrays, which may be damaged or made by others.
-            action_space: The space of one action.
-
-        Raises:
-            KeyError, TypeError, ValueError: They are damaged, or of another space.
-        """
-        made = super().from_arrays(arrays, action_space)
-        fresh = cls.initial(action_space, made.num_actions, made.dt)
-        for name in ("num_categories", "start"):
-            if not np.array_equal(getattr(made, name), getattr(fresh, name)):
-                raise ValueError(f"{name}: expected that of {action_space}")
-        if made.probabilities.shape != fresh.probabilities.shape:
-            raise ValueError(f"probabilities: expected shape {fresh.probabilities.shape}")
-        return made
+    def _fits(self) -> bool:
+        fresh = self.initial(self.space, 1, self.dt)
+        are_same = all(
+            np.array_equal(getattr(self, name), getattr(fresh, name)) for name in ("num_categories", "start")
+        )
+        return are_same and self.probabilities.shape[1:] == fresh.probabilities.shape[1:] and super()._fits()
 
     def shifted(self, previous: Self) -> Self:
         """Return the probabilities of `previous`, shifted and mixed with uniform ones, and its elites."""

@@ -87,13 +87,17 @@ class Distribution(ABC):
             if field.name != "space"
         }
         made = cls(space=action_space, **values)
-        shape = (made.num_actions, *(action_space.shape or ()))
-        parts = [getattr(made, name) for name in ("mean", "std", "probabilities") if hasattr(made, name)]
-        is_right = made.elites.shape[1:] == shape and made.elites.dtype == action_space.dtype
-        is_right = is_right and all(part.shape[: len(shape)] == shape for part in parts)
-        if not is_right or made.dt < 1 or not 0 <= made.num_repeated < made.dt:
+        if not made._fits():
             raise ValueError(f"expected the parameters of a distribution of sequences of {action_space}")
         return made
+
+    def _fits(self) -> bool:
+        """Return whether the fields, which may come from a file, are those of sequences of the space."""
+        shape = (self.num_actions, *(self.space.shape or ()))
+        parts = [getattr(self, name) for name in ("mean", "std", "probabilities") if hasattr(self, name)]
+        is_right = self.elites.shape[1:] == shape and self.elites.dtype == self.space.dtype
+        is_right = is_right and all(part.shape[: len(shape)] == shape for part in parts)
+        return is_right and self.dt >= 1 and 0 <= self.num_repeated < self.dt
 
     @property
     def saved_states(self) -> NDArray[Any]:
