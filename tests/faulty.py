@@ -172,7 +172,10 @@ class Faulty(gymnasium.Env):
         return {"info": {"pids": np.array([child.pid for child in children])}}
 
     def _leak(self, info: Any) -> Any:
-        leaked.append(np.ones(4 << 20))  # 32 MB
+        # As a C library leaks. A module variable would be shared, so that each row had a process of its own.
+        library = ctypes.CDLL(None)
+        library.malloc.restype = ctypes.c_void_p
+        ctypes.memset(library.malloc(32 << 20), 1, 32 << 20)
         return {}
 
     def _wrong_reward(self, info: Any) -> Any:
@@ -189,7 +192,6 @@ class Faulty(gymnasium.Env):
         return {"info": {**info, "text": "much to say " * 20_000}}
 
 
-leaked: list[Any] = []
 ARMED = {"armed": True}
 
 

@@ -18,6 +18,7 @@ from faulty import ARMED, Faulty, TwoArguments, fault
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.async_vector_env import _async_worker
 from methods import METHODS
 from processes import wait_until_dead
 from vectors import cartpole, kill_worker, processes_of, random_actions
@@ -196,9 +197,16 @@ def test_float16_observations_work() -> None:
     env.close()
 
 
-def test_a_custom_worker_is_refused() -> None:
-    with pytest.raises(ValueError, match="worker: expected None"):
-        make(worker=print)
+def test_a_custom_worker_is_run_by_gymnasium() -> None:
+    env: Any = AsyncVectorEnv([cartpole] * 2, worker=_async_worker)
+    assert type(env) is gymnasium.vector.AsyncVectorEnv
+    env.reset(seed=0)
+    assert env.step([0, 1])[0].shape == (2, 4)
+    env.close()
+    with pytest.raises(ValueError, match="must accept 8 arguments"):
+        AsyncVectorEnv([cartpole] * 2, worker=lambda index: None)
+    with pytest.raises(ValueError, match=r"worker: expected None with \['num_workers'\]"):
+        AsyncVectorEnv([cartpole] * 2, worker=_async_worker, num_workers=1)
 
 
 def test_max_concurrency_limits_the_workers() -> None:

@@ -178,23 +178,3 @@ def test_a_cycle_inside_a_folder_is_found(second: str, tmp_path: Path) -> None:
     known["b"].write_text("def f():\n    from planvec.a import x")
     graph = {name: imports_of(known[name], known) - {""} for name in ("a", "b")}
     assert cycles(graph)
-
-
-MAX_LINES = 300
-"""Of a file."""
-MAX_FUNCTION_LINES = 50
-"""Of a function, its docstring not counted."""
-LONG_FUNCTIONS = {("planners.mcts.selection", "resume"), ("kernels.step_loop", "step_rows")}
-"""Kernels that numba compiles as one function."""
-
-
-def test_files_and_functions_are_short() -> None:
-    for name, path in modules().items():
-        text = path.read_text()
-        assert len(text.splitlines()) <= MAX_LINES, name
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and (name, node.name) not in LONG_FUNCTIONS:
-                assert node.end_lineno is not None
-                has_docstring = ast.get_docstring(node, clean=False) is not None
-                first = node.body[1].lineno if has_docstring and len(node.body) > 1 else node.lineno
-                assert node.end_lineno - first < MAX_FUNCTION_LINES, f"{name}.{node.name}"

@@ -14,6 +14,7 @@ from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
+from planvec.codecs.generic.shared import Sharing, find_shared, outside_object, same_layers
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (
@@ -23,7 +24,7 @@ from planvec.codecs.registered import (
     registered_codecs,
 )
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
-from planvec.codecs.resident import ResidentCodec, ResidentCodecs, ResidentState
+from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
 from planvec.codecs.timing import time_codec
 from planvec.codecs.unpickling import from_file
 
@@ -35,12 +36,14 @@ __all__ = [
     "Family",
     "Named",
     "Outcome",
+    "Proof",
     "RegisteredCodecs",
     "ResidentCodec",
     "ResidentCodecs",
     "ResidentState",
     "RollOut",
     "Rows",
+    "Sharing",
     "StateCodec",
     "Step",
     "WrapperCodec",
@@ -49,15 +52,18 @@ __all__ = [
     "codec_for",
     "describe_difference",
     "difference",
+    "find_shared",
     "from_file",
     "markdown_table",
     "measured",
     "names_in_code",
     "names_of",
+    "outside_object",
     "register_codec",
     "register_wrapper_codec",
     "registered_codecs",
     "same",
+    "same_layers",
     "saved_arrays",
     "slot_names",
     "text_table",

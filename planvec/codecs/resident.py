@@ -20,14 +20,14 @@ import gymnasium
 from planvec.codecs.base import Outcome
 from planvec.codecs.generator import get_generator, set_generator
 from planvec.codecs.layer_codecs import LayerCodecs
-from planvec.codecs.layers import wrappers_of
+from planvec.codecs.layers import layers_of, wrappers_of
 from planvec.codecs.registry import CodecChoice, codec_for
 from planvec.codecs.repeats import OUTCOME, Comparison
 from planvec.codecs.selection import select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
-__all__ = ["ResidentCodec", "ResidentCodecs", "ResidentState"]
+__all__ = ["Proof", "ResidentCodec", "ResidentCodecs", "ResidentState"]
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SECONDS = 24, 256, 0.3
 _SAVE_INTERVAL, _NUM_REPEATED, _NUM_POINTS = 4, 12, 8
@@ -55,6 +55,18 @@ class ResidentState(NamedTuple):
     spaces: tuple[dict[str, Any] | None, ...]
 
 
+class Proof(NamedTuple):
+    """Holds what the proof of one environment has shown, for another process.
+
+    Attributes:
+        maker: Index of the maker of the codec that is exact.
+        drawn_spaces: The spaces from which the environment draws.
+    """
+
+    maker: int
+    drawn_spaces: tuple[str, ...]
+
+
 class ResidentCodec:
     """Saves and restores one environment.
 
@@ -66,7 +78,10 @@ class ResidentCodec:
     Attributes:
         layers: The codecs of its layers.
         codec: The codec; None before the first reset.
+        proof: What the proof of its kind has shown; None if it needs none.
     """
+
+    proof: Proof | None = None
 
     def __init__(self, env: gymnasium.Env[Any, Any], layers: LayerCodecs, like: StackCodec | None) -> None:
         self._env: Any = env
@@ -175,12 +190,13 @@ class ResidentCodecs:
         self._choice = choice
         self._verified: dict[Any, StackCodec | str] = {}  # kind -> a codec, or why states are not exact
 
-    def make(self, env: gymnasium.Env[Any, Any], make_env: Callable[[], Any]) -> ResidentCodec:
+    def make(self, env: gymnasium.Env[Any, Any], prove: Callable[[], Any] | Proof | None) -> ResidentCodec:
         """Return the codec of an environment that was not reset yet.
 
         Args:
             env: The environment.
-            make_env: Makes another one, for the proof.
+            prove: Makes another environment, for the proof; or what a proof in another process has shown; or
+                None if there is none, and no other one must be made in this process.
 
         Raises:
             UnsupportedEnvError: States of the environment are not exact.
@@ -196,6 +212,14 @@ class ResidentCodecs:
         layers = LayerCodecs(env, wrappers, selection, self._choice)
         if layers.is_verified:
             return ResidentCodec(env, layers, None)
+        if prove is None:
+            raise UnsupportedEnvError(f"{env}: it cannot be verified, which takes another one beside it")
+        makers = (selection.make, *selection.alternatives)
+        if isinstance(prove, Proof):
+            layers = LayerCodecs(env, wrappers, selection._replace(make=makers[prove.maker]), self._choice)
+            if prove.drawn_spaces:
+                layers.save_generators_of(prove.drawn_spaces)
+            return ResidentCodec(env, layers, None)
         key = (
             *(type(layer) for layer in (env.unwrapped, *wrappers_of(env))),
             layers.constants,
@@ -203,17 +227,24 @@ class ResidentCodecs:
         )
         like = self._verified.get(key)
         if like is None:
-            like = self._verified[key] = _verified_codec(self._choice, make_env)
+            like = self._verified[key] = _verified_codec(self._choice, env, prove)
         if isinstance(like, str):
             raise UnsupportedEnvError(like)
         if like.layers.selection.make is not selection.make:
             layers = LayerCodecs(env, wrappers, like.layers.selection, self._choice)
-        return ResidentCodec(env, layers, like)
+        codec = ResidentCodec(env, layers, like)
+        codec.proof = Proof(makers.index(like.layers.selection.make), tuple(like.layers.drawn_spaces))
+        return codec
 
 
-def _verified_codec(choice: CodecChoice, make_env: Callable[[], Any]) -> StackCodec | str:
-    """Verify a kind of environments with one of them. Returns its codec, or why states are not exact."""
-    env = make_env()
+def _verified_codec(choice: CodecChoice, first: Any, make_env: Callable[[], Any]) -> StackCodec | str:
+    """Verify a kind of environments with another one. Returns its codec, or why states are not exact."""
+    try:
+        env = make_env()
+    except Exception as error:  # of which only one may exist, for example
+        return f"another one beside the first raises {type(error).__name__}: {error}"
+    if {*map(id, layers_of(first))} & {*map(id, layers_of(env))}:
+        return f"{env}: its function returns the same environment every time"
     try:
         codec = codec_for(env, choice)
         if not isinstance(codec, StackCodec):

@@ -119,7 +119,7 @@ class EnvCalls(BatchCalls[Mode]):
             EnvError: The environment raised.
         """
         self._check_open()
-        seed = secrets.randbits(32) if seed is None else check_seed(seed)
+        seed = secrets.randbits(31) if seed is None else check_seed(seed)
         start = wait_for(self._backend.run(ResetRequest(seed, options)))
         self._backend.base_state = start.state
         return start

@@ -61,6 +61,8 @@ def _header(columns: Columns) -> list[Any] | None:
     for name, column in columns.items():
         if not isinstance(name, str) or not isinstance(column.values, np.ndarray):
             return None
+        if column.values.dtype.names is not None:  # `dtype.str` does not tell the fields
+            return None
         kind = column.kind.__name__ if column.kind in _PYTHON_TYPES.values() else ""
         is_array = isinstance(column.kind, tuple)
         header.append([name, kind, is_array, column.values.dtype.str, column.values.shape])

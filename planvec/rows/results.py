@@ -8,12 +8,25 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.rows.infos import Columns
 from planvec.rows.space_arrays import take_row
 
-__all__ = ["OnError", "Rollouts", "Start", "Transitions"]
+__all__ = ["OnError", "Rollouts", "Start", "Transitions", "own_keys_apart"]
 
 OnError = Literal["raise", "mask"]
 """The treatment of a row that fails: its error is raised, or the row is flagged."""
+
+
+_OWN_KEYS = ("num_steps", "_num_steps", "error", "_error")
+"""Keys of infos that planvec uses itself."""
+_PREFIX = "env_"
+
+
+def own_keys_apart(columns: Columns) -> Columns:
+    """Return columns of infos in which the keys that planvec uses itself begin with "env_"."""
+    if not any(key in columns for key in _OWN_KEYS):
+        return columns
+    return {_PREFIX + key if key in _OWN_KEYS else key: column for key, column in columns.items()}
 
 
 class Transitions(NamedTuple):
@@ -28,7 +41,7 @@ class Transitions(NamedTuple):
         infos: The infos in Gymnasium's vector form (arrays with `_key` masks), and `num_steps` `[B]` int64,
             the number of environment steps that each row took. With `on_error="mask"` also `error` `[B]`,
             which holds the `PlanvecError` of each row that failed and None for the others, and its mask
-            `_error`.
+            `_error`. An environment's own `num_steps` and `error` are `env_num_steps` and `env_error`.
     """
 
     new_states: NDArray[Any]
@@ -50,8 +63,16 @@ class Transitions(NamedTuple):
             float(self.rewards[number]),
             bool(self.terminated[number]),
             bool(self.truncated[number]),
-            _info_of(self.infos, number),
+            self._info(number),
         )
+
+    def _info(self, number: int) -> dict[str, Any]:
+        infos = {key: values for key, values in self.infos.items() if key not in _OWN_KEYS}
+        info = _info_of(infos, number)
+        for key in _OWN_KEYS:
+            if _PREFIX + key in info:
+                info[key] = info.pop(_PREFIX + key)
+        return info
 
 
 def _info_of(infos: dict[str, Any], row: int) -> dict[str, Any]:

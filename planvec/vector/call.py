@@ -5,6 +5,7 @@ Letters: B rows.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from planvec.rows import map_leaves
 from planvec.vector.arrays import RowArrays
-from planvec.vector.chunk import Chunk
+from planvec.vector.chunk import Chunk, RowGroup
 from planvec.vector.infos import InfoForm, join_infos, unpack_infos
 
 __all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
@@ -48,6 +49,7 @@ class RowsCall:
     Attributes:
         chunks: The chunks.
         num_left: Number of chunks that are not done.
+        waiting: Groups and chunks that are submitted one by one, when others are done.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class RowsCall:
         self.order = order
         self.chunks: list[Chunk] = []
         self.num_left = 0
+        self.waiting: deque[tuple[RowGroup, Chunk]] = deque()
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk that has not been submitted."""
@@ -74,6 +77,9 @@ class RowsCall:
 
     def _chunk_done(self, chunk: Chunk) -> None:
         self.num_left -= 1
+        if self.waiting:
+            group, following = self.waiting.popleft()
+            group.submit(following)
 
     @property
     def has_errors(self) -> bool:

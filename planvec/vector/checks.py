@@ -181,16 +181,29 @@ def check_actions(space: Space[Any], actions: Any, num_rows: int) -> Any:
     """
     if type(actions) is np.ndarray and actions.ndim and len(actions) == num_rows:
         return actions
+    checked = _checked(space, actions, num_rows)
+    return checked if isinstance(checked, (np.ndarray, list)) or is_fixed(space) else _as_list(checked)
+
+
+def _checked(space: Space[Any], actions: Any, num_rows: int) -> Any:
     if isinstance(space, spaces.Dict) and isinstance(actions, dict):
-        return {key: check_actions(child, actions[key], num_rows) for key, child in space.spaces.items()}
+        return {key: _checked(child, actions[key], num_rows) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple) and isinstance(actions, tuple):
         pairs = zip(space.spaces, actions, strict=True)
-        return tuple(check_actions(child, part, num_rows) for child, part in pairs)
-    if not hasattr(actions, "__len__") or (np.ndim(actions) == 0 and isinstance(actions, np.ndarray)):
+        return tuple(_checked(child, part, num_rows) for child, part in pairs)
+    if not hasattr(actions, "__len__") or (isinstance(actions, np.ndarray) and not actions.ndim):
         raise TypeError(f"actions: expected one action per environment, got {type(actions).__name__}")
     if len(actions) != num_rows:
         raise ValueError(f"actions: expected {num_rows}, one per environment, got {len(actions)}")
     return _stacked(space, actions)
+
+
+def _as_list(tree: Any) -> list[Any]:
+    """Return the rows of a tree whose leaves have one element per row: arrays, or lists of any elements."""
+    if isinstance(tree, dict):
+        columns = zip(*map(_as_list, tree.values()), strict=True)
+        return [dict(zip(tree, row, strict=True)) for row in columns]
+    return list(zip(*map(_as_list, tree), strict=True)) if isinstance(tree, tuple) else list(tree)
 
 
 def _stacked(space: Space[Any], actions: Sequence[Any]) -> Any:

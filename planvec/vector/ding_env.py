@@ -61,6 +61,8 @@ class DingEnv(gymnasium.Env[Any, Any]):
         resets_in_place: Whether the step that ends an episode begins the next one.
     """
 
+    has_own_generators = True
+
     def __init__(
         self,
         env_fn: Callable[[], Any],

@@ -6,10 +6,16 @@ Letters: N environments, B rows of an operation.
 from __future__ import annotations
 
 import itertools
+import logging
+import os
+import pickle
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
@@ -30,7 +36,7 @@ from planvec.vector.worker_rows import OnCrash, WorkerRows
 
 __all__ = ["Engine"]
 
-_ALL = slice(None)
+_log = logging.getLogger("planvec")
 
 
 class Engine:
@@ -59,14 +65,7 @@ class Engine:
         self._local: LocalRows | None = None
         self._is_closed = False
         self._advice: Advice | None = None
-        self._groups: Sequence[RowGroup]
-        if not options.num_workers:
-            resident = make_resident(env_fns, options, as_bytes=False)
-            self._local = LocalRows(resident)
-            self._groups = [self._local]
-            self.layouts = [RowsLayout.of([row.env for row in resident.rows], resident.inexact)]
-        else:
-            self._groups = self._open_workers(env_fns)
+        self._groups = self._open(env_fns)
         bounds = [group.first_row for group in self._groups]
         self._all_rows = np.arange(self.num_envs)
         self._group_of_row = np.searchsorted(bounds, self._all_rows, side="right") - 1
@@ -74,11 +73,49 @@ class Engine:
             (group, np.arange(group.first_row, group.first_row + group.num_rows)) for group in self._groups
         ]
 
+    def _open(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
+        """Open the environments as the user wants, and in a process each if that could have other results."""
+        options = self._options
+        # Pickled before an environment is made in this process, which may change what the functions hold.
+        pickled = None if options.num_workers else _pickled(env_fns)
+        variables = dict(os.environ)
+        groups = self._open_workers(env_fns) if options.num_workers else self._open_here(env_fns)
+        found = [layout.sharing for layout in self.layouts if layout.sharing.why]
+        if not found:
+            return groups
+        _log.warning(
+            "each environment gets a process of its own (%d), because in one process they could change each "
+            "other's results: %s",
+            self.num_envs,
+            found[0].why,
+        )
+        proofs = [proof for layout in self.layouts for proof in layout.proofs]
+        if any(sharing.is_seen for sharing in found):
+            proofs = [None] * self.num_envs
+        self._close_groups()
+        self._processes = self._local = None
+        if variables != dict(os.environ):  # they are inherited
+            os.environ.clear()
+            os.environ.update(variables)
+        self._options = replace(options, num_workers=self.num_envs, proofs=proofs, advises=False)
+        if options.num_workers:
+            return self._open_workers(env_fns)
+        if pickled is None:  # a fork needs no pickle
+            self._options = replace(self._options, start_method="fork")
+        return self._open_workers(env_fns if pickled is None else pickle.loads(pickled))
+
+    def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
+        resident = make_resident(env_fns, self._options, as_bytes=False)
+        self._local = LocalRows(resident)
+        self.layouts = [RowsLayout.of(resident)]
+        return [self._local]
+
     def _open_workers(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
         options = self._options
         bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
         factories = [
-            ServerFactory(env_fns[start:stop], options) for start, stop in itertools.pairwise(bounds)
+            ServerFactory(env_fns[start:stop], options.for_rows(start, stop))
+            for start, stop in itertools.pairwise(bounds)
         ]
         processes = self._processes = ServedProcesses(
             factories, start_method=options.start_method, preload=options.preload
@@ -99,6 +136,8 @@ class Engine:
                     raise worker.exit.error or WorkerStartError(worker.exit.what)
             processes.limit(options.timeout, options.max_worker_rss)
             self.layouts = [group.layout for group in groups]
+            if any(layout.sharing.why for layout in self.layouts):
+                return groups
             on_crash = self._policy()
             for group in groups:
                 group.begin(on_crash)
@@ -136,6 +175,9 @@ class Engine:
         if self._is_closed:
             return
         self._is_closed = True
+        self._close_groups()
+
+    def _close_groups(self) -> None:
         if self._processes is not None:
             self._processes.close()
         if self._local is not None:
@@ -189,7 +231,10 @@ class Engine:
                 groups.append(group)
         for group, chunk in zip(groups, call.chunks, strict=True):
             group.prepare(chunk)
-        for group, chunk in zip(groups, call.chunks, strict=True):
+        limit = self._options.max_concurrency
+        first = len(groups) if limit is None else limit
+        call.waiting = deque(zip(groups[first:], call.chunks[first:], strict=True))
+        for group, chunk in zip(groups[:first], call.chunks, strict=False):
             group.submit(chunk)
         return call
 
@@ -262,3 +307,12 @@ class Engine:
         """Handle the answers that have arrived, without waiting."""
         if self._processes is not None:
             self._processes.poll()
+
+
+def _pickled(env_fns: Sequence[Callable[[], Any]]) -> bytes | None:
+    """Return functions as bytes; None if they cannot be pickled."""
+    try:
+        pickled: bytes = cloudpickle.dumps(env_fns)
+    except Exception:
+        return None
+    return pickled

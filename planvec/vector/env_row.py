@@ -5,11 +5,13 @@ The modes and their infos are those of Gymnasium (https://farama.org/Vector-Auto
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from planvec.codecs import Outcome, Step
@@ -27,6 +29,7 @@ class EnvRow(ABC):
 
     Args:
         env: The environment.
+        passes_options: Whether its `reset` is given the options also if they are None, as Gymnasium does.
 
     Attributes:
         observation: The current observation; None before the first reset.
@@ -37,21 +40,23 @@ class EnvRow(ABC):
         ending: The end of an episode in the last step; None if it did not end, or if the mode has no such.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], passes_options: bool) -> None:
         self.env = env
         self.observation: Any = None
         self.terminated = self.truncated = False
         self.needs_reset = self.is_lost = False
         self.ending: Ending | None = None
+        self._no_reward: Any = 0.0  # of the shape of others
         self._step: Step = self._first_step
         self._reset: Callable[..., tuple[Any, dict[str, Any]]] = env.reset
+        self._takes_options = _takes_options(env.reset, passes_options)
 
     def watch_resets(self, before: Callable[[int | None], None], after: Callable[[], None]) -> None:
         """Call a function before every reset, with its seed, and another one after it."""
 
-        def reset(*, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-            before(seed)
-            result: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, **arguments)
+        def reset(**arguments: Any) -> tuple[Any, dict[str, Any]]:
+            before(arguments.get("seed"))
+            result: tuple[Any, dict[str, Any]] = self.env.reset(**arguments)
             after()
             return result
 
@@ -69,8 +74,10 @@ class EnvRow(ABC):
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode. Returns the observation and the info."""
-        arguments = {} if options is None else {"options": options}
-        observation, info = self._reset(seed=seed, **arguments)
+        arguments: dict[str, Any] = {"seed": seed}
+        if options is not None or self._takes_options:
+            arguments["options"] = options
+        observation, info = self._reset(**arguments)
         self.terminated = self.truncated = self.needs_reset = self.is_lost = False
         self.observation = observation
         return observation, info
@@ -87,7 +94,7 @@ class EnvRow(ABC):
     def step_lost(self) -> Outcome:
         """Report that the episode was lost with its worker, as a truncation."""
         self.is_lost, self.truncated = False, True
-        return self.observation, 0.0, False, True, {"worker_exited": True}
+        return self.observation, self._no_reward, False, True, {"worker_exited": True}
 
 
 class _NextStepRow(EnvRow):
@@ -97,9 +104,11 @@ class _NextStepRow(EnvRow):
         if self.needs_reset:
             self.observation, info = self._reset()
             self.needs_reset = self.terminated = self.truncated = False
-            return self.observation, 0.0, False, False, info
+            return self.observation, self._no_reward, False, False, info
         outcome = self._step(action)
-        self.observation, _, self.terminated, self.truncated, _ = outcome
+        self.observation, reward, self.terminated, self.truncated, _ = outcome
+        if type(reward) is not float:
+            self._no_reward = np.zeros(np.shape(reward)) if np.ndim(reward) else 0.0
         self.needs_reset = bool(self.terminated or self.truncated)
         return outcome
 
@@ -143,6 +152,17 @@ class _DisabledRow(EnvRow):
         outcome = self._step(action)
         self.observation, _, self.terminated, self.truncated, _ = outcome
         return outcome
+
+
+def _takes_options(reset: Any, passes_options: bool) -> bool:
+    """Return whether a method takes the argument `options`, and wants it or is to have it."""
+    try:
+        parameters = inspect.signature(reset).parameters
+    except (TypeError, ValueError):  # in C
+        return passes_options
+    if "options" in parameters:
+        return passes_options or parameters["options"].default is inspect.Parameter.empty
+    return passes_options and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 _CLASSES: dict[AutoresetMode, type[EnvRow]] = {

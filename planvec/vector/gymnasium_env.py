@@ -5,12 +5,14 @@ Letters: N environments.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AsyncVectorEnv as OwnAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
@@ -49,7 +51,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         copy: Whether each call returns new arrays of observations, instead of the same ones with new content.
         context: How workers are started: "spawn", "forkserver", "fork" or None for planvec's own way.
         daemon: Ignored: workers always end with this process, and may start processes of their own.
-        worker: Expects None: a custom function of a worker speaks to one environment per process.
+        worker: A function that Gymnasium runs in a process per environment, with the signature that Gymnasium
+            asks for. With it, the constructor returns a `gymnasium.vector.AsyncVectorEnv`.
         observation_mode: "same" or "different" spaces, or a tuple `(batched space, single space)`.
         autoreset_mode: When environments are reset after the end of an episode.
         max_concurrency: Largest number of environments that run at the same time, at most one per worker.
@@ -64,6 +67,19 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         RuntimeError: The spaces of the environments differ.
         WorkerStartError: An environment could not be made. No worker is left.
     """
+
+    def __new__(cls, env_fns: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return an object of this class, or Gymnasium's own with `worker`."""
+        worker = args[4] if len(args) > 4 else kwargs.get("worker")
+        if worker is None or cls is not AsyncVectorEnv:
+            return super().__new__(cls)
+        unknown = [name for name in kwargs if name not in inspect.signature(OwnAsyncVectorEnv).parameters]
+        if unknown:
+            raise InvalidBatchError(
+                f"worker: expected None with {unknown}, got {worker!r}; Gymnasium runs a custom worker, and "
+                "has no such arguments"
+            )
+        return OwnAsyncVectorEnv(env_fns, *args, **kwargs)
 
     def __init__(
         self,
@@ -85,8 +101,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
     ) -> None:
         if worker is not None:
             raise InvalidBatchError(
-                f"worker: expected None, got {worker!r}; a worker of planvec has several environments, so "
-                "wrap the environments instead"
+                f"worker: expected None in {type(self).__name__}, got {worker!r}; Gymnasium runs a custom "
+                "worker, so derive from gymnasium.vector.AsyncVectorEnv"
             )
         self.env_fns = checks.check_env_fns(env_fns)
         self.num_envs = len(self.env_fns)
@@ -106,6 +122,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 max_restarts=max_restarts,
                 on_crash=checks.check_on_crash(on_crash),
                 max_worker_rss=max_worker_rss,
+                max_concurrency=limit,
             ),
         )
         self._pending = PendingCall(self._engine)

@@ -21,13 +21,14 @@ from planvec.rows import (
     decode_columns,
     encode_columns,
     merge_columns,
+    own_copy,
     row_values,
     stack_columns,
     vector_infos,
 )
 from planvec.vector.env_row import Ending
 
-__all__ = ["InfoForm", "RowInfo", "join_infos", "pack_infos", "unpack_infos"]
+__all__ = ["InfoForm", "RowInfo", "join_infos", "kept", "pack_infos", "unpack_infos"]
 
 RowInfo = tuple[dict[str, Any], Ending | None]
 """The info of one row, and the end of its episode if the row was reset within the same step."""
@@ -49,13 +50,16 @@ def pack_infos(
         infos: B infos.
         endings: Row -> the end of its episode.
         form: The form that the parent wants.
-        as_bytes: Whether to encode columns as bytes if possible.
+        as_bytes: Whether they go to another process. Then columns are encoded as bytes if possible.
 
     Returns:
         `Columns`, bytes that encode them, or row -> `RowInfo`; None if all infos are empty.
     """
     if not endings and not any(infos):
         return None
+    if not as_bytes:  # the environment may change them later
+        infos = [kept(info) for info in infos]
+        endings = {row: (kept(observation), kept(info)) for row, (observation, info) in endings.items()}
     if form is InfoForm.ROWS:
         return {row: (info, endings.get(row)) for row, info in enumerate(infos) if info or row in endings}
     if endings:
@@ -65,6 +69,14 @@ def pack_infos(
     columns = stack_columns(infos)
     encoded = encode_columns(columns) if as_bytes else None
     return columns if encoded is None else encoded
+
+
+def kept(value: Any) -> Any:
+    """Return a copy that nobody else changes; the value itself, or parts of it, where it cannot be copied."""
+    try:
+        return own_copy(value)
+    except Exception:  # a lock, a generator: another process would not get it at all
+        return {key: kept(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def unpack_infos(packed: Any) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.backends import Allocator
+from planvec.codecs import Proof, Sharing
 from planvec.vector.arrays import RowArrays
+from planvec.vector.resident_envs import ResidentEnvs
 
 __all__ = ["RowsLayout"]
 
@@ -35,6 +36,8 @@ class RowsLayout:
         metadata: The metadata of the first environment.
         render_mode: The render mode of the first environment.
         inexact: Why states are not saved; "" if they are.
+        sharing: Why each environment needs a process of its own.
+        proofs: What proofs have shown of each row, if it gets a process of its own.
         arrays: The arrays in the memory, once it is mapped.
         progress: The row at work; see `planvec.stepping.progress`.
         seconds: `[1]` float64, the time that the last operation took in the worker.
@@ -45,19 +48,24 @@ class RowsLayout:
     metadata: dict[str, Any]
     render_mode: str | None
     inexact: str = ""
+    sharing: Sharing = Sharing()  # noqa: RUF009
+    proofs: list[Proof | None] = field(default_factory=list)
     arrays: RowArrays = field(init=False, compare=False)
     progress: memoryview = field(init=False, compare=False)
     seconds: NDArray[np.float64] = field(init=False, compare=False)
 
     @classmethod
-    def of(cls, envs: Sequence[gymnasium.Env[Any, Any]], inexact: str) -> RowsLayout:
+    def of(cls, resident: ResidentEnvs) -> RowsLayout:
         """Return the description of environments."""
+        envs = [row.env for row in resident.rows]
         return cls(
             _shared([env.observation_space for env in envs]),
             _shared([env.action_space for env in envs]),
             dict(getattr(envs[0], "metadata", None) or {}),
             getattr(envs[0], "render_mode", None),
-            inexact,
+            resident.inexact,
+            resident.sharing,
+            resident.proofs,
         )
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -67,10 +75,13 @@ class RowsLayout:
             self.metadata,
             self.render_mode,
             self.inexact,
+            self.sharing,
+            self.proofs,
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.observation_spaces, self.action_spaces, self.metadata, self.render_mode, self.inexact = state
+        self.observation_spaces, self.action_spaces, self.metadata, self.render_mode = state[:4]
+        self.inexact, self.sharing, self.proofs = state[4:]
 
     def map_memory(self, memory: int) -> memoryview:
         """Map the shared memory; see `SharedLayout`."""

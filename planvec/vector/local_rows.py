@@ -7,10 +7,13 @@ import numpy as np
 from planvec.vector.arrays import RowArrays
 from planvec.vector.call import DoneCall, RowsCall
 from planvec.vector.chunk import Chunk
-from planvec.vector.operations import Operation, Reply, Step
+from planvec.vector.infos import kept
+from planvec.vector.operations import Call, Operation, Reply, Step
 from planvec.vector.resident_envs import ResidentEnvs
 
 __all__ = ["LocalRows"]
+
+_PLAIN = (np.ndarray, list, dict, tuple, set)
 
 
 class LocalRows:
@@ -47,6 +50,9 @@ class LocalRows:
             reply, arrays = self._perform(operation, out), out
         if isinstance(operation, Step):
             self.seconds_per_step = reply.seconds / max(1, len(chunk.rows))
+        if isinstance(operation, Call):  # the environment may change them later
+            reply.value = [kept(value) if type(value) in _PLAIN else value for value in reply.value]
+        _keep_observations(reply)
         chunk.finish(reply, arrays)
 
     def _perform(self, operation: Operation, out: RowArrays) -> Reply:
@@ -66,9 +72,16 @@ class LocalRows:
             out: Receives the results. It may be unmade.
         """
         reply = self._perform(operation, out)
+        _keep_observations(reply)
         self.seconds_per_step = reply.seconds / self.num_rows
         if reply.is_plain:
             return DoneCall(out)
         chunk = Chunk(operation, self._all_rows, out)
         chunk.finish(reply, out)
         return RowsCall.of_one(chunk)
+
+
+def _keep_observations(reply: Reply) -> None:
+    """Copy the observations that lie in no array: the environment may change them later."""
+    if reply.observations is not None:
+        reply.observations = [kept(observation) for observation in reply.observations]

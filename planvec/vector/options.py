@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from planvec.codecs import registered_codecs
+from planvec.codecs import Proof, registered_codecs
 from planvec.envs import RegisteredIds
 from planvec.vector.infos import InfoForm
 from planvec.vector.resident_envs import ResidentEnvs
@@ -34,6 +34,9 @@ class EngineOptions:
         max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
         preload: Modules that workers need and that take long to import; see `ExternalProcess`.
         advises: Whether to say so if no workers would be faster.
+        proofs: What proofs have shown of each environment, if each has a process of its own, in which no
+            other one is made; None otherwise.
+        max_concurrency: Largest number of workers that work at the same time; None: all.
     """
 
     num_workers: int
@@ -47,6 +50,12 @@ class EngineOptions:
     max_worker_rss: int | None = None
     preload: tuple[str, ...] = ()
     advises: bool = False
+    proofs: Sequence[Proof | None] | None = None
+    max_concurrency: int | None = None
+
+    def for_rows(self, start: int, stop: int) -> EngineOptions:
+        """Return the options of the worker of consecutive environments."""
+        return self if self.proofs is None else replace(self, proofs=self.proofs[start:stop])
 
 
 class ServerFactory:
@@ -76,4 +85,5 @@ def make_resident(
         keeps_rewards=options.keeps_rewards,
         as_bytes=as_bytes,
         saves_states=options.on_crash in (None, OnCrash.RESTORE),
+        proofs=options.proofs,
     )

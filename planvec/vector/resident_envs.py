@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from planvec.codecs import Proof, Sharing, find_shared, outside_object, same_layers
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, new_progress
@@ -57,11 +58,14 @@ class ResidentEnvs:
         keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
         as_bytes: Whether infos are encoded for another process.
         saves_states: Whether states are saved, if they are exact.
+        proofs: What proofs in another process have shown of each row, if no other environment must be made in
+            this process; None if it may.
 
     Attributes:
         rows: The environments with their autoreset.
         states: Saves and restores the rows; None if their states are not saved.
         inexact: Why states are not saved; "" if they are.
+        sharing: Why each environment needs a process of its own.
         observation_space: The space of one observation.
         arrays: The actions and results. A worker replaces them by shared memory.
         progress: The row at work; see `planvec.stepping.progress`.
@@ -76,16 +80,21 @@ class ResidentEnvs:
         keeps_rewards: bool = False,
         as_bytes: bool = False,
         saves_states: bool = True,
+        proofs: Sequence[Proof | None] | None = None,
     ) -> None:
         self.rows: list[EnvRow] = []
         self.states: ResidentStates | None = None
-        self.inexact = 'on_crash: expected "restore" to save states, got another'
+        self.inexact, self.sharing = "", Sharing()
         make_row = row_class(mode)
         try:
             for env_fn in env_fns:
-                self.rows.append(make_row(env_fn()))
-            if saves_states:
-                self._prepare_states(env_fns)
+                self.rows.append(make_row(env_fn(), info_form is InfoForm.VECTOR))
+            if not saves_states:
+                self.inexact = 'on_crash: expected "restore" to save states, got another'
+            elif proofs is not None:
+                self._prepare_states(proofs)
+            if proofs is None:
+                self.sharing = self._find_sharing(env_fns, saves_states)
         except BaseException:
             self.close()
             raise
@@ -110,9 +119,32 @@ class ResidentEnvs:
             Lose: self._lose,
         }
 
-    def _prepare_states(self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+    def _find_sharing(
+        self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], saves_states: bool
+    ) -> Sharing:
+        """Prepare states, and return why each environment needs a process of its own."""
+        envs = [row.env for row in self.rows]
+        why = same_layers(envs) or outside_object(envs)
+        if why:
+            return Sharing(why, is_seen=True)
+        if not saves_states:  # the user wants no proof, which steps environments
+            return find_shared(envs, env_fns, tries=False)
+        self._prepare_states(env_fns)
+        if self.states is None:  # what cannot be saved lies somewhere else, where others may find it
+            return Sharing(self.inexact, is_seen=True)
+        unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
+        caches = self.states.caches
+        return find_shared([envs[row] for row in unproven], [env_fns[row] for row in unproven], caches)
+
+    @property
+    def proofs(self) -> list[Proof | None]:
+        """What proofs have shown of each row, for a process of its own."""
+        is_exact = self.states is not None and not self.sharing.is_seen
+        return self.states.proofs if is_exact and self.states is not None else [None] * len(self.rows)
+
+    def _prepare_states(self, proofs: Sequence[Callable[[], gymnasium.Env[Any, Any]] | Proof | None]) -> None:
         try:
-            self.states, self.inexact = ResidentStates(self.rows, env_fns), ""
+            self.states, self.inexact = ResidentStates(self.rows, proofs), ""
         except UnsupportedEnvError as error:
             self.give_up_states(str(error))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import ResidentCodec, ResidentCodecs, ResidentState, Rows, from_file
+from planvec.codecs import Proof, ResidentCodec, ResidentCodecs, ResidentState, Rows, from_file
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import StateFormat, check_states
 from planvec.vector.env_row import EnvRow
@@ -56,7 +56,8 @@ class ResidentStates:
 
     Args:
         rows: The rows, which were not reset yet.
-        env_fns: Makes another environment of each row, for proofs.
+        proofs: Makes another environment of each row, for a proof; or what a proof in another process has
+            shown; or None if there is none, and no other environment must be made in this process.
 
     Attributes:
         needs_snapshot: Whether a row was reset for the first time since `save` was called. Without a seed,
@@ -66,11 +67,11 @@ class ResidentStates:
         UnsupportedEnvError: The states of an environment are not exact.
     """
 
-    def __init__(self, rows: Sequence[EnvRow], env_fns: Sequence[Callable[[], Any]]) -> None:
+    def __init__(self, rows: Sequence[EnvRow], proofs: Sequence[Callable[[], Any] | Proof | None]) -> None:
         codecs = ResidentCodecs()
         self._rows = rows
         self._codecs: list[ResidentCodec] = [
-            codecs.make(row.env, env_fn) for row, env_fn in zip(rows, env_fns, strict=True)
+            codecs.make(row.env, proof) for row, proof in zip(rows, proofs, strict=True)
         ]
         for row, resident in zip(rows, self._codecs, strict=True):
             if resident.layers.watches_own_resets:
@@ -80,6 +81,16 @@ class ResidentStates:
         self._form_numbers: dict[int, int] = {}
         self._has_episode = [False] * len(rows)
         self.needs_snapshot = False
+
+    @property
+    def proofs(self) -> list[Proof | None]:
+        """What the proof of the kind of each row has shown; None where planvec knows it."""
+        return [codec.proof for codec in self._codecs]
+
+    @property
+    def caches(self) -> set[str]:
+        """The variables that steps may change; see `Copied`."""
+        return {path for codec in self._codecs for path in codec.layers.caches}
 
     def begin(self, indices: Sequence[int]) -> None:
         """Note that rows were reset: from now on they have states.

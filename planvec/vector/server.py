@@ -38,7 +38,7 @@ class RowsServer(Server):
 
     def __init__(self, resident: ResidentEnvs, num_workers: int) -> None:
         self._resident = resident
-        self.layout: RowsLayout = RowsLayout.of([row.env for row in resident.rows], resident.inexact)
+        self.layout: RowsLayout = RowsLayout.of(resident)
         self._clock = SnapshotClock(num_workers)
 
     def serve(self, payload: bytes) -> bytes:

@@ -13,11 +13,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import EnvError
 from planvec.stepping import ROW
 from planvec.vector.arrays import RowArrays, Rows
 from planvec.vector.env_row import Ending, EnvRow
 from planvec.vector.operations import Reply
 from planvec.vector.reply_rows import note_error, put_observations
+from planvec.vector.row_failure import RowFailure
 
 __all__ = ["Outcomes", "put_outcomes", "step_rows", "take_endings"]
 
@@ -113,13 +115,29 @@ def put_outcomes(
             return
         arrays.make(space, len(outcomes.rewards))
     put_observations(space, outcomes.observations, arrays, rows, reply)
-    rewards: NDArray[Any] = np.array(outcomes.rewards)
+    rewards = _rewards(outcomes, reply)
     if rewards.ndim == 1:
         arrays.rewards[rows] = rewards
     if rewards.ndim != 1 or (keeps_dtype and rewards.dtype != np.float64):
         reply.rewards = rewards
-    arrays.terminated[rows] = outcomes.terminated
-    arrays.truncated[rows] = outcomes.truncated
+    arrays.terminated[rows] = _flags(outcomes.terminated)
+    arrays.truncated[rows] = _flags(outcomes.truncated)
+
+
+def _rewards(outcomes: Outcomes, reply: Reply) -> NDArray[Any]:
+    """Return rewards as an array. Those of another shape than the first one become errors of their rows."""
+    try:
+        return np.array(outcomes.rewards)
+    except ValueError:
+        valid = [np.shape(reward) for row, reward in enumerate(outcomes.rewards) if row not in reply.errors]
+        shape = next((shape for shape in valid if shape), ())
+        for row, reward in enumerate(outcomes.rewards):
+            if np.shape(reward) != shape:
+                outcomes.rewards[row] = np.zeros(shape)
+                if row not in reply.errors:
+                    text = f"reward: expected shape {shape} as in other environments, got {reward!r}"
+                    reply.errors[row] = RowFailure.of(EnvError(text))
+        return np.array(outcomes.rewards)
 
 
 def _put_new(
@@ -144,8 +162,8 @@ def _put_new(
 
 
 def _flags(flags: list[bool]) -> NDArray[np.bool_]:
-    """Return flags as an array. Most often, all are False."""
-    return np.array(flags, bool) if any(flags) else np.zeros(len(flags), bool)
+    """Return flags as an array. Most often, all are False. An array of one element is a flag."""
+    return np.array([bool(flag) for flag in flags], bool) if any(flags) else np.zeros(len(flags), bool)
 
 
 def take_endings(rows: Sequence[EnvRow]) -> dict[int, Ending]:

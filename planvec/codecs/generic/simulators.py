@@ -31,7 +31,7 @@ def is_simulator_object(value: Any) -> bool:
 @functools.cache
 def is_simulator_type(kind: Any) -> bool:
     """Return whether a class, or one of its bases, is defined by a simulator or a renderer."""
-    return any(map(is_simulator_module, (base.__module__ for base in kind.__mro__)))
+    return any(map(is_simulator_module, (getattr(base, "__module__", "") for base in kind.__mro__)))
 
 
 def is_simulator_module(name: str) -> bool:

@@ -134,8 +134,9 @@ def _children(value: Any) -> list[Any]:
         return [value.func, value.args, value.keywords]
     if isinstance(value, itertools.cycle):
         return _cycle(value)
-    if isinstance(value, gymnasium.Space):  # without the generator
-        return _flat(pair for pair in sorted(vars(value).items()) if pair[0] != "_np_random")
+    if isinstance(value, gymnasium.Space):  # without the generator, and the texts that its `repr` keeps
+        left_out = ("_np_random", "low_repr", "high_repr")
+        return _flat(pair for pair in sorted(vars(value).items()) if pair[0] not in left_out)
     return _reduced(value)
 
 

@@ -159,7 +159,8 @@ def own_classes(values: Iterable[Any]) -> list[type]:
     """
     kinds = {id(kind): kind for kind in map(type, values)}
     bases = {id(base): base for kind in kinds.values() for base in kind.__mro__}
-    own = [base for base in bases.values() if _package(base.__module__) not in _FOREIGN]
+    # Some classes of SWIG have no module.
+    own = [base for base in bases.values() if _package(getattr(base, "__module__", "numpy")) not in _FOREIGN]
     return sorted(own, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 

@@ -13,7 +13,7 @@ from planvec.rows.description import EnvDescription
 from planvec.rows.infos import vector_infos
 from planvec.rows.outputs import Answer, Errors, Outputs
 from planvec.rows.requests.base import FlagBatch, RowRequest
-from planvec.rows.results import Transitions
+from planvec.rows.results import Transitions, own_keys_apart
 from planvec.rows.space_arrays import copy_tree, finish_rows, list_rows, take_rows
 
 __all__ = ["StepBatch", "error_infos"]
@@ -84,8 +84,7 @@ class StepBatch(RowRequest[Transitions]):
         assert outputs.rewards is not None
         assert outputs.terminated is not None
         assert outputs.truncated is not None
-        infos = vector_infos(answer.columns) if answer.columns else {}
-        infos.pop("_num_steps", None)  # planvec's "num_steps" replaces one of the environment
+        infos = vector_infos(own_keys_apart(answer.columns)) if answer.columns else {}
         infos["num_steps"] = outputs.num_steps
         if self.mask_errors:
             infos |= error_infos(self.num_rows, answer.errors)

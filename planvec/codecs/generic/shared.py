@@ -1,0 +1,390 @@
+"""Finds what environments share with others in the same process, so that they need a process each.
+
+Environments of one process that are stepped on from where they stand must have the results that they have in
+processes of their own. They do not if they share a mutable object, a module variable, a class attribute or a
+global generator. So before the first reset
+
+1. the objects that they hold are compared: none that can change may be held by two of them;
+2. their code is read (`shared_code`), for what happens rarely;
+3. two more are made, and one is stepped alone and beside the other: the outcomes must be the same, and what
+   lies beside environments must not change.
+
+Whatever looks suspicious counts: a process more costs time, and a wrong result more.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import logging
+import os
+import pathlib
+import random
+import re
+import sys
+import threading
+import time
+import types
+import uuid
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from planvec.codecs.compare import same
+from planvec.codecs.generic.atoms import ATOMS
+from planvec.codecs.generic.attributes import attributes_of, is_compiled_function, spaces_in
+from planvec.codecs.generic.functions import cell_contents
+from planvec.codecs.generic.shared_code import CodeReader, functions_in, global_generator
+from planvec.codecs.generic.structure import digests_of
+from planvec.codecs.generic.survey import Entry, entries_of, own_classes, variables_beside
+from planvec.codecs.layers import layers_of
+
+__all__ = ["Sharing", "find_shared", "outside_object", "same_layers"]
+
+_MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
+"""Steps of the trial, and the time after which no further one is taken, but for the first ones."""
+_IMMUTABLE = (
+    *ATOMS,
+    *(np.generic, np.dtype, range, tuple, frozenset, type, types.ModuleType, type(Ellipsis), enum.Enum),
+    *(types.BuiltinFunctionType, types.MethodType, property, EnvSpec, re.Pattern, logging.Logger, uuid.UUID),
+    *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
+    *(datetime.tzinfo, pathlib.PurePath, weakref.ref, type(threading.Lock()), type(threading.RLock())),
+    *(gymnasium.Space, types.FunctionType),  # their generators and closures are looked at
+)
+_OUTSIDE = {
+    "multiprocessing",
+    "_multiprocessing",
+    "socket",
+    "_socket",
+    "subprocess",
+    "sqlite3",
+    "zmq",
+    "grpc",
+    "ray",
+}
+"""Packages whose objects speak with other processes."""
+_CALLBACKS = ("control", "passive", "sensor", "act_bias", "act_dyn", "act_gain", "contactfilter", "time")
+"""MuJoCo's callbacks, of which a process has one each."""
+
+
+class Sharing(NamedTuple):
+    """Says why environments need a process each.
+
+    Attributes:
+        why: The reason; "" if they do not.
+        is_seen: Whether the trial has shown it. Else what they hold and their code make it possible.
+    """
+
+    why: str = ""
+    is_seen: bool = False
+
+
+def same_layers(envs: Sequence[Any]) -> str:
+    """Return why environments need a process each if functions have returned one object twice; else ""."""
+    seen: dict[int, int] = {}
+    for row, env in enumerate(envs):
+        for layer in layers_of(env):
+            first = seen.setdefault(id(layer), row)
+            if first != row:
+                return f"environments {first} and {row} are one {type(layer).__name__} object"
+    mujoco = sys.modules.get("mujoco")
+    for name in _CALLBACKS if mujoco is not None else ():
+        if getattr(mujoco, f"get_mjcb_{name}", lambda: None)() is not None:
+            return f"mujoco.set_mjcb_{name} was called, which counts for all environments of a process"
+    return ""
+
+
+def find_shared(
+    envs: Sequence[Any],
+    env_fns: Sequence[Callable[[], Any]],
+    caches: Collection[str] = (),
+    *,
+    tries: bool = True,
+) -> Sharing:
+    """Return why environments need a process each.
+
+    Args:
+        envs: Environments of kinds that planvec does not know, which were not reset.
+        env_fns: Makes another one of each.
+        caches: Paths of variables that may change, since they have no influence; see `Copied`.
+        tries: Whether to make others and step them.
+    """
+    if not envs:
+        return Sharing()
+    watch = _Watch(envs, env_fns, caches)
+    possible = _shared_object(envs, watch) or next(iter(watch.uses), "")
+    kinds = {tuple(map(type, layers_of(env))): index for index, env in reversed([*enumerate(envs)])}
+    for index in kinds.values() if tries else ():
+        found = _try(envs[index], env_fns[index], watch)
+        if found.is_seen:
+            return found
+        possible = possible or found.why
+    return Sharing(possible)
+
+
+def outside_object(envs: Sequence[Any]) -> str:
+    """Return which object of environments may speak with other processes; "" if none does.
+
+    Others must not be stepped for a proof then: they would take from a queue, or wait at a barrier.
+    """
+    for env in envs:
+        for path, value in _entries(env):
+            package = getattr(type(value), "__module__", "").partition(".")[0]
+            if package in _OUTSIDE and not isinstance(value, type):
+                return f"{path} is a {type(value).__name__}, which may speak with other processes"
+    return ""
+
+
+# -- objects --------------------------------------------------------------------------------------------
+
+
+def _entries(env: Any) -> Iterator[Entry]:
+    """Iterate over the objects that the layers of an environment hold, also in closures of functions."""
+    layers = layers_of(env)
+    roots = [
+        Entry(f"{type(layer).__name__}.{name}", value)
+        for layer in layers
+        for name, value in attributes_of(layer).items()
+        if name not in ("env", "_ezpickle_args", "_ezpickle_kwargs", "_saved_kwargs")
+    ]
+    while roots:
+        inner = []
+        for entry in entries_of(roots, layers):
+            yield entry
+            function = getattr(entry.value, "__func__", entry.value)
+            if isinstance(function, types.FunctionType):
+                inside = [*cell_contents(function.__closure__ or ()), *(function.__defaults__ or ())]
+                inner += [Entry(f"a variable of {entry.path}", value) for value in inside]
+        layers += [entry.value for entry in roots]  # a function may hold itself
+        roots = inner
+
+
+def _is_mutable(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.flags.writeable
+    is_frozen = getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False)
+    return not (isinstance(value, _IMMUTABLE) or is_frozen or is_compiled_function(value))
+
+
+def _shared_object(envs: Iterable[Any], watch: _Watch) -> str:
+    """Return which object two environments hold; "" if there is none.
+
+    Constants of modules and classes and default arguments do not count, as long as no method changes in place
+    what an attribute holds. The trial watches them, too.
+    """
+    owners: dict[int, tuple[int, Any]] = {}
+    for row, env in enumerate(envs):
+        for path, value in _entries(env):
+            generator = global_generator(value)
+            if generator:
+                return f"{path} is the global generator of {generator}"
+            if not _is_mutable(value) or owners.setdefault(id(value), (row, value))[0] == row:
+                continue
+            if id(value) not in watch.constants or watch.are_changed(path):
+                return f"two environments hold the same {type(value).__name__}, {path}"
+    return ""
+
+
+# -- beside environments --------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Compares what lies beside environments at two times.
+
+    Args:
+        envs: The environments.
+        env_fns: The functions that made them.
+        caches: Paths of variables that may change.
+
+    Attributes:
+        uses: What their code changes or draws from; see `CodeReader`.
+        constants: The ids of what the variables of modules and classes hold, and default arguments, without
+            what the functions that make environments hand to them.
+    """
+
+    def __init__(
+        self, envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], caches: Collection[str]
+    ) -> None:
+        first = {tuple(map(type, layers_of(env))): env for env in reversed(envs)}.values()
+        entries = [entry for env in first for entry in _entries(env)]
+        layers = [layer for env in envs for layer in layers_of(env)]
+        self._classes = own_classes([entry.value for entry in entries] + layers)
+        packages = {cls.__module__.partition(".")[0] for cls in own_classes(layers)}
+        functions = [entry.value for entry in entries if functions_in(entry.value)]
+        reader = CodeReader([*self._classes, *functions], packages)
+        makers = CodeReader(env_fns, packages)
+        has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
+        # Functions may seed the global generators: without influence if environments do not draw from them.
+        self.uses = [use for use in reader.uses if not (has_own_generators and "global generator" in use)]
+        self.uses += [use for use in makers.uses if "global generator" not in use]
+        self._caches = {*caches}
+        self.uses = [use for use in self.uses if not any(path in use for path in self._caches)]
+        self._variables = {**makers.variables, **reader.variables}
+        self._functions = [found for value in (*functions, *env_fns) for found in functions_in(value)]
+        self._changed_on_self = reader.changed_on_self
+        self._layers = {id(layer): "env" for layer in layers}
+        bases = {
+            base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__ if base is not object
+        }
+        given = _held_by(env_fns) + [space[name] for space, name in makers.variables.values()]
+        self._kept = [entry.value for entry in (*_beside(bases), *entries_of([Entry("", v) for v in given]))]
+        constants = {id(entry.value) for entry in _beside(bases)}
+        self.constants = constants - {id(entry.value) for entry in entries_of([Entry("", v) for v in given])}
+        self._spaces = [entry.value for entry in entries if isinstance(entry.value, gymnasium.Space)]
+
+    def are_changed(self, path: str) -> bool:
+        """Return whether a method changes in place what an attribute on a path holds."""
+        return any(name in self._changed_on_self for name in re.findall(r"\.(\w+)", path))
+
+    def generators(self) -> dict[str, Any]:
+        """Return the states of the global generators, and of those of spaces."""
+        states: dict[str, Any] = {
+            "the global generator of random": random.getstate(),
+            "the global generator of numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002
+        }
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            states["the global generator of torch"] = bytes(torch.random.get_rng_state().numpy())
+        spaces = [*self._spaces, *(v for v in self._values().values() if isinstance(v, gymnasium.Space))]
+        for space in spaces:
+            for number, inner in enumerate(spaces_in(space)):
+                drawn = getattr(inner, "_np_random", None)
+                state = None if drawn is None else repr(drawn.bit_generator.state)
+                states[f"the generator of the space {type(space).__name__} ({id(space):#x}, {number})"] = (
+                    state
+                )
+        return states
+
+    def variables(self) -> dict[str, Any]:
+        """Return digests of the variables of modules, classes and functions, and what a process has once."""
+        found: dict[str, Any] = {"os.environ": dict(os.environ), "the working directory": os.getcwd()}
+        for path, value in self._values().items():  # one by one: what they share does not matter
+            if path not in self._caches:
+                found[path] = digests_of({path: value}, self._layers)[path]
+        return found
+
+    def _values(self) -> dict[str, Any]:
+        values = variables_beside(self._classes)
+        for path, (space, name) in self._variables.items():
+            if name in space:
+                values[path] = space[name]
+        for function in self._functions:
+            path = f"{function.__module__}.{function.__qualname__}"
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+                values[f"the variable {name} of {path}"] = cell
+            for number, default in enumerate(function.__defaults__ or ()):
+                values[f"default argument {number} of {path}"] = default
+        return values
+
+
+def _held_by(env_fns: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return what functions hold: partial arguments, objects of methods, variables of closures."""
+    held: list[Any] = []
+    seen: dict[int, Any] = {}
+    todo: list[Any] = [*env_fns]
+    while todo:
+        inner = todo.pop()
+        if id(inner) in seen or isinstance(inner, type):
+            continue
+        seen[id(inner)] = inner
+        if isinstance(inner, functools.partial):
+            todo += [inner.func, *inner.args, *inner.keywords.values()]
+        elif callable(inner):
+            todo += [getattr(inner, "__self__", None), *attributes_of(inner).values()]
+            todo += cell_contents(getattr(inner, "__closure__", None) or ())
+            todo += getattr(inner, "__defaults__", None) or ()
+        else:
+            held.append(inner)
+    return held
+
+
+def _beside(classes: Iterable[type]) -> Iterator[Entry]:
+    """Iterate over the objects that modules and classes hold, and default arguments of methods."""
+    modules = {
+        name: vars(sys.modules[name])
+        for name in (getattr(cls, "__module__", "") for cls in classes)
+        if name in sys.modules
+    }
+    spaces = [*modules.values(), *(vars(cls) for cls in classes)]
+    values = [value for space in spaces for value in space.values()]
+    for function in [found for value in values for found in functions_in(value)]:
+        values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    yield from entries_of([Entry("", value) for value in values], enter_sets=False)
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return what has changed; "" if nothing has."""
+    return next((key for key in {**before, **after} if before.get(key) != after.get(key)), "")
+
+
+# -- the trial ------------------------------------------------------------------------------------------
+
+
+def _try(env: Any, make_env: Callable[[], Any], watch: _Watch) -> Sharing:
+    """Make two more environments and step them. Returns what they share with each other."""
+    made: list[Any] = []
+    variables = watch.variables()
+    try:
+        made += [make_env()]
+        made += [make_env()]
+        why = same_layers([env, *made])
+        if why:
+            return Sharing(why, is_seen=True)
+        possible = _shared_object([env, *made], watch)
+        changed = _changed(variables, watch.variables())
+        if changed:
+            possible = f"making an environment changes {changed}"
+        variables, generators = watch.variables(), watch.generators()
+        alone = _walk(made[:1])
+        changed = _changed(variables, watch.variables()) or _changed(generators, watch.generators())
+        if changed:
+            return Sharing(f"its resets or steps change {changed}", is_seen=True)
+        beside = _walk(made)
+        number = min(len(alone), len(beside))
+        if not same(alone[:number], beside[:number]):
+            return Sharing(
+                "a second one that is stepped in the same process changes its results", is_seen=True
+            )
+    except Exception as error:
+        return Sharing(f"another one beside it raises {type(error).__name__}: {error}", is_seen=True)
+    finally:
+        layers = {id(layer) for layer in layers_of(env)}
+        for other in made:
+            if not layers & {id(layer) for layer in layers_of(other)}:
+                other.close()
+    return Sharing(possible)
+
+
+def _walk(envs: Sequence[Any]) -> list[Any]:
+    """Step environments in turn at random, and return the outcomes of the first one, without infos."""
+    spaces = [copy.deepcopy(env.action_space) for env in envs]
+    for number, space in enumerate(spaces):
+        space.seed(number)
+    has_ended, outcomes = [True] * len(envs), []
+    started = time.monotonic()
+    for index in range(_MAX_STEPS):
+        if index >= _MIN_STEPS and time.monotonic() - started > _MAX_SECONDS:
+            break
+        for number, (env, space) in enumerate(zip(envs, spaces, strict=True)):
+            outcome: Any = None
+            if has_ended[number]:
+                outcome, has_ended[number] = env.reset(seed=index + number)[0], False
+            else:
+                try:
+                    observation, reward, terminated, truncated, _ = env.step(space.sample())
+                except Exception:  # an illegal action, for example: it ends the episode
+                    terminated = True
+                else:
+                    outcome = observation, reward, bool(terminated), bool(truncated)
+                has_ended[number] = outcome is None or bool(terminated or truncated)
+            if number == 0:
+                outcomes.append(copy.deepcopy(outcome))
+    return outcomes

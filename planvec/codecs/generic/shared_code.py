@@ -1,0 +1,412 @@
+"""Reads in the code of environments what they share with others in the same process.
+
+A trial (`shared`) shows what environments change beside themselves in their first steps. Their code also
+shows what happens rarely or late:
+
+    global COUNT; COUNT += 1    CACHE[key] = value    LOG.append(x)    type(self).best = x    np.random.rand()
+
+Only the code of the program and of the packages that define the environments is read.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planvec.codecs.generic.generators import RESEEDABLE
+from planvec.rows import is_installed
+
+__all__ = ["CodeReader", "functions_in", "global_generator"]
+
+_CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
+_MUTATORS = {
+    *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "fill"),
+    *("insert", "intersection_update", "move_to_end", "pop", "popitem", "popleft", "put", "remove", "resize"),
+    *("reverse", "rotate", "setdefault", "sort", "subtract", "symmetric_difference_update", "update"),
+}
+"""Methods that change containers in place."""
+_SEEDING = frozenset({"seed", "get_state", "set_state", "ranf", "sample"})
+"""Functions of numpy.random that use its global generator without being methods of it."""
+_TORCH = {
+    *("bernoulli", "manual_seed", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"),
+    *("randint_like", "randn", "randn_like", "randperm", "seed"),
+}
+"""Functions of torch that use its global generator."""
+_HARMLESS = (
+    ".metadata",  # of Gymnasium: about pictures
+    "minigrid.core.grid.Grid.tile_cache",  # of pictures, by what they show
+)
+"""Ends of texts about what has no influence on results."""
+
+
+class _Load(NamedTuple):
+    """Holds what consecutive instructions load: `np`, then `random` of it, then `rand` of that.
+
+    Attributes:
+        path: The names, with dots.
+        value: The object.
+        space: The namespace of the last name; None for an argument, or a variable of an outer function.
+        owner: The class whose attribute it is, read through `self`; None otherwise.
+        next: The instruction behind it.
+    """
+
+    path: str
+    value: Any
+    space: Mapping[str, Any] | None
+    owner: type | None
+    next: dis.Instruction | None
+
+
+class CodeReader:
+    """Reads functions and classes, and the functions and classes that they use.
+
+    Args:
+        roots: The functions and classes of the environments.
+        packages: The packages whose code is read besides that of the program.
+
+    Attributes:
+        variables: Path -> namespace and name, of the variables of modules and classes that the code uses.
+        uses: Texts that say what the code changes, or draws from, that others in the process share.
+        changed_on_self: Names of attributes whose content methods change in place.
+    """
+
+    def __init__(self, roots: Iterable[Any], packages: Iterable[str]) -> None:
+        self._packages = {*packages}
+        self._seen: dict[int, Any] = {}  # keeps the objects alive, with their ids
+        self.variables: dict[str, tuple[Mapping[str, Any], str]] = {}
+        todo: deque[tuple[Any, type | None]] = deque((root, None) for root in roots)
+        bodies: list[_Body] = []
+        while todo:
+            value, owner = todo.popleft()
+            for function in functions_in(value):
+                if self.is_own(function) and self._is_new(function):
+                    bodies += _bodies_of(function, owner, isinstance(value, classmethod))
+                    todo.extend((used, None) for body in bodies[-1:] for used in self._used_by(body))
+            if isinstance(value, type):
+                for base in filter(self.is_own, value.__mro__):
+                    if self._is_new(base):
+                        todo.extend((member, base) for member in vars(base).values())
+        stored = [(body, name) for body in bodies for name in body.stored_on_self()]
+        self._stored = {name for _, name in stored}
+        self.changed_on_self = {name for body in bodies for name in body.changed_on_self()}
+        self._changing = {body.owner for body, _ in stored if not body.name.endswith(".__init__")}
+        uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
+        self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
+
+    def is_own(self, value: Any) -> bool:
+        """Return whether a class, function or module belongs to the program, or to a package that is read."""
+        name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+        if not isinstance(name, str):
+            return False
+        package = name.partition(".")[0]
+        if name == "__main__" or package in self._packages:
+            return True
+        path = getattr(sys.modules.get(name), "__file__", None)
+        return package != "planvec" and isinstance(path, str) and not is_installed(path)
+
+    def _is_new(self, value: Any) -> bool:
+        is_new = id(value) not in self._seen
+        self._seen[id(value)] = value
+        return is_new
+
+    def _used_by(self, body: _Body) -> Iterator[Any]:
+        """Note the variables that a function uses, and yield its functions and classes."""
+        for load in body.loads.values():
+            if isinstance(load.value, type) or functions_in(load.value):
+                yield load.value
+            elif not isinstance(load.value, types.ModuleType):
+                if load.space is not None and not isinstance(load.value, types.BuiltinFunctionType):
+                    self.variables.setdefault(
+                        body.full_name(load), (load.space, load.path.rpartition(".")[2])
+                    )
+                yield type(load.value)
+
+    def _uses(self, body: _Body) -> Iterator[str]:
+        """Yield what a function changes, or draws from, that others in the process share."""
+        for name in body.assigned():
+            yield f"assigns {name}"
+        for load in body.loads.values():
+            generator = global_generator(load.value, load.path)
+            if generator:
+                yield f"uses the global generator of {generator}"
+            elif not self._is_shared(load):
+                continue
+            elif type(load.value) in self._changing:
+                yield f"uses {body.full_name(load)}, whose methods change it"
+            elif _is_drawn(load.value):
+                yield f"draws from {body.full_name(load)}"
+            elif isinstance(load.value, _CONTAINERS) and _is_mutation(load.next):
+                yield f"changes {body.full_name(load)}"
+        for load, attribute in body.targets():
+            if self._is_shared(load):
+                yield f"assigns {attribute} of {body.full_name(load)}"
+
+    def _is_shared(self, load: _Load) -> bool:
+        """Return whether an object belongs to a module or a class, and not to one environment alone."""
+        return load.owner is None or load.path.rpartition(".")[2] not in self._stored
+
+
+class _Body:
+    """Reads the instructions of one code object.
+
+    Args:
+        code: The code.
+        function: The function that it belongs to.
+        owner: The class that defines the function; None if it is no method.
+        first: Name of the argument that is the object, or the class, of a method; "" if there is none.
+        is_of_class: Whether that argument is the class.
+    """
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        function: types.FunctionType,
+        owner: type | None,
+        first: str,
+        is_of_class: bool,
+    ) -> None:
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self._code, self._function = code, function
+        self.owner, self._first, self._is_of_class = owner, first, is_of_class
+        self._steps = [step for step in dis.get_instructions(code) if step.opname != "NOP"]
+        self._imported: dict[str, Any] = {}
+        self.loads = dict(self._find_loads())
+
+    def full_name(self, load: _Load) -> str:
+        """Return the name of a loaded object, for messages."""
+        if isinstance(load.value, (type, types.ModuleType)):
+            return _name_of(load.value)
+        return load.path if "." in load.path else f"{self._function.__module__}.{load.path}"
+
+    def stored_on_self(self) -> Iterator[str]:
+        """Yield the names of the attributes that a method sets on its object."""
+        for index, step in enumerate(self._steps):
+            is_stored = step.opname == "STORE_ATTR" and self._first and not self._is_of_class
+            if is_stored and _local(self._steps[self._end_of_target(index, 1, 0)]) == self._first:
+                yield step.argval
+
+    def changed_on_self(self) -> Iterator[str]:
+        """Yield the names of the attributes whose content a method changes in place."""
+        for index, step in enumerate(self._steps):
+            if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
+                end = self._end_of_target(index, 2, depth=1)
+            elif _is_mutation(step):
+                end = index - 1
+            else:
+                continue
+            if (
+                end > 0
+                and self._steps[end].opname == "LOAD_ATTR"
+                and _local(self._steps[end - 1]) == self._first
+            ):
+                yield self._steps[end].argval
+
+    def assigned(self) -> Iterator[str]:
+        """Yield the variables of modules and of outer functions that are assigned."""
+        outer = self._function.__code__.co_freevars if self._code is self._function.__code__ else ()
+        for step in self._steps:
+            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                yield f"the module variable {step.argval}"
+            elif step.opname == "STORE_DEREF" and step.argval in outer:
+                yield f"{step.argval}, a variable of an outer function"
+
+    def targets(self) -> Iterator[tuple[_Load, str]]:
+        """Yield the objects of which an element or an attribute is set or deleted, and which one."""
+        for index, step in enumerate(self._steps):
+            if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
+                end, name = self._end_of_target(index, 2, depth=1), "an element"
+            elif step.opname in ("STORE_ATTR", "DELETE_ATTR"):
+                end, name = self._end_of_target(index, 1, depth=0), step.argval
+            else:
+                continue
+            if end in self.loads:
+                yield self.loads[end], name
+
+    def _end_of_target(self, index: int, number: int, depth: int) -> int:
+        """Return where the instructions of `target` end, in `target[key] = value` or `target.x = value`.
+
+        Args:
+            index: Index of the instruction that assigns.
+            number: Argument of the COPY that `target[key] += value` has behind the target and the key.
+            depth: Number of objects above the target.
+        """
+        if self._steps[index - 1].opname == "SWAP":  # +=
+            for end in range(index - 1, 0, -1):
+                if self._steps[end].opname == "COPY" and self._steps[end].arg == number:
+                    return self._below(end - number, depth)
+        return self._below(index - 1, depth)
+
+    def _below(self, index: int, depth: int) -> int:
+        """Return the index of the last instruction that made what lies under some objects on the stack."""
+        while index >= 0 and depth:
+            step = self._steps[index]
+            depth -= dis.stack_effect(step.opcode, step.arg, jump=False)
+            index -= 1
+        return index
+
+    # -- loads --------------------------------------------------------------------------------------
+
+    def _find_loads(self) -> Iterator[tuple[int, _Load]]:
+        """Yield the index of the last instruction of each load, and what it loads, if that exists already."""
+        for index, step in enumerate(self._steps):
+            if step.opname == "IMPORT_NAME":
+                self._note_import(index)
+            root = self._root(index)
+            if root is None:
+                continue
+            load, end = root
+            while (following := self._after(end)) is not None:
+                inner = _member(load, following)
+                if inner is None:
+                    break
+                load, end = inner, end + 1
+            if load.path != self._first:
+                yield end, load._replace(next=following)
+
+    def _after(self, index: int) -> dis.Instruction | None:
+        return self._steps[index + 1] if index + 1 < len(self._steps) else None
+
+    def _root(self, index: int) -> tuple[_Load, int] | None:
+        """Return what an instruction loads by a name alone, and the index of the last instruction of that."""
+        step = self._steps[index]
+        local = _local(step)
+        if local is not None:
+            if local in self._imported:
+                return _Load(local, self._imported[local], None, None, None), index
+            if local != self._first or self.owner is None:
+                return None
+            if self._is_of_class:
+                return _Load(_name_of(self.owner), self.owner, None, None, None), index
+            return _Load(local, self.owner, None, self.owner, None), index
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            following = self._steps[index + 1 : index + 4]
+            calls = [part.opname for part in following].count("CALL")
+            if step.argval == "type" and self._first and calls and _local(following[0]) == self._first:
+                end = index + 1 + [part.opname for part in following].index("CALL")  # type(self)
+                return _Load(_name_of(self.owner), self.owner, None, None, None), end
+            space = self._function.__globals__
+            if step.argval in space:
+                return _Load(step.argval, space[step.argval], space, None, None), index
+        if step.opname == "LOAD_DEREF" and step.argval in self._outer:
+            return _Load(step.argval, self._outer[step.argval], None, None, None), index
+        return None
+
+    @functools.cached_property
+    def _outer(self) -> dict[str, Any]:
+        """The variables of outer functions that have a value."""
+        found = {}
+        names = self._function.__code__.co_freevars
+        for name, cell in zip(names, self._function.__closure__ or (), strict=False):
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:
+                continue
+        return found
+
+    def _note_import(self, index: int) -> None:
+        """Note the local names that an import inside of the function makes."""
+        module: Any = sys.modules.get(self._steps[index].argval)
+        for source, target in zip(self._steps[index:], self._steps[index + 1 :], strict=False):
+            if target.opname not in ("STORE_FAST", "STORE_DEREF", "IMPORT_FROM"):
+                return
+            if source.opname == "IMPORT_FROM":
+                self._imported[target.argval] = getattr(module, source.argval, None)
+            elif source.opname == "IMPORT_NAME" and target.opname != "IMPORT_FROM":
+                self._imported[target.argval] = module
+
+
+def _bodies_of(function: types.FunctionType, owner: type | None, is_of_class: bool) -> list[_Body]:
+    """Return the bodies of a function and of the functions inside it, which see its first argument."""
+    code = function.__code__
+    first = code.co_varnames[0] if owner is not None and code.co_argcount else ""
+    codes, bodies = [code], []
+    while codes:
+        code = codes.pop()
+        bodies.append(_Body(code, function, owner, first, is_of_class))
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return bodies
+
+
+def _local(step: dis.Instruction) -> str | None:
+    """Return the local variable that an instruction loads last; None if it loads none."""
+    if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")):
+        return None
+    return step.argval[-1] if isinstance(step.argval, tuple) else str(step.argval)
+
+
+def _member(load: _Load, step: dis.Instruction) -> _Load | None:
+    """Return what an instruction loads of a module or of a class, also through `self`; None if nothing."""
+    is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    if not (is_attribute and isinstance(load.value, (type, types.ModuleType))):
+        return None
+    if step.argval == "__class__" and load.owner is not None:
+        return _Load(_name_of(load.owner), load.value, None, None, None)
+    owner = None if "." in load.path else load.owner
+    for base in load.value.__mro__ if isinstance(load.value, type) else (load.value,):
+        space = vars(base)
+        if step.argval in space:
+            return _Load(f"{_name_of(base)}.{step.argval}", space[step.argval], space, owner, None)
+    return None
+
+
+def _name_of(value: Any) -> str:
+    """Return the full name of a class or a module."""
+    return (
+        value.__name__ if isinstance(value, types.ModuleType) else f"{value.__module__}.{value.__qualname__}"
+    )
+
+
+def _is_mutation(step: dis.Instruction | None) -> bool:
+    """Return whether an instruction loads a method that changes a container in place."""
+    return step is not None and step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _MUTATORS
+
+
+def _is_drawn(value: Any) -> bool:
+    """Return whether an object is a generator of random numbers, or an iterator."""
+    return isinstance(value, RESEEDABLE) or (hasattr(value, "__next__") and not isinstance(value, type))
+
+
+def functions_in(value: Any) -> list[types.FunctionType]:
+    """Return the functions behind a function, a method, a property, or what a decorator returned."""
+    value = getattr(value, "py_func", value) if not isinstance(value, type) else None  # of numba
+    if isinstance(value, types.FunctionType):
+        return [value, *functions_in(getattr(value, "__wrapped__", None))]
+    if isinstance(value, (staticmethod, classmethod, types.MethodType)):
+        return functions_in(value.__func__)
+    if isinstance(value, property):
+        return [found for accessor in (value.fget, value.fset) for found in functions_in(accessor)]
+    if isinstance(value, (functools.partial, functools.cached_property, functools.partialmethod)):
+        return functions_in(value.func)
+    wrapped = (
+        None if value is None else vars(type(value)).get("__wrapped__") or getattr(value, "__wrapped__", None)
+    )
+    return functions_in(wrapped) if isinstance(wrapped, types.FunctionType) else []
+
+
+def global_generator(value: Any, path: str = "") -> str:
+    """Return the module whose global generator an object is or uses; "" if it uses none.
+
+    Args:
+        value: The object.
+        path: The names by which it was found.
+    """
+    owner = getattr(value, "__self__", value)
+    if owner is random or owner is random._inst:
+        return "random"
+    name = path.rpartition(".")[2]
+    if owner is np.random or owner is np.random.mtrand._rand:
+        return "numpy.random"
+    if name in _SEEDING and getattr(np.random, name, None) is value:
+        return "numpy.random"
+    torch = sys.modules.get("torch")
+    if torch is not None and name in _TORCH and getattr(torch, name, None) is value:
+        return "torch"
+    return ""
