@@ -493,7 +493,7 @@ def test_planners_can_be_compared_and_hashed() -> None:
 def test_actions_that_a_planner_cannot_draw_are_refused_with_a_way_out() -> None:
     unbounded = spaces.Box(-np.inf, np.inf, (2,))
     for planner, space, message in (
-        (RANDOM, unbounded, "finite bounds.*RescaleAction"),
+        (RANDOM, unbounded, "finite bounds.*TransformAction"),
         (CEM, unbounded, "finite bounds.*give initial_std as an array of shape \\(2,\\)"),
         (MPPI, unbounded, "finite bounds.*give std as an array"),
         (ICEM, spaces.Discrete(2), "expected a Box, got Discrete.*CEM"),

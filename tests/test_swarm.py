@@ -304,7 +304,7 @@ def test_an_action_space_without_uniform_draws_is_refused() -> None:
 
     with planvec.PlanEnv(lambda: Unbounded(gymnasium.make("Pendulum-v1")), codec="copied") as env:
         state = env.reset(seed=0).state
-        with pytest.raises(planvec.UnsupportedEnvError, match="finite bounds.*RescaleAction"):
+        with pytest.raises(planvec.UnsupportedEnvError, match="finite bounds.*TransformAction"):
             SMALL.plan(env, state)
 
 

@@ -13,6 +13,9 @@ from planvec.rows import is_uniform
 
 __all__ = ["ActionRange"]
 
+_EXACT = 2.0**53
+"""Largest integer up to which float64 holds all integers."""
+
 
 class ActionRange(NamedTuple):
     """Describes the random actions of a space: `low + size * u`, with u in [0, 1), between limits.
@@ -40,7 +43,8 @@ class ActionRange(NamedTuple):
         size: Any
         if isinstance(space, spaces.Box):
             low = space.low.astype(np.float64)
-            size = space.high - low if space.dtype.kind == "f" else space.high.astype(np.float64) - low + 1
+            with np.errstate(over="ignore"):
+                size = space.high.astype(np.float64) - low + (space.dtype.kind != "f")
         elif isinstance(space, spaces.Discrete):
             low, size = int(space.start), int(space.n)
         elif isinstance(space, spaces.MultiDiscrete):
@@ -48,5 +52,10 @@ class ActionRange(NamedTuple):
         else:
             low, size = np.zeros(space.shape), np.full(space.shape, 2)
         low, size = (np.array(part, np.float64).reshape(-1) for part in (low, size))
+        is_integer = space.dtype is None or space.dtype.kind != "f"
+        if not np.isfinite(size).all() or (
+            is_integer and max(abs(low).max(initial=0), size.max(initial=0)) > _EXACT
+        ):
+            return None
         highest = np.array(getattr(space, "high", low), np.float64).reshape(-1)
         return cls(low, size, low, highest)

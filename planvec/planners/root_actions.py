@@ -15,8 +15,11 @@ from planvec.errors import UnsupportedEnvError
 from planvec.rows import is_uniform
 
 __all__ = [
+    "MAX_CATEGORIES",
     "ActionStatistics",
     "action_statistics",
+    "bounds_advice",
+    "box_actions",
     "check_action_space",
     "equal_actions",
     "list_actions",
@@ -35,8 +38,7 @@ def check_action_space(space: Space[Any]) -> None:
         return
     if isinstance(space, spaces.Box):
         raise UnsupportedEnvError(
-            f"action_space: expected a Box with finite bounds, got {space}; wrap the environment in "
-            "gymnasium.wrappers.RescaleAction or TransformAction"
+            f"action_space: expected a Box with finite bounds, got {space}; {bounds_advice(space)}"
         )
     raise UnsupportedEnvError(
         f"action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got {space}; "
@@ -44,8 +46,25 @@ def check_action_space(space: Space[Any]) -> None:
     )
 
 
+def bounds_advice(space: spaces.Box) -> str:
+    """Return how to give finite bounds to a Box: RescaleAction needs them itself, ClipAction removes them."""
+    low, high = (np.where(np.isfinite(part), part, part.dtype.type(0)) for part in (space.low, space.high))
+    low = np.where(np.isfinite(space.low), low, np.minimum(high, 0) - 1)
+    high = np.where(np.isfinite(space.high), high, np.maximum(low, 0) + 1)
+    bounds = ", ".join(
+        str(part.flat[0]) if (part == part.flat[0]).all() else f"np.array({part.tolist()}, np.{space.dtype})"
+        for part in (low, high)
+    )
+    return (
+        "choose bounds that are wide enough: gymnasium.wrappers.TransformAction(env, lambda action: action, "
+        f"gymnasium.spaces.Box({bounds}, {space.shape}, np.{space.dtype}))"
+    )
+
+
 _MAX_LISTED = 256
 """Largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn."""
+MAX_CATEGORIES = 1 << 20
+"""Largest number of actions of a Discrete space that are listed, or have probabilities."""
 
 
 def equal_actions(actions: NDArray[Any], action: Any) -> NDArray[np.bool_]:
@@ -62,6 +81,8 @@ def list_actions(space: Any) -> NDArray[Any] | None:
     """
     check_action_space(space)
     if isinstance(space, spaces.Discrete):
+        if space.n > MAX_CATEGORIES:
+            return None
         actions: NDArray[Any] = np.arange(int(space.n), dtype=space.dtype) + space.dtype.type(space.start)
         return actions
     if isinstance(space, spaces.Box):
@@ -113,7 +134,7 @@ def action_statistics(
 
 def _distinct(space: Space[Any], actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the distinct actions, and for each row the index of its action among them."""
-    if isinstance(space, spaces.Discrete):
+    if isinstance(space, spaces.Discrete) and space.n <= MAX_CATEGORIES:
         return np.arange(int(space.n), dtype=space.dtype) + space.start, actions - space.start
     distinct, index = np.unique(actions, axis=0, return_inverse=True)
     return distinct, index.reshape(-1)  # NumPy 2.0 shaped it like the actions
@@ -127,8 +148,21 @@ def most_visited(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:
 
 def mean_action(space: spaces.Box, actions: NDArray[Any]) -> NDArray[Any]:
     """Return the mean of actions `[B, *action shape]`, clipped to the bounds of the Box."""
-    mean = actions.mean(axis=0, dtype=np.float64)
-    if space.dtype.kind != "f":
-        mean = np.rint(mean)
-    clipped: NDArray[Any] = np.clip(mean, space.low, space.high).astype(space.dtype)
-    return clipped
+    with np.errstate(over="ignore"):
+        mean = actions.mean(axis=0, dtype=np.float64)
+    if not np.isfinite(mean).all():  # the sum is beyond the largest number
+        mean = (actions / np.float64(len(actions))).sum(axis=0)
+    return box_actions(space, mean)
+
+
+def box_actions(space: spaces.Box, numbers: NDArray[np.float64]) -> NDArray[Any]:
+    """Return numbers as actions of a Box: rounded where it holds integers, and clipped to its bounds."""
+    if space.dtype.kind == "f":
+        clipped: NDArray[Any] = np.clip(numbers, space.low, space.high).astype(space.dtype)
+        return clipped
+    rounded = np.rint(numbers)
+    with np.errstate(invalid="ignore"):  # float64 rounds the highest integers of 64 bits up to one beyond
+        inside = rounded.astype(space.dtype)
+    is_high, is_low = rounded >= space.high.astype(np.float64), rounded <= space.low.astype(np.float64)
+    actions: NDArray[Any] = np.where(is_high, space.high, np.where(is_low, space.low, inside))
+    return actions

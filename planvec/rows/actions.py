@@ -109,7 +109,7 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
         raise InvalidBatchError(f"{name}: expected shape {expected}, got {array.shape}")
     if _is_inside(space, array):
         return array
-    kinds = "iub" if isinstance(space, spaces.MultiBinary) else "iu"
+    kinds = "iub" if isinstance(space, spaces.MultiBinary) or space.dtype.kind == "b" else "iu"
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         kinds = "fiu"
     if array.dtype.kind not in kinds:

@@ -43,14 +43,26 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
     size: Any
     dtype: Any = space.dtype
     if isinstance(space, spaces.Box) and dtype.kind == "f":
-        low, high = space.low.astype(np.float64), space.high
-        drawn = (low + (high - low) * uniforms).astype(dtype)
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = high - low
+            drawn = low + size * uniforms
+        if not np.isfinite(size).all():  # a range beyond the largest number
+            drawn = np.where(np.isfinite(size), drawn, low * (1.0 - uniforms) + high * uniforms)
         # Rounding may leave the box by one unit in the last place.
-        inside: NDArray[Any] = np.clip(drawn, space.low, high)
+        inside: NDArray[Any] = np.clip(drawn.astype(dtype), space.low, space.high)
         return inside
     if isinstance(space, spaces.Box):
-        low, size = space.low.astype(np.int64), space.high.astype(np.int64) - space.low + 1
-    elif isinstance(space, spaces.Discrete):
+        # Modulo 2^64, so that neither a range of all integers nor a negative low one overflows.
+        with np.errstate(over="ignore"):
+            low, last = (
+                space.low.astype(np.uint64),
+                space.high.astype(np.uint64) - space.low.astype(np.uint64),
+            )
+            size = last.astype(np.float64) + 1.0
+            numbers: NDArray[Any] = low + np.minimum((uniforms * size).astype(np.uint64), last)
+        return numbers.astype(np.int64 if dtype.kind == "i" else np.uint64).astype(dtype, copy=False)
+    if isinstance(space, spaces.Discrete):
         low, size = int(space.start), int(space.n)
     elif isinstance(space, spaces.MultiDiscrete):
         low, size = space.start, space.nvec

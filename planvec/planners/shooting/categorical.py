@@ -12,6 +12,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from planvec.errors import UnsupportedEnvError
+from planvec.planners.root_actions import MAX_CATEGORIES
 from planvec.planners.shooting.distributions import Distribution, no_elites
 
 __all__ = ["Categorical"]
@@ -50,6 +52,11 @@ class Categorical(Distribution):
             num_categories, start = space.nvec.astype(np.int64), space.start.astype(np.int64)
         else:
             num_categories, start = np.full(shape, 2), np.zeros(shape, np.int64)
+        if num_categories.max(initial=0) > MAX_CATEGORIES:
+            raise UnsupportedEnvError(
+                f"action_space: expected at most {MAX_CATEGORIES:,} actions or categories of a number, got "
+                f"{space}; plan with Swarm, RandomShooting or MCTS"
+            )
         exists = np.arange(num_categories.max()) < num_categories[..., None]
         return cls(
             space=space,

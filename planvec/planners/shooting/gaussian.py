@@ -10,6 +10,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
+from planvec.planners.root_actions import bounds_advice, box_actions
 from planvec.planners.shooting.distributions import Distribution, no_elites
 from planvec.planners.shooting.noise import colored_noise
 
@@ -79,12 +80,16 @@ class Gaussian(Distribution):
         """Draw sequences `[num_sequences, L, *action shape]` with coloured noise."""
         shape = (num_sequences, *self.space.shape)
         noise = np.moveaxis(colored_noise(generator, self.noise_beta, shape, self.num_actions), -1, 1)
-        return self._actions(self.mean + self.std * noise)
+        with np.errstate(over="ignore"):  # infinity is clipped
+            return self._actions(self.mean + self.std * noise)
 
     def refit(self, elites: NDArray[Any], momentum: float) -> Self:
         """Return the mean and the std of the elites, mixed with the present ones."""
-        mean = elites.mean(axis=0, dtype=np.float64)
-        std = elites.std(axis=0, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, std = elites.mean(axis=0, dtype=np.float64), elites.std(axis=0, dtype=np.float64)
+        if not (np.isfinite(mean).all() and np.isfinite(std).all()):  # sums or squares were too large
+            scale = np.abs(elites.astype(np.float64)).max()
+            mean, std = (elites / scale).mean(axis=0) * scale, (elites / scale).std(axis=0) * scale
         return replace(
             self,
             elites=elites,
@@ -98,10 +103,7 @@ class Gaussian(Distribution):
 
     def _actions(self, numbers: NDArray[np.float64]) -> NDArray[Any]:
         """Round and clip numbers to actions."""
-        if self.space.dtype.kind != "f":
-            numbers = np.rint(numbers)
-        clipped: NDArray[Any] = np.clip(numbers, self.space.low, self.space.high).astype(self.space.dtype)
-        return clipped
+        return box_actions(self.space, numbers)
 
 
 def _scale_of(space: spaces.Box, std: Any, name: str) -> NDArray[np.float64]:
@@ -113,8 +115,7 @@ def _scale_of(space: spaces.Box, std: Any, name: str) -> NDArray[np.float64]:
     if not space.is_bounded("both"):
         raise UnsupportedEnvError(
             f"action_space: expected a Box with finite bounds, got {space}; give {name} as an array "
-            f"of shape {space.shape} in units of the action, or wrap the environment in "
-            "gymnasium.wrappers.RescaleAction or TransformAction"
+            f"of shape {space.shape} in units of the action, or {bounds_advice(space)}"
         )
     scale: NDArray[np.float64] = std * (space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2)
     return scale
