@@ -7,9 +7,7 @@ A codec saves everything that the future of an environment depends on. There are
     StateCodec     saves a whole environment, wrappers included: `PlanEnv` steps with it
 
 `stack.StackCodec` builds a `StateCodec` from a `Codec` and the `WrapperCodec`s around it.
-`generic.replay.ReplayCodec` is a `StateCodec` that needs neither.
-
-Letters: B rows.
+`generic.replay.ReplayCodec` is a `StateCodec` that needs neither. Letters: B rows.
 """
 
 from __future__ import annotations
@@ -236,6 +234,7 @@ class StateCodec(ABC):
         step: Steps the environment, as `gymnasium.Env.step`.
         step_without_info: The same step for callers that ignore the info, which may be empty.
         roll_out: Makes random rollouts, see `RollOut`; None if they are made of steps.
+        current_mask: Returns the mask of the actions that are legal now; None if that is not known.
         set: Puts the environment into the state of a value.
         get: Returns the value of the current state, given the observation that it was reached with.
     """
@@ -255,6 +254,7 @@ class StateCodec(ABC):
     step: Step
     step_without_info: Step
     roll_out: RollOut | None = None
+    current_mask: Callable[[], NDArray[Any]] | None = None
     set: Callable[[Any], None]
     get: Callable[[Any], Any]
 

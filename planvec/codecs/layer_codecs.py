@@ -34,6 +34,7 @@ class LayerCodecs:
         wrapper_codecs: One codec per wrapper, innermost first.
         graph: Saves the layers that are copied; None if none is.
         is_verified: Whether planvec ships all codecs for exactly these classes.
+        reports_masks: Whether the environment reports legal actions, which states then hold.
         drawn_spaces: The spaces from which the environment draws, as far as they were saved.
     """
 
@@ -54,6 +55,7 @@ class LayerCodecs:
         self.is_verified = selection.is_verified and not any(
             not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
         )
+        self.reports_masks = False
         self.drawn_spaces: Sequence[str] = ()
 
     @property

@@ -13,6 +13,7 @@ from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
 from planvec.codecs.own_codecs import raised_in
 from planvec.codecs.repeats import InexactStateError
+from planvec.codecs.reported_masks import is_mask_reported
 from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.codecs.verify import verify_codec
@@ -122,9 +123,12 @@ def _stack_codec(
             codecs.before_reset()
             graph.check_shared_memory(shared_memory)
             codecs.save_generators_of(reference.drawn_spaces)
-    observation, _ = check_reset(env.reset(seed=0))
+    observation, info = check_reset(env.reset(seed=0))
     if graph is not None:
         graph.find_words()
+    if not codecs.is_verified:
+        was_reported = reference is not None and reference.reports_masks
+        codecs.reports_masks = was_reported or is_mask_reported(env, observation, info)
     stack = StackCodec(env, codecs, observation)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
@@ -146,5 +150,8 @@ def _replay_codec(
     pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
     replay = ReplayCodec(env, pairs)
     if not trust:
-        replay.walk = verify_codec(replay, env, reference_walk(env, info_keys, None), advice, info_keys)
+        reference = reference_walk(env, info_keys, None)
+        if reference.reports_masks:
+            replay.keep_masks()
+        replay.walk = verify_codec(replay, env, reference, advice, info_keys)
     return replay

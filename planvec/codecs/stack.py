@@ -30,6 +30,7 @@ from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.own_actions import with_own_action
 from planvec.codecs.own_codecs import check_value, is_of_user
+from planvec.codecs.reported_masks import ReportedMask, mask_of_field
 from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
 from planvec.codecs.unpickling import unpickle
 from planvec.codecs.wrapper_stack import leave_out_outer_wrappers, named_wrappers, outermost
@@ -39,6 +40,8 @@ from planvec.rows import SavedState, StateFormat
 __all__ = ["StackCodec"]
 
 Env = gymnasium.Env[Any, Any]
+_BoundPart = tuple[StatePart, Callable[[Any], None], Callable[[], Any]]
+"""A part of a state, and the functions that set and get its value."""
 
 
 class StackCodec(StateCodec):
@@ -72,31 +75,35 @@ class StackCodec(StateCodec):
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
         stepped = outermost(env, len(self._wrappers))
         step = stepped.step if layers.is_verified else with_own_action(stepped.step, env.action_space)
-        super().__init__(step, codec.step_without_info if stepped is self._base else None)
+        self.current_mask = None if layers.is_verified else mask_of_field(codec, env)
+        self._mask: ReportedMask | None = None
+        if layers.reports_masks and self.current_mask is None:
+            self._mask = ReportedMask(env.action_space)
+            self.current_mask, step = self._mask.current, self._mask.noted(step)
+        self.steps_base = stepped is self._base and self._mask is None
+        super().__init__(step, codec.step_without_info if self.steps_base else None)
         all_codecs = (codec, *wrapper_codecs)
-        self._draws = any(layer.draws for layer in all_codecs)
-        stochastic = [layer.draws if layer.stochastic is None else layer.stochastic for layer in all_codecs]
-        self.stochastic = any(stochastic)
+        self._draws = any(one.draws for one in all_codecs)
+        self.stochastic = any(one.draws if one.stochastic is None else one.stochastic for one in all_codecs)
         self._saved_observation: Any = None
-        self._parts: list[StatePart] = [codec]
-        setters: list[Callable[[Any], None]] = [partial(codec.set, self._base)]
-        getters: list[Callable[[], Any]] = [partial(codec.get, self._base)]
+        base = self._base
+        parts: list[_BoundPart] = [(codec, partial(codec.set, base), partial(codec.get, base))]
         if self._draws:
-            self._parts.append(GeneratorPart())
-            setters.append(partial(generator.set_generator, self._base))
-            getters.append(partial(generator.get_generator, self._base))
-        for name, wrapper, wrapper_codec in named_wrappers(self._wrappers):
-            if wrapper_codec.dtype is None or wrapper_codec.dtype.names:
-                self._parts.append(WrapperPart(name, wrapper_codec))
-                setters.append(partial(wrapper_codec.set, wrapper))
-                getters.append(partial(wrapper_codec.get, wrapper))
+            get, set_to = generator.get_generator, generator.set_generator
+            parts.append((GeneratorPart(), partial(set_to, base), partial(get, base)))
+        for name, wrapper, one in named_wrappers(self._wrappers):
+            if one.dtype is None or one.dtype.names:
+                parts.append((WrapperPart(name, one), partial(one.set, wrapper), partial(one.get, wrapper)))
+        if self._mask is not None:
+            parts.append((self._mask, self._mask.set, self._mask.get))
+        self._parts, setters, getters = map(list, zip(*parts, strict=True))
         self.saves_observation: bool = (
             self._must_save(observation) if like is None else like.saves_observation
         )
         if self.saves_observation:
             self._parts.append(ObservationPart(env.observation_space))
             setters.append(self._set_observation)
-        if stepped is self._base and not self.saves_observation:
+        if self.steps_base and not self.saves_observation:
             self.roll_out = codec.roll_out
         self._generator_index = 1 if self._draws else None
         self._bind(setters, getters)
@@ -104,7 +111,6 @@ class StackCodec(StateCodec):
         self._is_fixed = not self.format.dtype.hasobject
         self.fingerprint = layers.constants
         self.fresh_results = self.takes_ints = self.is_built_in = layers.is_verified
-        self.steps_base = stepped is self._base
 
     @property
     def packages(self) -> set[str]:
@@ -169,10 +175,9 @@ class StackCodec(StateCodec):
         computed = self._compute_observation()
         is_same = same(computed, observation)  # None: it cannot be computed
         if not is_same and computed is not None and is_of_user(self._codec) and not self._wrappers:
-            name = type(self._codec).__name__
             self.warning = (
-                f"{self._env}: the observation that {name}.observe computes is not that of the environment. "
-                "States hold the observation, too; leave observe out, or mend it"
+                f"{self._env}: the observation that {type(self._codec).__name__}.observe computes is not "
+                "that of the environment. States hold the observation, too; leave observe out, or mend it"
             )
         return not is_same
 
@@ -218,6 +223,8 @@ class StackCodec(StateCodec):
         result = self._env.reset(seed=seed, options=options)
         for wrapper, wrapper_codec in self._wrappers:
             wrapper_codec.after_reset(wrapper)
+        if self._mask is not None:
+            self._mask.note(*result, has_ended=False)
         return result
 
     def reseed(self, seed: int) -> None:
@@ -278,6 +285,8 @@ class StackCodec(StateCodec):
 
     def _dump_saved(self, rows: Rows, out: NDArray[Any]) -> None:
         index, values, tails, size = self._generator_index, rows.values, [b""] * len(out), 0
+        number = -1 - self.saves_observation  # the mask is the last part but for an observation
+        masks = [b"" if self._mask is None else value[number] for value in values]
         if index is not None:
             records = np.zeros(len(out), generator.GENERATOR)
             generator.pack_generators([value[index] for value in values], records)
@@ -285,5 +294,5 @@ class StackCodec(StateCodec):
             size = records.itemsize
             tails = [record.tobytes() for record in records]
         columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)
-        for row, (saved, tail) in enumerate(zip(columns, tails, strict=True)):
-            out[row] = SavedState(pickle.dumps(saved, protocol=5) + tail, self.format.origin, size)
+        for row, (saved, tail, mask) in enumerate(zip(columns, tails, masks, strict=True)):
+            out[row] = SavedState(pickle.dumps(saved, protocol=5) + tail, self.format.origin, size, mask)

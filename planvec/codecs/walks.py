@@ -11,6 +11,7 @@ import gymnasium
 
 from planvec.codecs.base import Outcome, StateCodec, Step
 from planvec.codecs.generic.beside import Beside
+from planvec.codecs.reported_masks import is_mask_reported
 from planvec.errors import UnsupportedEnvError
 
 __all__ = [
@@ -41,11 +42,13 @@ class Reference(NamedTuple):
         observation: The first observation.
         outcomes: The outcomes of the following steps, until the episode ends.
         drawn_spaces: Paths of the spaces from which the environment draws.
+        reports_masks: Whether a reset or a step has reported legal actions.
     """
 
     observation: Any
     outcomes: list[Outcome]
     drawn_spaces: list[str]
+    reports_masks: bool = False
 
 
 class SavedPoint(NamedTuple):
@@ -97,8 +100,18 @@ def reference_walk(
     outcomes: list[Outcome] = []
     drawn_spaces: dict[str, None] = {}
     num_steps = 0
+    reports_masks = False
+
+    def step(action: Any) -> Outcome:
+        nonlocal reports_masks
+        outcome: Outcome = env.step(action)
+        if isinstance(outcome, tuple) and len(outcome) == 5:
+            reports_masks = reports_masks or is_mask_reported(env, outcome[0], outcome[4])
+        return outcome
+
     for episode in range(_MAX_EPISODES):
-        observation, _ = check_reset(env.reset(seed=episode))
+        observation, info = check_reset(env.reset(seed=episode))
+        reports_masks = reports_masks or is_mask_reported(env, observation, info)
         if beside is not None:
             beside.begin()
         if episode == 0:
@@ -107,7 +120,7 @@ def reference_walk(
         while not has_ended and num_steps < _MAX_STEPS:
             if num_steps >= MIN_STEPS and time.monotonic() - started > _REFERENCE_SECONDS:
                 break
-            outcome = _try_step(env.step, space.sample(), info_keys)
+            outcome = _try_step(step, space.sample(), info_keys)
             num_steps += 1
             has_ended = outcome is None or outcome[2] or outcome[3]
             if episode == 0 and outcome is not None:
@@ -116,7 +129,7 @@ def reference_walk(
             drawn_spaces |= dict.fromkeys(beside.check())
         if not has_ended:
             break
-    return Reference(first, outcomes, [*drawn_spaces])
+    return Reference(first, outcomes, [*drawn_spaces], reports_masks)
 
 
 def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:

@@ -23,7 +23,7 @@ from planvec.kernels.ranges import ActionRange
 from planvec.kernels.rollout_loop import roll_rows
 from planvec.kernels.step_loop import step_rows
 from planvec.kernels.threads import run_sliced
-from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, leaves
+from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
 
 __all__ = ["CompiledKernel"]
 
@@ -51,6 +51,8 @@ class CompiledKernel:
     Attributes:
         num_threads: Number of threads.
         time_limit: Steps after which an episode is truncated; a very large number: no limit.
+        has_masks: Whether states tell which actions are legal. Then the environment draws random ones, and
+            repeats actions.
         action_range: The range of random actions; None if they are drawn otherwise.
         block_sizes: Numbers of rows for which the results of a row may differ; () if it makes no difference.
 
@@ -76,6 +78,7 @@ class CompiledKernel:
         self._layout = layout = layout_of(dtype, kernel.fields, env)
         self.time_limit = time_limit or UNLIMITED
         self.num_threads = num_threads
+        self.has_masks = has_mask_field(env.action_space, dtype)
         self.action_range = ActionRange.of(env.action_space)
         self._originals = self._find_originals()
         first_constants = kernel.constants(self._base)
@@ -170,7 +173,7 @@ class CompiledKernel:
             The infos; None if the environment itself has to step the batch.
         """
         constants = self._constants()
-        if constants is None:
+        if constants is None or (self.has_masks and batch.same_dt != 1):
             return None
         if batch.same_dt != 1 and self._step_repeatedly is None:
             self._step_repeatedly = self._compile_step(_INTEGERS)
@@ -223,7 +226,9 @@ class CompiledKernel:
             False if the environment itself has to step the batch.
         """
         constants = self._constants()
-        if constants is None or (batch.actions is None and self.action_range is None):
+        if constants is None:
+            return False
+        if batch.actions is None and (self.has_masks or self.action_range is None):
             return False
         numbers, unused = _without_flags(constants), np.empty(self._layout.action.size)
         arguments = (

@@ -25,6 +25,15 @@ from planvec.rows.infos import (
 )
 from planvec.rows.installed import is_installed
 from planvec.rows.keys import state_keys
+from planvec.rows.legal_actions import (
+    action_masks,
+    are_legal,
+    draw_legal,
+    has_action_masks,
+    has_mask_field,
+    mask_of_info,
+    mask_sizes,
+)
 from planvec.rows.lives import LivesUse, read_lives, stacked_lives
 from planvec.rows.outputs import Answer, Errors, Outputs
 from planvec.rows.promises import AllDone, Completed, Failed, Promise, as_completed, wait_for
@@ -103,7 +112,9 @@ __all__ = [
     "StepBatch",
     "StepsHere",
     "Transitions",
+    "action_masks",
     "actions_of",
+    "are_legal",
     "arrays_of_states",
     "as_completed",
     "as_states",
@@ -122,9 +133,12 @@ __all__ = [
     "copy_rows",
     "copy_tree",
     "decode_columns",
+    "draw_legal",
     "empty_rows",
     "encode_columns",
     "finish_rows",
+    "has_action_masks",
+    "has_mask_field",
     "has_players",
     "is_fixed",
     "is_installed",
@@ -132,6 +146,8 @@ __all__ = [
     "leaves",
     "list_rows",
     "map_leaves",
+    "mask_of_info",
+    "mask_sizes",
     "merge_columns",
     "one_action",
     "own_copy",

@@ -14,7 +14,7 @@ PLAYER_FIELD = "current_player"
 """Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
 rewards are those of player 0 with the other sign. An integer of one byte."""
 ACTION_MASK_FIELD = "action_mask"
-"""Name of the field that holds the legal actions `[A]` bool, in records that have one."""
+"""Key of the info that reports the legal actions, and name of the field that holds them, `[M]` bool."""
 
 
 class SavedState:
@@ -28,21 +28,25 @@ class SavedState:
         data: The bytes of the state. If the random generator is saved separately, its bytes come last.
         origin: Name of the environment and codec that saved the state. Others refuse to restore it.
         generator_size: Number of bytes of the random generator; 0 if it is not saved separately.
+        action_mask: The legal actions, one byte for each number of a mask; b"" if it is not known.
 
     Attributes:
         origin: Name of the environment and codec that saved the state.
+        action_mask: As given. It follows from the data.
     """
 
-    __slots__ = ("_data", "_generator_size", "origin")
+    __slots__ = ("_data", "_generator_size", "action_mask", "origin")
 
     _data: bytes
     _generator_size: int
     origin: str
+    action_mask: bytes
 
-    def __init__(self, data: bytes, origin: str, generator_size: int = 0) -> None:
+    def __init__(self, data: bytes, origin: str, generator_size: int = 0, action_mask: bytes = b"") -> None:
         object.__setattr__(self, "_data", bytes(data))
         object.__setattr__(self, "_generator_size", generator_size)
         object.__setattr__(self, "origin", origin)
+        object.__setattr__(self, "action_mask", bytes(action_mask))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a SavedState cannot be changed, so {name!r} cannot be set")
@@ -73,8 +77,8 @@ class SavedState:
     def __hash__(self) -> int:
         return hash(self._data)
 
-    def __reduce__(self) -> tuple[type[SavedState], tuple[bytes, str, int]]:
-        return SavedState, (self._data, self.origin, self._generator_size)
+    def __reduce__(self) -> tuple[type[SavedState], tuple[bytes, str, int, bytes]]:
+        return SavedState, (self._data, self.origin, self._generator_size, self.action_mask)
 
     def __repr__(self) -> str:
         return f"<SavedState of {self.origin}, {self.nbytes} bytes>"

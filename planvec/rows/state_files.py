@@ -26,12 +26,17 @@ def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]
 
     Returns:
         `name`: the records `[B]`, or the bytes of all `SavedState`s one after another; then there are also
-        `name.sizes` and `name.generator_sizes`, `[B]` int64, and `name.origin`.
+        `name.sizes` and `name.generator_sizes`, `[B]` int64, and `name.origin`; and `name.action_masks`,
+        `[B, M]` bool, if they tell which actions are legal.
     """
     if not states.dtype.hasobject:
         return {name: states}
     saved = [bytes(state) for state in states]
+    masks = [state.action_mask for state in states]
+    size = max(map(len, masks), default=0)
+    held = b"".join([mask or b"\1" * size for mask in masks])
     return {
+        **({f"{name}.action_masks": np.frombuffer(held, np.bool_).reshape(len(masks), size)} if size else {}),
         name: np.frombuffer(b"".join(saved), np.uint8),
         f"{name}.sizes": np.array([len(data) for data in saved], np.int64),
         f"{name}.generator_sizes": np.array([state.generator_size for state in states], np.int64),
@@ -56,10 +61,11 @@ def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[A
     if (arrays[f"{name}.sizes"] < 0).any() or (len(ends) and ends[-1] != len(data)):
         raise ValueError(f"{name}: expected {ends[-1]} bytes, got {len(data)}")
     states, start = np.empty(len(ends), object), 0
+    masks = np.asarray(arrays.get(f"{name}.action_masks", np.zeros((len(ends), 0))), np.bool_)
     rows = zip(ends.tolist(), arrays[f"{name}.generator_sizes"].tolist(), strict=True)
-    for row, (end, generator_size) in enumerate(rows):
+    for row, ((end, generator_size), mask) in enumerate(zip(rows, masks, strict=True)):
         if not 0 <= generator_size <= end - start:
             raise ValueError(f"{name}.generator_sizes: expected sizes of parts of the states")
-        states[row] = SavedState(data[start:end], origin, generator_size)
+        states[row] = SavedState(data[start:end], origin, generator_size, mask.tobytes())
         start = end
     return states

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
+from planvec.codecs import StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
+from planvec.rows import mask_sizes
 
 __all__ = ["as_env_error", "ignores_interrupts", "text_of", "without_numpy"]
 
 
+_LOOKS_ILLEGAL = re.compile(
+    r"illegal|invalid|unavailable|occupied|forbidden|already|\b(action|move)s?\b|"
+    r"not (an? )?(legal|valid|allowed|permitted|possible|available)",
+    re.IGNORECASE,
+)
+_MASK_HINT = (
+    ". If an action is not legal there: let reset and step report info['action_mask'], a 1 for each legal "
+    "action and a 0 for each other one. Planners and random rollouts then take legal ones only"
+)
+
+
 def as_env_error(
-    error: BaseException, row: int | None = None, action: Any = None, where: str = ""
+    error: BaseException,
+    row: int | None = None,
+    action: Any = None,
+    where: str = "",
+    *,
+    stepped: tuple[StateCodec, Space[Any]] | None = None,
 ) -> BaseException:
     """Return the error to raise for an exception that an environment raised.
 
@@ -22,6 +42,7 @@ def as_env_error(
         row: The row that was stepped, or None.
         action: The action of the row, or None.
         where: Prefix of the message.
+        stepped: The codec and the action space of the environment, if it raised in a step.
 
     Returns:
         An `EnvError`, or the exception itself if it is an `UnsupportedEnvError` or a Ctrl-C of the user.
@@ -33,6 +54,10 @@ def as_env_error(
     detail = f"{type(error).__name__}: {text_of(error)}"
     if isinstance(error, EnvError):
         detail, row = error.detail, row if error.row is None else error.row
+    elif stepped is not None:
+        codec, space = stepped
+        may_report = codec.current_mask is None and not codec.is_built_in and mask_sizes(space).size
+        detail += _MASK_HINT if may_report and _LOOKS_ILLEGAL.search(detail) else ""
     return EnvError(where + detail, row=row, action=without_numpy(action))
 
 

@@ -82,8 +82,8 @@ def prove(
     random = np.random.default_rng(0)
     starts = _start_states(codec, kernel.num_proved)
     digests = _digests_at(codec, starts)
-    states, num_stepped = starts, 0
-    for number, batch in enumerate(_step_batches(about.action_space, len(starts), random)):
+    states, num_stepped, has_masks = starts, 0, codec.current_mask is not None
+    for number, batch in enumerate(_step_batches(about.action_space, len(starts), random, has_masks)):
         batch.states = states
         expected, got = batch.new_outputs(about), batch.new_outputs(about)
         columns = rows.step(batch, expected, {})
@@ -101,7 +101,7 @@ def prove(
         states = _next_states(kernel, expected, starts, random)
     if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
         return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
-    difference = _rollout_difference(kernel, rows, about, starts, states, random)
+    difference = _rollout_difference(kernel, rows, about, starts, states, random, has_masks)
     changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
     if changed and not difference:
         difference = f"steps of the environment change {changed[0]}, which is no part of its state"
@@ -179,6 +179,7 @@ def _rollout_difference(
     starts: NDArray[Any],
     states: NDArray[Any],
     random: np.random.Generator,
+    has_masks: bool,
 ) -> str:
     """Return the first difference of rollouts from starts and from other states; "" if there is none."""
     states, horizon = states[: len(states) // 2], kernel.proved_horizon
@@ -192,7 +193,7 @@ def _rollout_difference(
         RolloutBatch(states, horizon, given, 7, first_row=3, discount=0.97),
         RolloutBatch(starts[:num_long], long_horizon, repeated, 7),
     ]
-    if is_uniform(space):
+    if is_uniform(space) and not has_masks:
         requests.append(RolloutBatch(states, horizon, None, 7, first_row=3, seeds=seeds, discount=0.97))
     if horizon >= _LONG:  # the steps are fast: look for what happens late, such as ends by a count of steps
         late = _random_actions(space, random, 2 * _LATE)
@@ -217,14 +218,20 @@ def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
     return states
 
 
-def _step_batches(space: Space[Any], num_rows: int, random: np.random.Generator) -> Iterator[StepBatch]:
-    """Yield requests for steps, without states: with and without repeats and seeds."""
+def _step_batches(
+    space: Space[Any], num_rows: int, random: np.random.Generator, has_masks: bool
+) -> Iterator[StepBatch]:
+    """Yield requests for steps, without states: with and without repeats and seeds.
+
+    Where there are masks of legal actions, the environment repeats actions itself.
+    """
     none = np.zeros(num_rows)
     for number in range(_NUM_BATCHES):
         repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)
+        repeats = np.ones_like(repeats) if has_masks else repeats
         seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
         actions = _random_actions(space, random, num_rows)
-        yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 else 1)
+        yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 and not has_masks else 1)
 
 
 def _random_actions(space: Space[Any], random: np.random.Generator, count: int) -> Any:

@@ -21,6 +21,7 @@ from planvec.rows import (
     Outputs,
     RolloutBatch,
     StepBatch,
+    are_legal,
     blank,
     list_rows,
     own_copy,
@@ -87,7 +88,9 @@ class RowLoop:
                 self._step_each(results, start, actions, repeats, seeds)
             except BaseException as error:
                 row = self.progress[ROW]
-                raise as_env_error(error, row, actions[row]) from error
+                raise as_env_error(
+                    error, row, actions[row], stepped=(self._codec, self._action_space)
+                ) from error
 
         self.progress[ROW] = -1
         results = RowResults(self._codec.load(batch.states), want_values=out.new_states is not None)
@@ -124,11 +127,10 @@ class RowLoop:
         try:
             results = RowResults(self._codec.load(batch.states), want_values=True)
             roll_out = self._codec.roll_out if batch.actions is None else None
-            sequences: Callable[[int], Iterable[Any]]
+            sequences = batch.numbers()
             if roll_out is None:
-                sequences = batch.sequences(self._action_space, self._codec.takes_ints)
-            else:
-                sequences = batch.numbers()
+                codec = self._codec
+                sequences = batch.sequences(self._action_space, codec.takes_ints, codec.current_mask)
             self._run(
                 results,
                 lambda start: self._roll_each(results, start, batch, sequences, roll_out),
@@ -213,6 +215,7 @@ class RowLoop:
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else codec.step_without_info
         get_state = codec.get if results.want_values else None
+        space, current_mask = self._action_space, codec.current_mask
         values, elapsed, was_terminated, was_truncated = results.before
         for row, value in enumerate(islice(values, start, None), start):
             progress[ROW] = row
@@ -227,6 +230,8 @@ class RowLoop:
             observation, reward, terminated, truncated, info = step(action)
             count = 1
             while count < wanted and not (terminated or truncated):
+                if current_mask is not None and not are_legal(space, current_mask(), action):
+                    break  # repeating ends where it has become illegal
                 observation, more, terminated, truncated, info = step(action)
                 reward = float(reward) + float(more)
                 count += 1
@@ -287,4 +292,5 @@ class RowLoop:
                 results.num_steps.append(count)
                 results.rewards.append(total)
         except BaseException as error:
-            raise as_env_error(error, row, action, f"step {count} of the rollout: ") from error
+            where, stepped = f"step {count} of the rollout: ", (codec, self._action_space)
+            raise as_env_error(error, row, action, where, stepped=stepped) from error

@@ -21,6 +21,7 @@ from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
 from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
 from planvec.codecs.own_actions import with_own_action
+from planvec.codecs.reported_masks import ReportedMask, is_mask_reported
 from planvec.rows import SavedState, StateFormat, own_copy
 
 __all__ = ["ReplayCodec"]
@@ -39,11 +40,13 @@ class _History(NamedTuple):
         seed: The seed of the reset.
         options: The options of the reset, pickled.
         events: Actions and `_Reseed`s in order, each pickled: equal histories are equal bytes.
+        mask: The bytes of the legal actions at the end, which follow from the rest; b"" if they are unknown.
     """
 
     seed: int
     options: bytes
     events: tuple[bytes, ...]
+    mask: bytes = b""
 
 
 class ReplayCodec(StateCodec):
@@ -67,6 +70,7 @@ class ReplayCodec(StateCodec):
         self._wrappers = wrappers
         self._current: _History | None = None  # None if unknown: before a reset, or after a failed step
         self._observation: Any = None
+        self._mask: ReportedMask | None = None
         self.num_replayed_steps = 0
         self.format = StateFormat(np.dtype(object), f"{origin_of(env)} by replay")
         self.set = self._set
@@ -81,8 +85,23 @@ class ReplayCodec(StateCodec):
         for wrapper, codec in self._wrappers:
             codec.after_reset(wrapper)
         self._observation = own_copy(observation)
-        self._current = _History(seed, packed, ())
+        if is_mask_reported(self._env, observation, info):
+            self.keep_masks()
+        self._current = _History(seed, packed, (), self._noted(observation, info, False))
         return observation, info
+
+    def keep_masks(self) -> None:
+        """Keep the legal actions that infos report in states."""
+        if self._mask is None:
+            self._mask = ReportedMask(self._env.action_space)
+            self.current_mask = self._mask.current
+
+    def _noted(self, observation: Any, info: dict[str, Any], has_ended: bool) -> bytes:
+        """Remember the legal actions that a reset or a step has reported, and return their bytes."""
+        if self._mask is None:
+            return b""
+        self._mask.note(observation, info, has_ended)
+        return self._mask.get()
 
     def _step(self, action: Any) -> Outcome:
         history, self._current = self._current, None  # stays None if the step fails
@@ -90,7 +109,8 @@ class ReplayCodec(StateCodec):
         event = pickle.dumps(action)
         outcome = self._env.step(action)
         self._observation = own_copy(outcome[0])
-        self._current = history._replace(events=(*history.events, event))
+        mask = self._noted(outcome[0], outcome[4], bool(outcome[2]) or bool(outcome[3]))
+        self._current = history._replace(events=(*history.events, event), mask=mask)
         return outcome
 
     def reseed(self, seed: int) -> None:
@@ -120,14 +140,17 @@ class ReplayCodec(StateCodec):
 
     def load(self, states: NDArray[Any]) -> Rows:
         rows = [pickle.loads(bytes(state)) for state in states]
-        values = [_History(*history) for history, _, _ in rows]
+        masks = [state.action_mask for state in states]
+        values = [
+            _History(*history)._replace(mask=mask) for (history, _, _), mask in zip(rows, masks, strict=True)
+        ]
         terminated, truncated = [row[1] for row in rows], [row[2] for row in rows]
         return Rows(values, [0] * len(rows), terminated, truncated)
 
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         for row, (history, _, terminated, truncated) in enumerate(zip(*rows, strict=True)):
-            data = pickle.dumps((tuple(history), terminated, truncated), protocol=5)
-            out[row] = SavedState(data, self.format.origin)
+            data = pickle.dumps((tuple(history[:3]), terminated, truncated), protocol=5)
+            out[row] = SavedState(data, self.format.origin, action_mask=history.mask)
 
 
 def _is_ancestor(history: _History, target: _History) -> bool:

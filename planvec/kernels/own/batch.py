@@ -22,6 +22,7 @@ from planvec.rows import (
     Outputs,
     RolloutBatch,
     StepBatch,
+    has_mask_field,
     is_uniform,
     raw,
 )
@@ -44,6 +45,7 @@ class OwnBatchKernel:
         time_limit: Steps after which an episode is truncated; None: no limit.
 
     Attributes:
+        has_masks: Whether states tell which actions are legal; see `CompiledKernel`.
         block_sizes: Numbers of rows for which the results of a row may differ.
 
     Raises:
@@ -64,6 +66,7 @@ class OwnBatchKernel:
                 "set draws = False in the codec if steps draw nothing"
             )
         self._own = own
+        self.has_masks = has_mask_field(env.action_space, dtype)
         self._space = env.action_space
         self._limit = time_limit or UNLIMITED
         self._counts = layout.elapsed >= 0
@@ -87,6 +90,8 @@ class OwnBatchKernel:
         Raises:
             Exception: The function raised it.
         """
+        if self.has_masks and batch.same_dt != 1:
+            return None
         rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
         extras = np.zeros(rows.num_rows)
         wanted = np.minimum(batch.dt, rows.left)
@@ -128,7 +133,7 @@ class OwnBatchKernel:
         Raises:
             Exception: The function raised it.
         """
-        if batch.actions is None and not is_uniform(self._space):
+        if batch.actions is None and (self.has_masks or not is_uniform(self._space)):
             return False
         num_rows = len(batch.states)
         parts = [

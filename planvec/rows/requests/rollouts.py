@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -11,12 +11,15 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from planvec.errors import EnvError
 from planvec.rows.description import EnvDescription
+from planvec.rows.legal_actions import are_legal, draw_legal, has_action_masks
 from planvec.rows.outputs import Answer, Outputs
 from planvec.rows.random_actions import ActionStreams
 from planvec.rows.requests.base import RowRequest
 from planvec.rows.requests.steps import error_infos
 from planvec.rows.results import Rollouts
+from planvec.rows.saved_state import ACTION_MASK_FIELD
 from planvec.rows.space_arrays import copy_tree, list_rows, take_rows
 
 __all__ = ["RolloutBatch"]
@@ -74,18 +77,44 @@ class RolloutBatch(RowRequest[Rollouts]):
             seeds=None if self.seeds is None else self.seeds.copy(),
         )
 
-    def sequences(self, space: Space[Any], as_ints: bool) -> Callable[[int], Iterable[Any]]:
-        """Return a function that gives the actions of a row. `list_rows` explains `as_ints`."""
+    def sequences(
+        self, space: Space[Any], as_ints: bool, current_mask: Callable[[], NDArray[Any]] | None = None
+    ) -> Callable[[int], Iterable[Any]]:
+        """Return a function that gives the actions of a row.
+
+        Args:
+            space: The space of one action.
+            as_ints: As in `list_rows`.
+            current_mask: Returns the mask of legal actions where a row is; None: random actions may be any.
+        """
         if self.actions is not None:
             listed = list_rows(space, self.actions, as_ints)
             return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]
-        return ActionStreams(space, self.action_seed, self.first_row, len(self.states), as_ints).row
+        if current_mask is None:
+            return ActionStreams(space, self.action_seed, self.first_row, len(self.states), as_ints).row
+        numbers = spaces.Box(0.0, 1.0, space.shape or (), np.float64)
+        streams = ActionStreams(numbers, self.action_seed, self.first_row, len(self.states))
+
+        def legal_actions(row: int) -> Iterator[Any]:
+            for drawn in streams.row(row):  # each after the step before it
+                mask = current_mask()
+                action = draw_legal(space, mask[None], np.asarray(drawn)[None])[0]
+                if not are_legal(space, mask, action):
+                    raise EnvError(
+                        f"{ACTION_MASK_FIELD}: expected at least one legal action where the episode goes on, "
+                        "got none"
+                    )
+                yield action
+
+        return legal_actions
 
     def numbers(self) -> Callable[[int], Iterable[int]]:
         """Return a function that gives the numbers in [0, 2**32) of a row, which stand for legal actions."""
         return ActionStreams(_NUMBERS, self.action_seed, self.first_row, len(self.states), True).row
 
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
+        if self.actions is None and has_action_masks(self.states):
+            return None  # it depends on the states on the way
         return next(islice(self.sequences(space, True)(row), step, None), None)
 
     def new_outputs(self, about: EnvDescription) -> Outputs:

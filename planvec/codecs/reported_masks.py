@@ -1,0 +1,104 @@
+"""Keeps the legal actions that an environment reports, as a part of its state. Letters: B rows, M numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.codecs.base import Codec, Outcome, Step
+from planvec.errors import EnvError
+from planvec.rows import ACTION_MASK_FIELD, action_masks, has_mask_field, mask_of_info, mask_sizes
+
+__all__ = ["ReportedMask", "is_mask_reported", "mask_of_field"]
+
+
+class ReportedMask:
+    """Remembers the mask of the last reset or step. It is a `StatePart` whose values are the bytes of masks.
+
+    Args:
+        space: The action space.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self._space = space
+        self._size = int(mask_sizes(space).sum())
+        self.dtype: np.dtype[Any] | None = np.dtype([(ACTION_MASK_FIELD, "?", self._size)])
+        self._value = b"\1" * self._size
+
+    def note(self, observation: Any, info: Mapping[str, Any], has_ended: bool) -> None:
+        """Remember the mask that a reset or a step has reported. Without one, all actions are legal.
+
+        Raises:
+            EnvError: It is no mask of the action space, or allows no action though the episode goes on.
+        """
+        mask = mask_of_info(self._space, info, observation)
+        if mask is not None and not has_ended and not _allows_an_action(self._space, mask):
+            raise EnvError(
+                f"info[{ACTION_MASK_FIELD!r}]: expected at least one legal action where the episode goes on, "
+                "got none; let the step before it return terminated=True"
+            )
+        self._value = b"\1" * self._size if mask is None else mask.tobytes()
+
+    def noted(self, step: Step) -> Step:
+        """Return a step that remembers the mask."""
+
+        def step_and_note(action: Any) -> Outcome:
+            outcome = step(action)
+            observation, _, terminated, truncated, info = outcome
+            self.note(observation, info, bool(terminated) or bool(truncated))
+            return outcome
+
+        return step_and_note
+
+    def get(self) -> bytes:
+        """Return the bytes of the mask."""
+        return self._value
+
+    def set(self, value: bytes) -> None:
+        """Restore the mask."""
+        self._value = value
+
+    def current(self) -> NDArray[np.bool_]:
+        """Return the mask, `[M]`."""
+        return np.frombuffer(self._value, np.bool_)
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        """Write the bytes of masks `[B]` into the field of records."""
+        records[ACTION_MASK_FIELD] = np.frombuffer(b"".join(values), np.bool_).reshape(-1, self._size)
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        """Read the bytes of masks `[B]` from the field of records."""
+        return [mask.tobytes() for mask in records[ACTION_MASK_FIELD]]
+
+
+def is_mask_reported(env: Any, observation: Any, info: Any) -> bool:
+    """Return whether a reset or a step has reported legal actions; `rows.mask_of_info` reads them."""
+    has_key = isinstance(info, dict) and info.get(ACTION_MASK_FIELD) is not None
+    has_key = has_key or (isinstance(observation, dict) and ACTION_MASK_FIELD in observation)
+    return has_key and mask_sizes(env.action_space).size > 0
+
+
+def mask_of_field(codec: Codec, env: Any) -> Callable[[], NDArray[Any]] | None:
+    """Return a function that gives the mask in the field of a codec; None if it has no such field."""
+    if codec.dtype is None or not has_mask_field(env.action_space, codec.dtype):
+        return None
+
+    def current() -> NDArray[Any]:
+        record = np.zeros(1, codec.dtype)
+        codec.pack([codec.get(env.unwrapped)], record)
+        masks = action_masks(env.action_space, record)
+        assert masks is not None
+        mask: NDArray[Any] = masks[0]
+        return mask
+
+    return current
+
+
+def _allows_an_action(space: Space[Any], mask: NDArray[np.bool_]) -> bool:
+    """Return whether each number of an action has a legal value."""
+    sizes = mask_sizes(space)
+    return bool(np.logical_or.reduceat(mask, np.cumsum(sizes) - sizes).all())
