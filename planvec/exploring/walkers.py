@@ -16,7 +16,17 @@ from planvec.exploring.cells import CellFunction, keys_of
 from planvec.exploring.contents import Contents
 from planvec.exploring.store import Arrival
 from planvec.planners import Plan, Planner
-from planvec.rows import BatchStepper, LivesUse, Promise, Transitions, stacked_lives, uniform_actions
+from planvec.rows import (
+    BatchStepper,
+    LivesUse,
+    Promise,
+    Transitions,
+    action_masks,
+    are_legal,
+    draw_legal,
+    stacked_lives,
+    uniform_actions,
+)
 
 __all__ = ["Walkers"]
 
@@ -106,12 +116,19 @@ class Walkers:
     def send(self) -> Promise[Transitions]:
         """Request the next step of all explorers."""
         generator, num_rows = self._archive.generator, len(self._states)
-        drawn = uniform_actions(self._env.action_space, generator, num_rows)
+        space = self._env.action_space
+        drawn = uniform_actions(space, generator, num_rows)
         repeats = (generator.random(num_rows) < self._repeat) & ~self._is_first
+        masks = action_masks(space, self._states)
+        if masks is not None:
+            drawn = draw_legal(space, masks, generator.random(drawn.shape))
+            repeats &= are_legal(space, masks, self._actions)
         self._actions = np.where(repeats.reshape(-1, *[1] * (drawn.ndim - 1)), self._actions, drawn)
         for row, planned in enumerate(self._planned):
             if planned:
-                self._actions[row] = planned.pop()
+                action = planned.pop()
+                if masks is None or are_legal(space, masks[row], np.asarray(action)):  # chance may differ
+                    self._actions[row] = action
         self._is_first[:] = False
         if self._env.is_stochastic:
             self._seeds = generator.integers(2**64, size=num_rows, dtype=np.uint64)

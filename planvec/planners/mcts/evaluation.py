@@ -19,6 +19,9 @@ from planvec.rows import (
     ACTION_MASK_FIELD,
     BatchStepper,
     Transitions,
+    action_masks,
+    are_legal,
+    draw_legal,
     finish_rows,
     is_fixed,
     take_row,
@@ -38,21 +41,28 @@ class Evaluation:
         tree: The tree, which is written.
         rules: The settings of the kernels.
         generator: The source of drawn actions and noise.
+        state: `[1]`, that of the root.
 
     Attributes:
         reads_states: Whether the states hold the masks of legal actions.
     """
 
     def __init__(
-        self, config: MCTSConfig, env: BatchStepper, tree: Tree, rules: Rules, generator: np.random.Generator
+        self,
+        config: MCTSConfig,
+        env: BatchStepper,
+        tree: Tree,
+        rules: Rules,
+        generator: np.random.Generator,
+        state: NDArray[Any],
     ) -> None:
         self._config = config
         self._env = env
         self._tree = tree
         self._rules = rules
         self._generator = generator
-        key = config.legal_actions
-        self.reads_states = key == ACTION_MASK_FIELD and key in (env.state_dtype.names or ())
+        is_key = config.legal_actions == ACTION_MASK_FIELD
+        self.reads_states = is_key and action_masks(env.action_space, state) is not None
 
     def evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
         """Evaluate the root and draw its actions.
@@ -70,10 +80,18 @@ class Evaluation:
             self._tree.arrays.counters[ROOT_WEIGHT] = 1
         mask = np.ones((1, self._tree.num_actions), bool)
         if self.reads_states:
-            mask = state[ACTION_MASK_FIELD]
+            mask = self._masks_in(state)
         elif isinstance(key, str) and info is not None and key in info:
             mask = np.asarray(info[key])[None]
         self._call_functions(root, observation, mask)
+
+    def _masks_in(self, states: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which actions of nodes are legal by their states, `[B, A]`."""
+        space, actions = self._env.action_space, self._tree.actions
+        masks = action_masks(space, states)
+        if masks is None or self._tree.kind.has_own_actions:  # only legal ones were drawn
+            return np.ones((len(states), self._tree.num_actions), np.bool_)
+        return masks if actions.ndim == 1 else are_legal(space, masks[:, None], actions[None])
 
     def evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
         """Evaluate new nodes whose episode goes on.
@@ -93,7 +111,7 @@ class Evaluation:
         key, mask = config.legal_actions, None
         if self.reads_states:
             assert out.new_states is not None
-            mask = out.new_states[ACTION_MASK_FIELD][rows]
+            mask = self._masks_in(out.new_states[rows])
         elif isinstance(key, str):
             if key not in out.infos:
                 raise InvalidBatchError(
@@ -215,7 +233,13 @@ class Evaluation:
         """Draw the actions of new nodes, if each node has its own."""
         if self._tree.kind.has_own_actions:
             num_actions = self._tree.num_actions
-            drawn = uniform_actions(self._env.action_space, self._generator, len(nodes) * num_actions)
+            space, count = self._env.action_space, len(nodes) * num_actions
+            drawn = uniform_actions(space, self._generator, count)
+            if self.reads_states and self._tree.states is not None:
+                masks = action_masks(space, self._tree.states[nodes])
+                if masks is not None:
+                    uniforms = self._generator.random(drawn.shape)
+                    drawn = draw_legal(space, masks.repeat(num_actions, axis=0), uniforms)
             self._tree.actions[nodes] = drawn.reshape(len(nodes), num_actions, *drawn.shape[1:])
 
 

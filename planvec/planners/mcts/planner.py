@@ -21,7 +21,7 @@ from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import check_action_space
 from planvec.planners.search import Search
-from planvec.rows import ACTION_MASK_FIELD, BatchStepper, has_players
+from planvec.rows import ACTION_MASK_FIELD, BatchStepper, action_masks, has_players
 
 __all__ = ["MCTS"]
 
@@ -103,8 +103,7 @@ class MCTS(MCTSConfig):
             root.
         legal_actions: `legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it,
             such as "action_mask". The root's mask is then read from the `info` given to `plan`; without it
-            all actions are legal there. None: those in the field "action_mask" of the states if they have
-            one, else all.
+            all actions are legal there. None: those that the states tell (docs/planning.md), else all.
         widening: `(factor, exponent)`: a node with n visits tries `factor * n**exponent` of its actions.
             None: all where they can be listed; `(1.0, 0.5)` where they are drawn.
         max_actions: Actions drawn for a node where the actions cannot be listed.
@@ -176,7 +175,7 @@ class MCTS(MCTSConfig):
         """
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
-        config = self._for_states(state.dtype)
+        config = self._for_states(env, state)
         tree, number = config._kept_tree(env, state, previous), AS_GIVEN
         if config._can_reuse(env, previous):
             assert previous is not None
@@ -187,22 +186,29 @@ class MCTS(MCTSConfig):
             choice = Choice(with_choice(config, number), number, 0)
         return TreeSearch(choice, env, state, generator, tree, info)
 
-    def _for_states(self, dtype: np.dtype[Any]) -> MCTS:
+    def _for_states(self, env: BatchStepper, state: NDArray[Any]) -> MCTS:
         """Return the planner with the legal actions that states hold.
 
         Raises:
-            UnsupportedEnvError: It cannot search a game of two players with these settings.
+            UnsupportedEnvError: It cannot search a game of two players, or states with legal actions, with
+                these settings.
         """
-        if has_players(dtype) and (self.dt > 1 or self.chance == "open_loop"):
+        if has_players(state.dtype) and (self.dt > 1 or self.chance == "open_loop"):
             name, value = ("dt", 1) if self.dt > 1 else ("chance", "sample")
             raise UnsupportedEnvError(
                 f"{name}: expected {value!r} for a game of two players, since the other one may be to move "
                 f"after any step, got {getattr(self, name)!r}"
             )
-        has_masks = ACTION_MASK_FIELD in (dtype.names or ())
-        if has_masks and self.legal_actions is None and self.chance != "open_loop":
-            return dataclasses.replace(self, legal_actions=ACTION_MASK_FIELD)
-        return self
+        if action_masks(env.action_space, state) is None or self.legal_actions is not None:
+            return self
+        if self.chance == "open_loop" and not env.is_stochastic:
+            return dataclasses.replace(self, legal_actions=ACTION_MASK_FIELD, chance="sample")
+        if self.chance == "open_loop":
+            raise UnsupportedEnvError(
+                "chance: expected 'sample' where states tell which actions are legal, since a node of an "
+                "open loop stands for states in which other actions are, got 'open_loop'"
+            )
+        return dataclasses.replace(self, legal_actions=ACTION_MASK_FIELD)
 
     def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
         """Return what the tree of the previous decision holds of a state; None for a new tree."""
@@ -266,7 +272,7 @@ class MCTS(MCTSConfig):
             )
         started = time.perf_counter()
         generator = self._generator(seed)
-        config = self._for_states(tree.states.dtype)
+        config = self._for_states(env, tree.states[:1])
         number = tree.kind.choice if config.is_adaptive else AS_GIVEN
         choice = Choice(with_choice(config, number), number, 0)
         search = TreeSearch(choice, env, tree.states[:1], generator, tree, None, is_new_root=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.rules import SINGLE, Rules
 from planvec.planners.search import RolloutRequest, StepRequest
-from planvec.rows import BatchStepper, uniform_actions
+from planvec.rows import BatchStepper, action_masks, draw_legal, has_action_masks, uniform_actions
 
 __all__ = ["LeafRollouts"]
 
@@ -49,6 +49,8 @@ class LeafRollouts:
         if self._config.rollout_policy is not None:
             return (yield from self._policy_returns(states))
         config = self._config
+        if config.dt > 1 and has_action_masks(states):
+            return (yield from self._legal_returns(states))
         action_seed = int(self._generator.integers(2**63))
         seeds = self.seeds(len(states))
         actions = self._repeated_actions(len(states)) if config.dt > 1 else None
@@ -69,6 +71,24 @@ class LeafRollouts:
             returns += discounts * out.rewards
             discounts *= config.discount
             states, observations = out.new_states, out.observations
+            if (out.terminated | out.truncated).all():
+                break
+        return returns
+
+    def _legal_returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
+        """Return the returns `[B]` of random legal actions that are repeated; a generator of requests."""
+        config, space = self._config, self._env.action_space
+        returns, discounts = np.zeros(len(states)), np.ones(len(states))
+        for first in range(0, config.rollout_steps, config.dt):
+            masks = action_masks(space, states)
+            assert masks is not None
+            uniforms = self._generator.random((len(states), *(space.shape or ())))
+            dt = min(config.dt, config.rollout_steps - first)
+            actions, seeds = draw_legal(space, masks, uniforms), self.seeds(len(states))
+            out = yield StepRequest(actions, states, dt, seeds)
+            returns += discounts * out.rewards
+            discounts *= float(config.discount) ** out.infos["num_steps"]
+            states = out.new_states
             if (out.terminated | out.truncated).all():
                 break
         return returns

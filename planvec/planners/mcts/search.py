@@ -81,7 +81,7 @@ class TreeSearch(Search):
         self.root_state = state
         self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
         self._arrays = self.tree.arrays
-        self._evaluation = Evaluation(config, env, self.tree, self.rules, generator)
+        self._evaluation = Evaluation(config, env, self.tree, self.rules, generator, state)
         if tree is None:
             init(self._arrays, self.rules)
             if self.tree.states is not None:
@@ -111,7 +111,8 @@ class TreeSearch(Search):
     def is_plain(self) -> bool:
         """Whether nothing in Python takes part in the expansion of the tree."""
         config = self.config
-        has_masks = self._evaluation.reads_states and not self.rules.use_priors  # those of legal ones differ
+        has_masks = self.simulations.shared.limits.mask_at >= 0 and self._evaluation.reads_states
+        has_masks &= not self.rules.use_priors  # those of legal ones differ
         has_functions = config.has_values or config.has_priors
         has_functions |= config.legal_actions is not None and not has_masks
         return (

@@ -87,6 +87,36 @@ class Categorical(Distribution):
         # Rounded sums may end a little below 1.
         return self._actions(np.minimum(below.sum(axis=-1), self.num_categories - 1))
 
+    def sample_legal(
+        self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        """Draw an action by the probabilities of the legal categories."""
+        shares = np.cumsum(self._legal_probabilities(index, masks), axis=-1)
+        draws = generator.random((len(masks), *self.num_categories.shape))
+        categories = (draws[..., None] * shares[..., -1:] >= shares).sum(axis=-1)
+        return self._actions(np.minimum(categories, self.num_categories - 1))
+
+    def restricted(self, mask: NDArray[np.bool_]) -> Self:
+        """Return the distribution whose first action has no probability of illegal categories."""
+        first = self._legal_probabilities(0, mask[None])
+        probabilities = np.concatenate([first / first.sum(axis=-1, keepdims=True), self.probabilities[1:]])
+        return replace(self, probabilities=probabilities)
+
+    def _legal_probabilities(self, index: int, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the probabilities of an action `[B, *action shape, C]`, 0 for illegal categories.
+
+        They are even where all legal ones have no probability. Their sum is not 1.
+        """
+        sizes = self.num_categories.reshape(-1)
+        legal = np.zeros((len(masks), len(sizes), self.probabilities.shape[-1]), np.bool_)
+        legal[:, np.arange(legal.shape[-1]) < sizes[:, None]] = masks
+        legal = legal.reshape(len(masks), *self.num_categories.shape, legal.shape[-1])
+        weights = self.probabilities[index] * legal
+        probabilities: NDArray[np.float64] = np.where(
+            weights.any(axis=-1, keepdims=True), weights, legal * 1.0
+        )
+        return probabilities
+
     def refit(self, elites: NDArray[Any], momentum: float) -> Self:
         """Return how often the elites take each category, mixed with the present probabilities.
 

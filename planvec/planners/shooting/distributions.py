@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.rows import uniform_actions
+from planvec.rows import draw_legal, uniform_actions
 
 __all__ = ["Distribution", "Uniform", "no_elites"]
 
@@ -115,6 +115,23 @@ class Distribution(ABC):
     @abstractmethod
     def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
         """Draw sequences `[num_sequences, L, *action shape]` of the space's dtype, inside the space."""
+
+    def sample_legal(
+        self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        """Draw an action of a sequence among the legal ones: `[B, *action shape]`, by default evenly.
+
+        Args:
+            generator: The source of every draw.
+            index: Which action of the sequence, from 0 to L - 1.
+            masks: `[B, M]`; see `planvec.rows.legal_actions`.
+        """
+        shape = (len(masks), *(self.space.shape or ()))
+        return draw_legal(self.space, masks, generator.random(shape))
+
+    def restricted(self, mask: NDArray[np.bool_]) -> Self:
+        """Return this distribution with a first action that is legal by a mask `[M]`."""
+        return self
 
     @abstractmethod
     def refit(self, elites: NDArray[Any], momentum: float) -> Self:

@@ -26,7 +26,8 @@ from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics
 from planvec.planners.search import RolloutRequest, Search, Simulation
 from planvec.planners.shooting.distributions import Distribution
-from planvec.rows import BatchStepper
+from planvec.planners.shooting.legal import take_legal
+from planvec.rows import BatchStepper, action_masks
 
 __all__ = ["Deviation", "Shooting", "ShootingSearch", "best_rows", "check_std"]
 
@@ -168,6 +169,7 @@ class ShootingSearch(Search):
         self._planner = planner
         self._env = env
         self._state = state
+        self._mask = action_masks(env.action_space, state)
         self._generator = generator
         self._distribution = distribution
         self._index = distribution.action_index(planner.horizon)
@@ -175,24 +177,35 @@ class ShootingSearch(Search):
         self._first_actions: list[NDArray[Any]] = []
         self._returns: list[NDArray[np.float64]] = []
         self._num_steps: list[NDArray[np.int64]] = []
-        self._best: tuple[NDArray[Any], int] | None = None
+        self._best: tuple[NDArray[Any], NDArray[np.int64]] | None = None
         self._best_return = -math.inf
         self._value = math.nan
 
     def simulate(self) -> Simulation:
         """Draw sequences, roll them out, and fit the distribution to their returns."""
         planner = self._planner
+        if self._mask is not None:
+            self._distribution = self._distribution.restricted(self._mask[0])
         sequences = planner.propose(self._distribution, self._generator, self._num_iterations)
         num_rows, seeds = len(sequences), None
         if self._env.is_stochastic:
             # A seed for each sequence, so that chance is sampled and never foreseen.
             seeds = self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
         states = np.repeat(self._state, num_rows)
-        actions = sequences[:, self._index]
-        out = yield RolloutRequest(states, planner.horizon, actions, seeds=seeds, discount=planner.discount)
-        # A NaN must not win, nor make the mean of other returns NaN.
-        returns = np.where(np.isnan(out.returns), -np.inf, out.returns)
-        self._record(sequences, returns, out.num_steps)
+        if self._mask is None:
+            actions = sequences[:, self._index]
+            out = yield RolloutRequest(
+                states, planner.horizon, actions, seeds=seeds, discount=planner.discount
+            )
+            # A NaN must not win, nor make the mean of other returns NaN.
+            returns = np.where(np.isnan(out.returns), -np.inf, out.returns)
+            self._record(sequences, returns, out.num_steps, None)
+        else:
+            returns, counts = yield from take_legal(
+                *(self._env, self._distribution, self._generator, planner.discount),
+                *(np.bincount(self._index, minlength=sequences.shape[1]), sequences, states, seeds),
+            )
+            self._record(sequences, returns, counts.sum(axis=1), counts)
         self._distribution, self._value = planner.learn(self._distribution, sequences, returns)
         self.num_simulations += num_rows
         self._num_iterations += 1
@@ -200,26 +213,39 @@ class ShootingSearch(Search):
             self.stop_reason = "num_iterations"
 
     def _record(
-        self, sequences: NDArray[Any], returns: NDArray[np.float64], num_steps: NDArray[np.int64]
+        self,
+        sequences: NDArray[Any],
+        returns: NDArray[np.float64],
+        num_steps: NDArray[np.int64],
+        counts: NDArray[np.int64] | None,
     ) -> None:
-        """Keep what `plan` needs of an iteration."""
+        """Keep what `plan` needs of an iteration.
+
+        Args:
+            sequences: `[B, L, *action shape]`.
+            returns: `[B]`.
+            num_steps: `[B]`.
+            counts: `[B, L]`, the environment steps of each action; None: as planned.
+        """
         self._first_actions.append(sequences[:, 0])
         self._returns.append(returns)
         self._num_steps.append(num_steps)
         row = int(returns.argmax())
         if self._best is None or returns[row] > self._best_return:
-            self._best = sequences[row].copy(), int(num_steps[row])
+            best_counts = np.bincount(self._index[: num_steps[row]]) if counts is None else counts[row]
+            self._best = sequences[row].copy(), best_counts[: np.count_nonzero(best_counts)]
             self._best_return = float(returns[row])
 
     def plan(self) -> Plan:
         """Return the decision, with the statistics of all iterations."""
         assert self._best is not None
-        best, num_steps = self._best
+        best, best_num_steps = self._best
         space, returns = self._env.action_space, np.concatenate(self._returns)
         first_actions = np.concatenate(self._first_actions)
         with np.errstate(invalid="ignore"):  # the standard error of infinite returns is NaN
             statistics = action_statistics(space, first_actions, returns)
-        best_num_steps = np.bincount(self._index[:num_steps])
+        if self._mask is not None:
+            self._distribution = self._distribution.restricted(self._mask[0])
         return Plan(
             action=self._planner.choose(self._distribution, best)[0],
             value=self._value,

@@ -23,7 +23,7 @@ from planvec.planners.swarm.config import SwarmConfig
 from planvec.planners.swarm.features import observation_features
 from planvec.planners.swarm.samplers import draws
 from planvec.planners.swarm.walkers import Walkers
-from planvec.rows import BatchStepper
+from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal
 
 __all__ = ["ActionSequence", "SwarmSearch", "remaining_sequence"]
 
@@ -76,6 +76,7 @@ class SwarmSearch(Search):
             float(config.novelty_scale),
             min(int(config.num_elites), config.num_walkers),
         )
+        self._generator = generator
         self._guide = guide
         self._new_features: NewFeatures | None = None
         if config.novelty_scale:
@@ -90,9 +91,17 @@ class SwarmSearch(Search):
     def simulate(self) -> Simulation:
         """Move every walker once, then clone."""
         draw = next(self._draws)
+        masks = action_masks(self._env.action_space, self.walkers.states)
+        if masks is not None:
+            uniforms = self._generator.random(draw.actions.shape)
+            draw.actions[:] = draw_legal(self._env.action_space, masks, uniforms)
         guided = self._guided_action()
-        if guided is not None:
+        if guided is not None and (
+            masks is None or are_legal(self._env.action_space, masks[0], np.asarray(guided[0]))
+        ):
             draw.actions[0], draw.dt[0] = guided
+        else:  # chance has led to a state where the action is illegal
+            self._guide = None
         out = yield StepRequest(draw.actions, self.walkers.states, draw.dt, draw.seeds)
         self._num_iterations += 1
         self.num_simulations += len(draw.dt)

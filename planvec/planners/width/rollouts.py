@@ -8,6 +8,7 @@ import numpy as np
 
 from planvec.planners.search import Simulation
 from planvec.planners.width.search import WidthSearch
+from planvec.planners.width.tree import ILLEGAL
 
 __all__ = ["RolloutSearch"]
 
@@ -17,7 +18,7 @@ class RolloutSearch(WidthSearch):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._solved: set[int] = set()
+        self._solved = {ILLEGAL}
         self._waited_at = -1  # the number of simulations when a half had nothing to do
         halves = np.array_split(np.arange(self._config.batch_size), min(2, self._config.batch_size))
         self._free = [half.tolist() for half in halves][::-1]

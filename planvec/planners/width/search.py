@@ -18,8 +18,16 @@ from planvec.planners.plan import Plan
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, StepRequest
 from planvec.planners.width.config import WidthConfig
-from planvec.planners.width.tree import PENDING, Origin, WidthTree
-from planvec.rows import BatchStepper, LivesUse, Transitions, read_lives, stacked_lives
+from planvec.planners.width.tree import ILLEGAL, PENDING, Origin, WidthTree
+from planvec.rows import (
+    BatchStepper,
+    LivesUse,
+    Transitions,
+    action_masks,
+    are_legal,
+    read_lives,
+    stacked_lives,
+)
 
 __all__ = ["WidthSearch"]
 
@@ -75,6 +83,7 @@ class WidthSearch(Search):
         self.num_pending = 0
         for node in range(1, tree.num_nodes):
             self._place(node)
+        self._forbid(0, tree.num_nodes)
         self.mark(0)
 
     # -- nodes ----------------------------------------------------------------------------------------
@@ -106,7 +115,7 @@ class WidthSearch(Search):
         lives = np.full(len(steps), np.nan)
         if self._config.life_cost:
             lives = stacked_lives(out.infos, np.ones(len(steps), np.bool_), self._lives_use)
-        nodes = []
+        nodes, first = [], self.tree.num_nodes
         assert out.new_states is not None
         for row, (parent, action) in enumerate(steps):
             node = self.tree.add(parent, action, out.new_states[row], codes[row])
@@ -115,11 +124,19 @@ class WidthSearch(Search):
             self.tree.lives[node] = lives[row]
             self._place(node)
             nodes.append(node)
+        self._forbid(first, self.tree.num_nodes)
         self.num_simulations += len(nodes)
         if self.num_simulations >= self._config.simulation_limit:
             by_steps = self._config.num_simulations is None and self._config.max_env_steps is not None
             self.stop_reason = "max_env_steps" if by_steps else "num_simulations"
         return nodes
+
+    def _forbid(self, first: int, last: int) -> None:
+        """Mark the actions of nodes, from the first up to the last, that are illegal in their states."""
+        space, tree = self._env.action_space, self.tree
+        masks = action_masks(space, tree.states[first:last])
+        if masks is not None:
+            tree.children[first:last][~are_legal(space, masks[:, None], tree.actions[None])] = ILLEGAL
 
     def _place(self, node: int) -> None:
         """Note what follows from the path to a node, the next one."""
@@ -192,7 +209,8 @@ class WidthSearch(Search):
                 returns[parent, tree.taken[node]] = self.shaped_reward(node) + discount * values[node]
                 counts[parent] += counts[node]
         tried = returns[0] > -np.inf
-        action = int(best[0]) if best[0] >= 0 else int(noise[0].argmax())
+        any_legal = np.where(tree.children[0] == ILLEGAL, -1.0, noise[0])
+        action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())
         path, nodes = [], [0]
         while best[nodes[-1]] >= 0:
             path.append(int(best[nodes[-1]]))

@@ -13,10 +13,10 @@ from planvec.planners.novelty.features import MEMORY_SHAPE
 from planvec.planners.tree_view import TreeView
 from planvec.rows import arrays_of_states, states_of_arrays
 
-__all__ = ["PENDING", "Origin", "WidthTree"]
+__all__ = ["ILLEGAL", "PENDING", "Origin", "WidthTree"]
 
-PENDING = -2
-"""Child of an action whose step was requested."""
+PENDING, ILLEGAL = -2, -3
+"""Child of an action whose step was requested; of one that is not legal."""
 _FIRST_CAPACITY = 256
 _FILL: dict[str, float] = {
     "parents": -1,

@@ -103,6 +103,8 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> K
     use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
     if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
         return None
+    if use.kernel.has_masks and any(one.config.rollout_steps or one.config.dt > 1 for one in searches):
+        return None  # it neither draws legal actions nor ends repeating where one has become illegal
     _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
     is_time = use.is_required or _seconds[use.kernel] >= _SECONDS_TO_LOAD
     return use if is_time else None

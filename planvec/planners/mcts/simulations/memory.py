@@ -106,7 +106,7 @@ class Simulations:
             actions,
             bytes_of(root_state.copy()) if self.has_bytes else _nothing(),
             rules,
-            _limits_of(config, dtype, action_bytes, is_open_loop),
+            _limits_of(config, dtype, action_bytes, is_open_loop, tree.actions.ndim == 1),
             self._new_table(config, rules, tree, foresees_chance, states),
             new_progress(halves),
             Requests(
@@ -272,8 +272,11 @@ def _is_packed(dtype: np.dtype[Any]) -> bool:
     )
 
 
-def _limits_of(config: MCTSConfig, dtype: np.dtype[Any], action_bytes: int, is_open_loop: bool) -> Limits:
-    """Return the limits of a search of states of a dtype."""
+def _limits_of(
+    config: MCTSConfig, dtype: np.dtype[Any], action_bytes: int, is_open_loop: bool, are_numbers: bool
+) -> Limits:
+    """Return the limits of a search of states of a dtype. Compiled code reads the masks of numbers alone."""
+    has_masks = are_numbers and config.legal_actions == ACTION_MASK_FIELD
     return Limits(
         num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
         max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
@@ -283,7 +286,7 @@ def _limits_of(config: MCTSConfig, dtype: np.dtype[Any], action_bytes: int, is_o
         state_bytes=0 if dtype.hasobject else dtype.itemsize,
         action_bytes=action_bytes,
         player_at=_offset(dtype, PLAYER_FIELD),
-        mask_at=_offset(dtype, ACTION_MASK_FIELD) if config.legal_actions == ACTION_MASK_FIELD else -1,
+        mask_at=_offset(dtype, ACTION_MASK_FIELD) if has_masks else -1,
     )
 
 
