@@ -19,7 +19,7 @@ from planvec.backends import num_cores
 from planvec.codecs import CodecChoice
 from planvec.envs import Makeable, find_source, make
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import uniform_actions
+from planvec.rows import action_masks, draw_legal, uniform_actions
 
 __all__ = ["Throughput", "measure_throughput"]
 
@@ -137,6 +137,9 @@ def _rate(env: Any, num_rows: int, seconds: float) -> float:
     for row in range(num_rows):
         states[row] = state
     actions = uniform_actions(env.action_space, generator, num_rows)
+    masks = action_masks(env.action_space, states)
+    if masks is not None:
+        actions = draw_legal(env.action_space, masks, generator.random(actions.shape))
     num_steps, started = 0, time.perf_counter()
     while True:
         env.step_batch(actions, states)

@@ -128,7 +128,7 @@ def _stack_codec(
         graph.find_words()
     if not codecs.is_verified:
         was_reported = reference is not None and reference.reports_masks
-        codecs.reports_masks = was_reported or is_mask_reported(env, observation, info)
+        codecs.reports_masks = was_reported or is_mask_reported(env.action_space, observation, info)
     stack = StackCodec(env, codecs, observation)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)

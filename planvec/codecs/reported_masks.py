@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec, Outcome, Step
 from planvec.errors import EnvError
-from planvec.rows import ACTION_MASK_FIELD, action_masks, has_mask_field, mask_of_info, mask_sizes
+from planvec.rows import ACTION_MASK_FIELD, action_masks, draw_legal, has_mask_field, mask_of_info, mask_sizes
 
-__all__ = ["ReportedMask", "is_mask_reported", "mask_of_field"]
+__all__ = ["LegalActions", "ReportedMask", "is_mask_reported", "mask_of_field"]
 
 
 class ReportedMask:
@@ -75,11 +76,55 @@ class ReportedMask:
         return [mask.tobytes() for mask in records[ACTION_MASK_FIELD]]
 
 
-def is_mask_reported(env: Any, observation: Any, info: Any) -> bool:
+def is_mask_reported(space: Space[Any], observation: Any, info: Any) -> bool:
     """Return whether a reset or a step has reported legal actions; `rows.mask_of_info` reads them."""
     has_key = isinstance(info, dict) and info.get(ACTION_MASK_FIELD) is not None
     has_key = has_key or (isinstance(observation, dict) and ACTION_MASK_FIELD in observation)
-    return has_key and mask_sizes(env.action_space).size > 0
+    return has_key and mask_sizes(space).size > 0
+
+
+class LegalActions:
+    """Draws the actions of a random walk: among the legal ones, where the environment reports them.
+
+    Args:
+        space: The action space, which is copied.
+
+    Attributes:
+        are_reported: Whether a reset or a step has reported legal actions.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        self._space: Any = copy.deepcopy(space)
+        self._space.seed(0)
+        self._mask: NDArray[np.bool_] | None = None
+        self.are_reported = False
+
+    def note(self, observation: Any, info: Any) -> None:
+        """Remember what a reset or a step has reported."""
+        is_reported = is_mask_reported(self._space, observation, info)
+        self.are_reported = self.are_reported or is_reported
+        try:
+            self._mask = mask_of_info(self._space, info, observation) if is_reported else None
+        except EnvError:  # `ReportedMask` raises it where masks are used
+            self._mask = None
+
+    def noted(self, step: Step) -> Step:
+        """Return a step after which the legal actions are remembered."""
+
+        def step_and_note(action: Any) -> Outcome:
+            outcome = step(action)
+            if isinstance(outcome, tuple) and len(outcome) == 5:
+                self.note(outcome[0], outcome[4])
+            return outcome
+
+        return step_and_note
+
+    def sample(self) -> Any:
+        """Draw an action."""
+        if self._mask is None:
+            return self._space.sample()
+        uniforms = self._space.np_random.random((1, *self._space.shape))
+        return draw_legal(self._space, self._mask[None], uniforms)[0]
 
 
 def mask_of_field(codec: Codec, env: Any) -> Callable[[], NDArray[Any]] | None:

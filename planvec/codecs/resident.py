@@ -23,6 +23,7 @@ from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import layers_of, wrappers_of
 from planvec.codecs.registry import CodecChoice, codec_for
 from planvec.codecs.repeats import OUTCOME, Comparison
+from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.errors import PlanvecError, UnsupportedEnvError
@@ -272,11 +273,11 @@ def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
     Raises:
         UnsupportedEnvError: They do not.
     """
-    space = copy.deepcopy(env.action_space)
-    space.seed(0)
+    actions = LegalActions(env.action_space)
     walk: list[tuple[Any, Outcome]] = []
     points: list[_Point] = []
-    observation, _ = env.reset(seed=0)
+    observation, info = env.reset(seed=0)
+    actions.note(observation, info)
     resident.layers.after_reset()
     started = time.monotonic()
     for index in range(_MAX_STEPS):
@@ -285,10 +286,11 @@ def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
         if index % _SAVE_INTERVAL == 0:
             points.append(_Point(resident.save(copy.deepcopy(observation)), len(walk)))
         resets = index % (2 * _SAVE_INTERVAL) == _SAVE_INTERVAL + 1
-        action = None if resets or (walk and (walk[-1][1][2] or walk[-1][1][3])) else space.sample()
+        action = None if resets or (walk and (walk[-1][1][2] or walk[-1][1][3])) else actions.sample()
         outcome = copy.deepcopy(_advance(env, resident, action))
         walk.append((action, outcome))
         observation = outcome[0]
+        actions.note(observation, outcome[4])
     comparison = Comparison(f"{env}: after restoring a saved state and a reset without a seed", _ADVICE)
     for point in reversed(points[:: max(1, len(points) // _NUM_POINTS)]):
         resident.restore(point.state)

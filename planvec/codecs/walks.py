@@ -11,7 +11,7 @@ import gymnasium
 
 from planvec.codecs.base import Outcome, StateCodec, Step
 from planvec.codecs.generic.beside import Beside
-from planvec.codecs.reported_masks import is_mask_reported
+from planvec.codecs.reported_masks import LegalActions
 from planvec.errors import UnsupportedEnvError
 
 __all__ = [
@@ -93,25 +93,16 @@ def reference_walk(
     Raises:
         UnsupportedEnvError: The steps change something that cannot be saved.
     """
-    space = copy.deepcopy(env.action_space)
-    space.seed(0)
+    actions = LegalActions(env.action_space)
+    step = actions.noted(env.step)
     started = time.monotonic()
     first: Any = None
     outcomes: list[Outcome] = []
     drawn_spaces: dict[str, None] = {}
     num_steps = 0
-    reports_masks = False
-
-    def step(action: Any) -> Outcome:
-        nonlocal reports_masks
-        outcome: Outcome = env.step(action)
-        if isinstance(outcome, tuple) and len(outcome) == 5:
-            reports_masks = reports_masks or is_mask_reported(env, outcome[0], outcome[4])
-        return outcome
-
     for episode in range(_MAX_EPISODES):
         observation, info = check_reset(env.reset(seed=episode))
-        reports_masks = reports_masks or is_mask_reported(env, observation, info)
+        actions.note(observation, info)
         if beside is not None:
             beside.begin()
         if episode == 0:
@@ -120,7 +111,7 @@ def reference_walk(
         while not has_ended and num_steps < _MAX_STEPS:
             if num_steps >= MIN_STEPS and time.monotonic() - started > _REFERENCE_SECONDS:
                 break
-            outcome = _try_step(step, space.sample(), info_keys)
+            outcome = _try_step(step, actions.sample(), info_keys)
             num_steps += 1
             has_ended = outcome is None or outcome[2] or outcome[3]
             if episode == 0 and outcome is not None:
@@ -129,7 +120,7 @@ def reference_walk(
             drawn_spaces |= dict.fromkeys(beside.check())
         if not has_ended:
             break
-    return Reference(first, outcomes, [*drawn_spaces], reports_masks)
+    return Reference(first, outcomes, [*drawn_spaces], actions.are_reported)
 
 
 def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
@@ -159,11 +150,12 @@ def random_walk(
         max_steps: Largest number of steps.
         max_seconds: Time after which no further step is taken, but for the first ones.
     """
-    space = copy.deepcopy(env.action_space)
-    space.seed(0)
+    actions = LegalActions(env.action_space)
+    step = actions.noted(codec.step)
     walk = RandomWalk([], [])
     started = time.monotonic()
-    observation, _ = codec.reset(0, None)
+    observation, info = codec.reset(0, None)
+    actions.note(observation, info)
     next_save = 0
     for index in range(max_steps):
         if index >= MIN_STEPS and time.monotonic() - started > max_seconds:
@@ -173,12 +165,13 @@ def random_walk(
             observation = copy.deepcopy(observation)
             point = SavedPoint(codec.get(observation), observation, codec.digests(), len(walk.steps))
             walk.points.append(point)
-        action = space.sample()
-        outcome = _try_step(codec.step, action, info_keys)
+        action = actions.sample()
+        outcome = _try_step(step, action, info_keys)
         walk.steps.append((action, outcome))
         if outcome is None or outcome[2] or outcome[3]:
             walk.steps.append((None, None))
-            observation, _ = codec.reset(index, None)
+            observation, info = codec.reset(index, None)
+            actions.note(observation, info)
         else:
             observation = outcome[0]
     return walk

@@ -85,7 +85,7 @@ class ReplayCodec(StateCodec):
         for wrapper, codec in self._wrappers:
             codec.after_reset(wrapper)
         self._observation = own_copy(observation)
-        if is_mask_reported(self._env, observation, info):
+        if is_mask_reported(self._env.action_space, observation, info):
             self.keep_masks()
         self._current = _History(seed, packed, (), self._noted(observation, info, False))
         return observation, info
