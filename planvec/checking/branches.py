@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.checking.reference import Outcome, ReferenceEnv, ReferenceStep
-from planvec.rows import BatchStepper, finish_rows
+from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal, finish_rows
 
 __all__ = ["Branch", "random_branches", "replay_branches", "split_rows", "step_branches"]
 
@@ -80,6 +80,7 @@ def step_branches(
             states[index] = branches[row].state
         ended = np.zeros(len(rows), bool)
         for depth in range(_DEPTH):
+            _make_legal(env.action_space, states, ended, branches, rows, depth)
             actions = finish_rows(env.action_space, [branches[row].actions[depth] for row in rows])
             out = env.step_batch(actions, states, blocking=True)
             for index, row in enumerate(rows):
@@ -87,6 +88,24 @@ def step_branches(
                     outcomes[row].append(out.row(space, index))
             states, ended = out.new_states, out.terminated | out.truncated
     return outcomes
+
+
+def _make_legal(
+    space: gymnasium.Space[Any],
+    states: NDArray[Any],
+    ended: NDArray[np.bool_],
+    branches: Sequence[Branch],
+    rows: NDArray[Any],
+    depth: int,
+) -> None:
+    """Replace the actions of branches that are not legal where they have led."""
+    masks = action_masks(space, states)
+    if masks is None:
+        return
+    actions = np.array([branches[row].actions[depth] for row in rows])
+    legal = draw_legal(space, masks, np.random.default_rng(depth).random(actions.shape))
+    for index in np.flatnonzero(~(are_legal(space, masks, actions) | ended)).tolist():
+        branches[rows[index]].actions[depth] = legal[index]
 
 
 def replay_branches(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
-from planvec.codecs import same
+from planvec.codecs import LegalActions, same
 from planvec.envs import PlanEnv
 from planvec.rows import empty_rows, finish_rows, own_copy, stack_rows, take_row
 
@@ -110,12 +110,15 @@ def random_steps(
         num_steps: Number of steps.
         seed: Seed of the first reset. The following ones take `seed + 1`, `seed + 2`, ...
     """
-    actions = tuple[Any, ...]()
+    actions, drawn = tuple[Any, ...](), LegalActions(action_space)
     env.reset(seed)
+    drawn.note(*env.starts[seed])
     for _ in range(num_steps):
-        actions = (*actions, action_space.sample())
+        actions = (*actions, drawn.sample())
         outcome = env.step(actions[-1])
+        drawn.note(outcome[0], outcome[4])
         yield ReferenceStep(seed, actions, outcome)
         if outcome[2] or outcome[3] or len(actions) * _MIN_EPISODES >= num_steps:
             seed, actions = seed + 1, ()
             env.reset(seed)
+            drawn.note(*env.starts[seed])

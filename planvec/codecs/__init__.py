@@ -24,6 +24,7 @@ from planvec.codecs.registered import (
     registered_codecs,
 )
 from planvec.codecs.registry import CodecChoice, check_codec, codec_for
+from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
 from planvec.codecs.timing import time_codec
 from planvec.codecs.unpickling import from_file
@@ -34,6 +35,7 @@ __all__ = [
     "CodecChoice",
     "Copied",
     "Family",
+    "LegalActions",
     "Named",
     "Outcome",
     "Proof",

@@ -87,17 +87,23 @@ class LegalActions:
     """Draws the actions of a random walk: among the legal ones, where the environment reports them.
 
     Args:
-        space: The action space, which is copied.
+        space: The action space, from whose generator actions are drawn.
 
     Attributes:
         are_reported: Whether a reset or a step has reported legal actions.
     """
 
     def __init__(self, space: Space[Any]) -> None:
-        self._space: Any = copy.deepcopy(space)
-        self._space.seed(0)
+        self._space: Any = space
         self._mask: NDArray[np.bool_] | None = None
         self.are_reported = False
+
+    @classmethod
+    def seeded(cls, space: Space[Any]) -> LegalActions:
+        """Return one that draws from a copy of a space with seed 0."""
+        space = copy.deepcopy(space)
+        space.seed(0)
+        return cls(space)
 
     def note(self, observation: Any, info: Any) -> None:
         """Remember what a reset or a step has reported."""

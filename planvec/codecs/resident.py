@@ -273,7 +273,7 @@ def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
     Raises:
         UnsupportedEnvError: They do not.
     """
-    actions = LegalActions(env.action_space)
+    actions = LegalActions.seeded(env.action_space)
     walk: list[tuple[Any, Outcome]] = []
     points: list[_Point] = []
     observation, info = env.reset(seed=0)

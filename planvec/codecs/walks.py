@@ -93,7 +93,7 @@ def reference_walk(
     Raises:
         UnsupportedEnvError: The steps change something that cannot be saved.
     """
-    actions = LegalActions(env.action_space)
+    actions = LegalActions.seeded(env.action_space)
     step = actions.noted(env.step)
     started = time.monotonic()
     first: Any = None
@@ -150,7 +150,7 @@ def random_walk(
         max_steps: Largest number of steps.
         max_seconds: Time after which no further step is taken, but for the first ones.
     """
-    actions = LegalActions(env.action_space)
+    actions = LegalActions.seeded(env.action_space)
     step = actions.noted(codec.step)
     walk = RandomWalk([], [])
     started = time.monotonic()
