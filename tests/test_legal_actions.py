@@ -9,8 +9,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from marks import slow_after
 
 import planvec
+import planvec.checking
+import planvec.vector
 from planvec.planners import load_plan, save_plan
 
 PLANNERS = {
@@ -351,3 +354,94 @@ def test_an_error_that_looks_like_an_illegal_action_tells_about_masks(name: str,
 def test_an_error_of_another_kind_or_beside_a_mask_has_no_hint() -> None:
     with pytest.raises(planvec.EnvError, match="illegal move$"):
         make().step_batch([3, 3], make().step_batch([3, 3]).new_states)
+
+
+def test_environments_that_raise_on_illegal_actions_are_verified_deep_into_their_episodes() -> None:
+    class Late(Cells):
+        """Has a clock that no copy restores, which only the last mark shows."""
+
+        def step(self, action: Any) -> Any:
+            seen, reward, ended, truncated, info = super().step(action)
+            _clock[0] += 1
+            return seen, reward + _clock[0] * ended, ended, truncated, info
+
+    with pytest.raises(planvec.UnsupportedEnvError):
+        planvec.make(Late, num_workers=0)
+
+
+_clock = [0]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_vector_environments_save_environments_that_raise_on_illegal_actions(num_workers: int) -> None:
+    envs = planvec.vector.AsyncVectorEnv([Cells] * 2, num_workers=num_workers)
+    try:
+        envs.reset(seed=0)
+        states = envs.get_states()
+        expected = envs.step(np.array([1, 2]))
+        envs.set_states(states)
+        got = envs.step(np.array([1, 2]))
+    finally:
+        envs.close()
+    assert (got[4]["action_mask"] == expected[4]["action_mask"]).all()
+    assert expected[4]["action_mask"].tolist() == [[1, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1]]
+
+
+class Pile(gymnasium.Env[Any, Any]):
+    """Takes 1 to 3 stones from a pile, which has to have them, and never as many as before."""
+
+    observation_space = spaces.Box(0, 100, (2,), np.int64)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left, self.num_wrong = 60, 0
+        self.action_mask = np.array([True, True, True])
+        return np.array([self.left, self.num_wrong]), {}
+
+    def step(self, action: Any) -> Any:
+        self.num_wrong += 1 - int(self.action_mask[action])
+        self.left = self.left - 1 - int(action)
+        self.action_mask = np.array(
+            [action != 0, self.left > 1 and action != 1, self.left > 2 and action != 2]
+        )
+        return np.array([self.left, self.num_wrong]), float(action), self.left < 2, False, {}
+
+
+def take(state: Any, action: Any) -> Any:
+    """The step of `Pile`."""
+    left, num_wrong, mask = state
+    num_wrong = num_wrong + 1 - int(mask[action])
+    left = left - 1 - action
+    mask = (action != 0, left > 1 and action != 1, left > 2 and action != 2)
+    return (left, num_wrong, mask), float(action), left < 2
+
+
+planvec.kernel(Pile, state=("left", "num_wrong", "action_mask"), observe=lambda state: (state[0], state[1]))(
+    take
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    slow_after(1, ["mcts", "mcts-no-rollouts", "mcts-dt", "swarm", "random-shooting", "rollout-iw"]),
+)
+def test_compiled_environments_with_masks_give_the_same_plans(name: str) -> None:
+    plans = []
+    for compiled in (True, False):
+        with planvec.make(Pile, num_workers=0, compiled=compiled) as env:
+            state = env.reset(seed=0).state
+            ends = env.rollout_batch(np.repeat(state, 20), 100, action_seed=1)
+            assert (ends.final_states["num_wrong"] == 0).all()
+            assert ends.terminated.all()
+            plans.append(PLANNERS[name].plan(env, state, seed=1))
+            saved = plans[-1].search_data.saved_states
+            assert len(saved) == 0 or (saved["num_wrong"] == 0).all()
+            assert env.step_batch([1], np.array([state]), dt=4).infos["num_steps"] == 1
+    assert plans[0].visit_counts.tolist() == plans[1].visit_counts.tolist()
+    assert plans[0].best_actions.tolist() == plans[1].best_actions.tolist()
+
+
+def test_environments_that_raise_on_illegal_actions_are_exact_by_the_check() -> None:
+    report = planvec.checking.check_env(Cells, num_steps=40, num_restores=4, num_children=2)
+    assert report.exact, str(report)
