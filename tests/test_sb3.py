@@ -13,6 +13,7 @@ from environments import Warehouse
 from faulty import ARMED, Faulty, TwoArguments, fault
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from methods import METHODS
+from sharing import KINDS, REUSING, SameArrays, forget
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -21,6 +22,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv as Peer
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecMonitor, VecNormalize
 from vectors import cartpole, kill_worker, processes_of, random_actions
 
+from planvec.codecs import difference
 from planvec.errors import EnvError
 from planvec.vector import SubprocVecEnv
 
@@ -59,6 +61,41 @@ def test_it_returns_what_stable_baselines_returns(num_workers: int) -> None:
     assert num_ends > 3
     ours.close()
     peer.close()
+
+
+def walk(env: Any) -> list[Any]:
+    """What an environment returns on a walk. Results are kept, not copied."""
+    actions = np.random.default_rng(3)
+    env.seed(3)
+    seen: list[Any] = [(env.reset(), [*env.reset_infos])]
+    for _ in range(25):
+        seen.append((*env.step(actions.integers(1, 4, env.num_envs)), [*env.reset_infos]))
+    env.close()
+    return seen
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("BareReset", *REUSING)])
+def test_environments_have_the_results_of_one_process_each(kind: str, num_workers: int) -> None:
+    forget()
+    expected = walk(Peer(KINDS[kind](4), start_method="fork"))
+    assert difference(expected, walk(make(KINDS[kind](4), num_workers=num_workers))) is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_end_of_an_episode_is_not_what_the_reset_has_made_of_it(num_workers: int) -> None:
+    env = make([SameArrays] * 2, num_workers=num_workers)
+    env.reset()
+    for _ in range(2):
+        env.step([3, 1])
+    first, _, _, infos = env.step([3, 1])
+    env.step([3, 1])
+    assert first.tolist() == [[0, 0], [3, -3]]
+    assert infos[0]["terminal_observation"].tolist() == [9, -9]
+    assert infos[0]["noted"].tolist() == [18] * 3
+    assert infos[1]["noted"].tolist() == [6] * 3
+    assert env.reset_infos[0]["noted"].tolist() == [18] * 3
+    env.close()
 
 
 def test_observations_may_be_dicts() -> None:

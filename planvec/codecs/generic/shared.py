@@ -46,6 +46,7 @@ from planvec.codecs.generic.shared_code import CodeReader, functions_in, global_
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import Entry, entries_of, own_classes, variables_beside
 from planvec.codecs.layers import layers_of
+from planvec.codecs.reported_masks import LegalActions
 
 __all__ = ["Sharing", "find_shared", "outside_object", "same_layers"]
 
@@ -220,7 +221,8 @@ class _Watch:
         packages = {cls.__module__.partition(".")[0] for cls in own_classes(layers)}
         functions = [entry.value for entry in entries if functions_in(entry.value)]
         reader = CodeReader([*self._classes, *functions], packages)
-        makers = CodeReader(env_fns, packages)
+        held = _held_by(env_fns)
+        makers = CodeReader(held, packages)
         has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
         # Functions may seed the global generators: without influence if environments do not draw from them.
         self.uses = [use for use in reader.uses if not (has_own_generators and "global generator" in use)]
@@ -228,16 +230,16 @@ class _Watch:
         self._caches = {*caches}
         self.uses = [use for use in self.uses if not any(path in use for path in self._caches)]
         self._variables = {**makers.variables, **reader.variables}
-        self._functions = [found for value in (*functions, *env_fns) for found in functions_in(value)]
+        self._functions = [found for value in (*functions, *held) for found in functions_in(value)]
         self._changed_on_self = reader.changed_on_self
         self._layers = {id(layer): "env" for layer in layers}
         bases = {
             base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__ if base is not object
         }
-        given = _held_by(env_fns) + [space[name] for space, name in makers.variables.values()]
-        self._kept = [entry.value for entry in (*_beside(bases), *entries_of([Entry("", v) for v in given]))]
-        constants = {id(entry.value) for entry in _beside(bases)}
-        self.constants = constants - {id(entry.value) for entry in entries_of([Entry("", v) for v in given])}
+        held += [space[name] for space, name in makers.variables.values()]
+        given = list(entries_of([Entry("", value) for value in held]))
+        self._kept = [*_beside(bases), *given]  # with their ids
+        self.constants = {id(entry.value) for entry in _beside(bases)} - {id(entry.value) for entry in given}
         self._spaces = [entry.value for entry in entries if isinstance(entry.value, gymnasium.Space)]
 
     def are_changed(self, path: str) -> bool:
@@ -286,7 +288,7 @@ class _Watch:
 
 
 def _held_by(env_fns: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return what functions hold: partial arguments, objects of methods, variables of closures."""
+    """Return functions, and what they hold: partial arguments, objects of methods, variables of closures."""
     held: list[Any] = []
     seen: dict[int, Any] = {}
     todo: list[Any] = [*env_fns]
@@ -295,14 +297,13 @@ def _held_by(env_fns: Sequence[Callable[[], Any]]) -> list[Any]:
         if id(inner) in seen or isinstance(inner, type):
             continue
         seen[id(inner)] = inner
+        held.append(inner)
         if isinstance(inner, functools.partial):
             todo += [inner.func, *inner.args, *inner.keywords.values()]
         elif callable(inner):
             todo += [getattr(inner, "__self__", None), *attributes_of(inner).values()]
             todo += cell_contents(getattr(inner, "__closure__", None) or ())
             todo += getattr(inner, "__defaults__", None) or ()
-        else:
-            held.append(inner)
     return held
 
 
@@ -365,21 +366,22 @@ def _try(env: Any, make_env: Callable[[], Any], watch: _Watch) -> Sharing:
 
 def _walk(envs: Sequence[Any]) -> list[Any]:
     """Step environments in turn at random, and return the outcomes of the first one, without infos."""
-    spaces = [copy.deepcopy(env.action_space) for env in envs]
-    for number, space in enumerate(spaces):
-        space.seed(number)
+    samplers = [LegalActions.seeded(env.action_space) for env in envs]
     has_ended, outcomes = [True] * len(envs), []
     started = time.monotonic()
     for index in range(_MAX_STEPS):
         if index >= _MIN_STEPS and time.monotonic() - started > _MAX_SECONDS:
             break
-        for number, (env, space) in enumerate(zip(envs, spaces, strict=True)):
+        for number, (env, actions) in enumerate(zip(envs, samplers, strict=True)):
             outcome: Any = None
             if has_ended[number]:
-                outcome, has_ended[number] = env.reset(seed=index + number)[0], False
+                outcome, info = env.reset(seed=index + number)
+                actions.note(outcome, info)
+                has_ended[number] = False
             else:
                 try:
-                    observation, reward, terminated, truncated, _ = env.step(space.sample())
+                    observation, reward, terminated, truncated, info = env.step(actions.sample())
+                    actions.note(observation, info)
                 except Exception:  # an illegal action, for example: it ends the episode
                     terminated = True
                 else:
