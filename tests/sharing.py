@@ -555,8 +555,6 @@ PLAIN = (
     *(NumpyGlobal, PythonGlobal, LateGlobal, HoldsModule, ImportsInside),
 )
 REUSING = ("GrowingInfo", "SameInfo", "SameArrays")
-"""Environments that return the same objects again. Where the step that ends an episode also resets, peers return
-what the reset has made of them, and not the end."""
 UNUSUAL = (GrowingInfo, SameInfo, SameArrays, StructInfo, OddInfo, NumpyScalars, SmallSeeds, BareReset)
 
 SHARING: dict[str, Callable[[int], Factories]] = {

@@ -61,7 +61,7 @@ class DingEnv(gymnasium.Env[Any, Any]):
         resets_in_place: Whether the step that ends an episode begins the next one.
     """
 
-    has_own_generators = True
+    has_own_generators = True  # of `random` and `numpy.random`; see `planvec.codecs.find_shared`
 
     def __init__(
         self,
