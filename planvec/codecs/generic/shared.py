@@ -120,6 +120,15 @@ def find_shared(
     """
     if not envs:
         return Sharing()
+    try:
+        return _find_shared(envs, env_fns, caches, tries)
+    except Exception as error:  # objects of users may refuse anything
+        return Sharing(f"looking for what they share raised {type(error).__name__}: {error}", is_seen=True)
+
+
+def _find_shared(
+    envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], caches: Collection[str], tries: bool
+) -> Sharing:
     watch = _Watch(envs, env_fns, caches)
     possible = _shared_object(envs, watch) or next(iter(watch.uses), "")
     kinds = {tuple(map(type, layers_of(env))): index for index, env in reversed([*enumerate(envs)])}
