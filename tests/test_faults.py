@@ -480,9 +480,9 @@ def test_a_chunk_can_be_split_as_often_as_it_has_rows() -> None:
 
 @pytest.mark.fault(12)
 def test_what_cannot_be_pickled_fails_at_the_caller(env: planvec.BatchEnv) -> None:
-    lock = threading.Lock()
-    with pytest.raises(planvec.WorkerStartError, match="factory: .* cannot be pickled"):
-        ExternalProcess(lambda: lock)
+    lock, generator = threading.Lock(), (x for x in range(3))
+    with pytest.raises(planvec.WorkerStartError, match="factory: .*'generator', .* cannot be pickled"):
+        ExternalProcess(lambda: generator)
     before = env.stats.num_chunks
     with pytest.raises(planvec.InvalidBatchError, match="reset: an argument cannot be pickled"):
         env.reset(options={"lock": lock})

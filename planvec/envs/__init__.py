@@ -7,7 +7,6 @@ from planvec.envs.classes import Makeable
 from planvec.envs.names import find_source, import_named
 from planvec.envs.opening import make
 from planvec.envs.plan_env import PlanEnv
-from planvec.envs.registered import RegisteredIds
 from planvec.envs.sources import EnvSource, make_env
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "EnvSource",
     "Makeable",
     "PlanEnv",
-    "RegisteredIds",
     "find_source",
     "import_named",
     "make",

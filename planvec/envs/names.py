@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
 import os
@@ -16,7 +15,6 @@ import gymnasium
 from gymnasium.envs.registration import (
     EnvSpec,
     find_highest_version,
-    load_env_creator,
     parse_env_id,
 )
 
@@ -85,12 +83,7 @@ def _spec(env_id: str) -> EnvSpec:
         version = find_highest_version(namespace, name)
         if version is not None:
             env_id = f"{env_id}-v{version}"
-    spec = gymnasium.spec(env_id)
-    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
-        # Workers have another `__main__`; the class itself is sent to them.
-        creator: Any = load_env_creator(spec.entry_point)
-        return dataclasses.replace(spec, entry_point=creator)
-    return spec
+    return gymnasium.spec(env_id)
 
 
 def _in_module(name: str, module: Any, attribute: str) -> EnvSpec | Callable[[], Any]:

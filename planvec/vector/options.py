@@ -9,7 +9,6 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from planvec.codecs import Proof, registered_codecs
-from planvec.envs import RegisteredIds
 from planvec.vector.infos import InfoForm
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.server import RowsServer
@@ -64,11 +63,9 @@ class ServerFactory:
     def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
         self._env_fns = env_fns
         self._options = options
-        self._ids = RegisteredIds()
         self._codecs = registered_codecs()
 
     def __call__(self) -> RowsServer:
-        self._ids.install()
         self._codecs.install()
         resident = make_resident(self._env_fns, self._options, as_bytes=True)
         return RowsServer(resident, self._options.num_workers)

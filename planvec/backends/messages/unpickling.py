@@ -14,6 +14,7 @@ __all__ = ["load_pickled"]
 
 _MAKERS = ("_make_skeleton_class", "_make_skeleton_enum")
 _SETTER = "_class_setstate"
+_CURE = "and workers do not run the script; make it in the factory, or in a module that the script imports"
 
 
 def load_pickled(data: Any, buffers: Iterable[Any] = ()) -> Any:
@@ -44,7 +45,12 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a global of a module. The one that fills a class leaves out those that are known."""
-        found = super().find_class(module, name)
+        try:
+            found = super().find_class(module, name)
+        except AttributeError as error:
+            if module == "__main__":
+                error.args = (f"{error}: {name} is pickled by its name, {_CURE}",)
+            raise
         if module == cloudpickle.__name__:
             if name in _MAKERS and self._known is None:
                 # Not the keys themselves: another thread may add one while they are read.

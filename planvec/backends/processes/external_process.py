@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, overload
 
-import cloudpickle
-
+from planvec.backends.messages.factories import pickle_factory
 from planvec.backends.processes.group import ProcessGroup, close_all
 from planvec.backends.processes.hosted_promise import HostedPromise, raise_exit
 from planvec.backends.processes.starting.capture import capture_spec
@@ -34,6 +33,8 @@ from planvec.rows import EnvDescription, Promise, Transitions, wait_for
 
 __all__ = ["ExternalProcess"]
 
+_FORK_CURE = ', or pass start_method="fork", which sends nothing'
+
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 
 
@@ -43,9 +44,11 @@ class ExternalProcess:
     The process starts at once, and makes the object in the background. The first call waits until it is made.
 
     Args:
-        factory: Makes the object. It is called in the process without arguments. cloudpickle sends it: it may
-            be a lambda, a closure, or a function from a notebook or from `__main__`.
-        start_method: "template" (default), "spawn", "forkserver" or "fork".
+        factory: Makes the object. It is called in the process without arguments. It is sent with the
+            variables that it uses, and may be a lambda, a closure, or a function from a notebook or from
+            `__main__`. The ids that are registered with Gymnasium here are registered there, too.
+        start_method: "template" (default), "spawn", "forkserver" or "fork". With "fork" nothing is sent: the
+            process inherits all variables as they are when it is started, and a replacement as they are then.
         name: The name in messages and process listings.
         preload: Names of modules that take long to import. The start method "template" imports them once, and
             forks all processes, also replacements, from there. They must not start threads.
@@ -68,15 +71,10 @@ class ExternalProcess:
             raise WorkerStartError(
                 f"start_method: expected one of {list(START_METHODS)}, got {start_method!r}"
             )
-        try:
-            pickled = cloudpickle.dumps(factory)
-        except Exception as error:
-            raise WorkerStartError(
-                f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error}); "
-                "nothing was started"
-            ) from error
+        can_fork = "fork" in START_METHODS
+        sent = factory if start_method == "fork" else pickle_factory(factory, _FORK_CURE if can_fork else "")
         self.factory = factory
-        self._open(capture_spec(pickled, name, preload), start_method)
+        self._open(capture_spec(sent, name, preload), start_method)
 
     def _open(self, spec: WorkerSpec, start_method: str) -> None:
         self._worker = ProcessWorker(spec, start_method)

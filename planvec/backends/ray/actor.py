@@ -11,8 +11,8 @@ from typing import Any
 import cloudpickle
 import ray
 
+from planvec.backends.messages.factories import load_factory
 from planvec.backends.messages.failures import Failure
-from planvec.backends.messages.main_classes import load_from_parent
 from planvec.backends.messages.serving import perform
 from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.messages.values import write_value
@@ -68,7 +68,7 @@ class StepActor:
         """Make the environment. Return its pickled description, and the bytes of memory in use.
 
         Args:
-            factory: Makes a `PlanEnv`; pickled by cloudpickle.
+            factory: Makes a `PlanEnv`; pickled by `pickle_factory`.
             path: The `sys.path` of the driver. What exists on this node is searched, too.
             directory: The working directory of the driver, which becomes that of the actor if it exists here;
                 None keeps the one that Ray has set.
@@ -78,7 +78,7 @@ class StepActor:
         try:
             if directory is not None and os.path.isdir(directory):
                 os.chdir(directory)
-            self._stepper = load_from_parent(factory)().stepper
+            self._stepper = load_factory(factory)().stepper
             result = cloudpickle.dumps(self._stepper.description)
         except BaseException as error:
             result = Failure.of(error)

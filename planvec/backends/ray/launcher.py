@@ -24,7 +24,7 @@ class Launcher:
     """Starts actors that make the same environment.
 
     Args:
-        factory: Makes a `PlanEnv`; pickled by cloudpickle.
+        factory: Makes a `PlanEnv`; pickled by `pickle_factory`.
         options: The options of the actors.
         cluster: The connection to Ray. `end` closes it.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
-
 from planvec.backends.limits import check_limits
+from planvec.backends.messages.factories import pickle_factory
 from planvec.backends.ray.cluster import Cluster
 from planvec.backends.ray.group import RayGroup
 from planvec.backends.ray.inbox import Inbox
@@ -16,7 +15,7 @@ from planvec.backends.ray.options import ActorOptions
 from planvec.backends.ray.places import PlaceCheck, num_places
 from planvec.backends.ray.worker import RayWorker
 from planvec.backends.sharded import Sharded
-from planvec.errors import InvalidBatchError, WorkerStartError
+from planvec.errors import InvalidBatchError
 
 __all__ = ["over_ray"]
 
@@ -38,7 +37,7 @@ def over_ray(
     """Return a backend over actors that each host a `PlanEnv`.
 
     Args:
-        factory: Makes a `PlanEnv`, on the nodes of the cluster. cloudpickle sends it.
+        factory: Makes a `PlanEnv`, on the nodes of the cluster. It is pickled.
         num_workers: Number of actors; None takes as many as the cluster has room for.
         address: See `Cluster`.
         actor_options: Options of `ray.remote` for the actors, such as `num_cpus`, `resources`, `runtime_env`.
@@ -55,11 +54,7 @@ def over_ray(
         UnsupportedEnvError: The environment cannot be saved exactly.
     """
     check_limits(timeout, max_restarts, max_worker_rss, audit)
-    try:
-        pickled = cloudpickle.dumps(factory)
-    except Exception as error:
-        text = f"factory: {factory!r} cannot be pickled ({type(error).__name__}: {error})"
-        raise WorkerStartError(f"{text}; nothing was started") from error
+    pickled = pickle_factory(factory)
     options = ActorOptions(actor_options or {})
     cluster = Cluster(address, options.num_cpus * (num_workers or 1))
     workers: list[RayWorker] = []

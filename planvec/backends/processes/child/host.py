@@ -8,6 +8,7 @@ from typing import Any
 
 import cloudpickle
 
+from planvec.backends.messages.factories import load_factory
 from planvec.backends.messages.failures import Failure
 from planvec.backends.messages.main_classes import load_from_parent
 from planvec.backends.messages.values import write_value
@@ -22,19 +23,19 @@ from planvec.stepping import ROW, TICKET, HasStepper, new_progress
 __all__ = ["Host", "open_host"]
 
 
-def open_host(channel: Channel, memory: int, factory: bytes) -> Host | None:
+def open_host(channel: Channel, memory: int, factory: bytes | Callable[[], Any]) -> Host | None:
     """Make the hosted object, and send its description or the error to the parent.
 
     Args:
         channel: The channel to the parent.
         memory: The file descriptor of the slab.
-        factory: The cloudpickled factory of the object.
+        factory: Makes the object; see `WorkerSpec`.
 
     Returns:
         The host, or None if the object could not be made.
     """
     try:
-        make = load_from_parent(factory)
+        make = load_factory(factory) if isinstance(factory, bytes) else factory
         host = Host(channel, make(), memory)
         payload = cloudpickle.dumps(host.description)
     except BaseException as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing.spawn
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.wire.spec import WorkerSpec
@@ -12,11 +13,11 @@ from planvec.backends.processes.wire.spec import WorkerSpec
 __all__ = ["capture_spec"]
 
 
-def capture_spec(factory: bytes, name: str, preload: Sequence[str]) -> WorkerSpec:
+def capture_spec(factory: bytes | Callable[[], Any], name: str, preload: Sequence[str]) -> WorkerSpec:
     """Return a spec with the present settings of this process.
 
     Args:
-        factory: The cloudpickled factory of the hosted object.
+        factory: Makes the hosted object; see `WorkerSpec`.
         name: The name of the worker in process listings.
         preload: See `ExternalProcess`.
     """

@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing.spawn
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,14 @@ class WorkerSpec:
 
     Attributes:
         name: The name in process listings.
-        factory: The cloudpickled factory of the hosted object.
+        factory: Makes the hosted object. Pickled by `pickle_factory`, unless a forked worker inherits it.
         environ: The environment variables.
         preparation: `sys.path`, the working directory and further settings, as the spawn method sends them.
         preload: Modules that the template process imports before it forks the worker.
     """
 
     name: str
-    factory: bytes
+    factory: bytes | Callable[[], Any]
     environ: dict[str, str]
     preparation: dict[str, Any]
     preload: tuple[str, ...] = ()
