@@ -100,7 +100,12 @@ def walk_pool(
 
 
 def walk_gymnasium(
-    env_id: str, num_envs: int, num_workers: int, seed: int, note: Callable[[Any], None]
+    env_id: str,
+    num_envs: int,
+    num_workers: int,
+    seed: int,
+    note: Callable[[Any], None],
+    make: Callable[[str], Any] = make,
 ) -> list[Any]:
     env = AsyncVectorEnv([functools.partial(make, env_id)] * num_envs, num_workers=num_workers)
     note(env)

@@ -16,7 +16,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import sabotage
 from faulty import ARMED, Faulty, fault
+from marks import slow_after
 from processes import is_gone, is_zombie_or_gone, run_parent, wait_until_dead
 
 import planvec
@@ -24,6 +26,7 @@ from planvec import ExternalProcess
 from planvec.backends.processes.os import procfs
 from planvec.backends.processes.starting import interpreter, template
 from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
+from planvec.vector import AsyncVectorEnv
 
 
 class Probe:
@@ -335,12 +338,85 @@ def test_a_template_that_cannot_start_is_an_error(
         open_probe()
 
 
-def test_a_template_that_is_always_killed_is_an_error(
-    new_template: None, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def lives(tmp_path: Path) -> Path:
+    """A file with one byte for each template that is to kill itself."""
+    path = tmp_path / "lives"
+    path.write_bytes(b"")
+    return path
+
+
+def kill_templates(
+    monkeypatch: pytest.MonkeyPatch, stage: str, lives: Path, number: int, env: Any = None
 ) -> None:
-    monkeypatch.setattr(interpreter, "_COMMAND", "import os; os.kill(os.getpid(), 9)")
-    with pytest.raises(planvec.WorkerStartError, match="template process was killed"):
-        open_probe()
+    """Let the next templates kill themselves; kill the present one, and the workers of an environment."""
+    command = sabotage.COMMAND.format(stage=stage, lives=str(lives))
+    monkeypatch.setattr(interpreter, "_COMMAND", command)
+    lives.write_bytes(b"x" * number)
+    pids = [*templates(), *(worker.pid for worker in ([] if env is None else env.workers))]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until_dead(pids, 5.0) == []
+
+
+NUMBERS = slow_after(1, [1, 1000])
+STAGES = slow_after(1, reversed(sabotage.STAGES))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("stage", STAGES)
+def test_templates_killed_at_any_stage_of_a_start_are_nobodys_fault(
+    stage: str, number: int, new_template: None, lives: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_templates(monkeypatch, stage, lives, number)
+    with planvec.make(Faulty, num_workers=2, max_restarts=1) as env:
+        states = np.repeat(env.reset(seed=0, options=ARMED).state, 8)
+        num_rounds = 1 if number == 1 else 3
+        for _ in range(num_rounds):
+            kill_templates(monkeypatch, stage, lives, number, env)
+            assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+        assert env.stats.restarts == 2 * num_rounds
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("stage", STAGES)
+def test_vector_environments_outlive_templates_killed_at_any_stage(
+    stage: str, number: int, new_template: None, lives: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def walk(num_workers: int) -> list[Any]:
+        env = AsyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4, num_workers=num_workers)
+        results = [env.reset(seed=0)[0].copy()]
+        for action in np.random.default_rng(0).integers(2, size=(60, 4)):
+            if num_workers and len(results) % 20 == 0:
+                kill_templates(monkeypatch, stage, lives, number, env._engine._processes)
+            results += [np.copy(column) for column in env.step(action)[:4]]
+        env.close()
+        return results
+
+    kill_templates(monkeypatch, stage, lives, number)
+    for got, expected in zip(walk(2), walk(0), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_kills_of_starting_workers_and_their_template_do_not_add_up(
+    new_template: None, tmp_path: Path
+) -> None:
+    marker, spared = tmp_path / "marker", os.getpid()
+
+    def starts_badly() -> Any:
+        # Kills its template and itself, as a storm does.
+        if os.getpid() != spared and marker.exists() and marker.stat().st_size:
+            os.truncate(marker, marker.stat().st_size - 1)
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Faulty()
+
+    with planvec.make(starts_badly, num_workers=1, max_restarts=1) as env:
+        states = np.repeat(env.reset(seed=0, options=ARMED).state, 8)
+        marker.write_bytes(b"x" * 3)
+        env.workers[0].kill()
+        assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+        assert env.stats.restarts == 4
 
 
 # -- the end of the parent -----------------------------------------------------------------------------

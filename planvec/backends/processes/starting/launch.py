@@ -24,8 +24,8 @@ from planvec.errors import WorkerStartError
 __all__ = ["Child"]
 
 _STALL_SECONDS = 10.0
-_MAX_ATTEMPTS = 4
-"""Largest number of attempts to start a worker while the process that forks workers is killed."""
+_MAX_LOST = 3
+"""Largest number of starts of a worker that are lost with a killed template. The next needs no template."""
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 _hooks: list[str] = []
@@ -79,11 +79,12 @@ class Child:
         _register_hook()
         try:
             with delayed_signals():  # the child inherits the blocked signals until it ignores Ctrl-C
-                for _ in range(_MAX_ATTEMPTS - 1):
+                for _ in range(_MAX_LOST):
                     with contextlib.suppress(StartLostError):
                         self._start(spec, start_method)
                         return
-                self._start(spec, start_method)
+                # Such a worker may be killed as well, but is then replaced like others.
+                self._start(spec, "spawn")
         except OSError as error:
             if is_from_handler(error):  # the handler ran after the start
                 raise
@@ -158,8 +159,9 @@ class Child:
         code = self._process.exit_code(GRACE_SECONDS)
         self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
         if code is None:
-            is_over = has_ended(self.handle, 0.0)
-            return "ended with an unknown exit code" if is_over else "stopped answering"
+            # The template was killed, and so does not tell: by the same hand, as a rule.
+            self.was_killed = has_ended(self.handle, 0.0)
+            return "ended with an unknown exit code" if self.was_killed else "stopped answering"
         if code >= 0:
             return f"exited with code {code}"
         try:

@@ -111,6 +111,9 @@ class _Template:
         else:
             if pid == 0:
                 self._become_worker(report, fds[1:], streams)
+            # Before the parent may think that it lives: the end of this process kills all of its group.
+            with contextlib.suppress(OSError):  # it has ended
+                os.setpgid(pid, pid)
             self._reports[pid] = report
             handle = _open_handle(pid)
             send_number(report, pid, handle)
