@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from planvec import plots as plots
+    from planvec import report as report
+    from planvec import vector as vector
+    from planvec import video as video
     from planvec.backends import Backend, ExternalProcess, Sharded, Stats, Worker, WorkerExit
     from planvec.checking import CheckReport, check_env
     from planvec.codecs import Codec, Copied, WrapperCodec, codec_for, register_codec, register_wrapper_codec

@@ -1,9 +1,10 @@
-"""Imports the public names of a package when they are first used (PEP 562)."""
+"""Imports the public names of a package, and its modules, when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,9 +22,24 @@ def lazy_names(
     """
 
     def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(modules[name]), name)
+        module = modules.get(name, f"{package}.{name}")
+        is_module = name not in modules
+        try:
+            if name.startswith("_"):
+                raise ModuleNotFoundError(name=module)
+            imported = importlib.import_module(module)
+            value = imported if is_module else getattr(imported, name)
+        except ModuleNotFoundError as error:
+            if is_module and error.name == module:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
+            raise
+        except AttributeError as error:
+            # Else Python would take it for an unknown name of the package, and hide it.
+            *_, frame = traceback.extract_tb(error.__traceback__)
+            raise ImportError(
+                f"while importing {module}: {type(error).__name__}: {error} "
+                f"({frame.filename}, line {frame.lineno})"
+            ) from error
         setattr(sys.modules[package], name, value)
         return value
 

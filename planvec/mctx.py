@@ -29,7 +29,7 @@ try:
     import jax
     import jax.numpy as jnp
     import mctx
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise ImportError(f"planvec.mctx needs JAX and mctx: {install_command('mctx')}") from error
 
 Network = Callable[[Any, Any], tuple[Any, Any]]

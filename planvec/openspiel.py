@@ -25,7 +25,7 @@ __all__ = ["Game"]
 try:
     import pyspiel
     from open_spiel.python.observation import make_observation
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise ImportError(f"planvec.openspiel needs OpenSpiel: {install_command('openspiel')}") from error
 
 _TYPE = pyspiel.GameType

@@ -39,7 +39,7 @@ def check_video_path(path: str | Path) -> Path:
 
         if path.suffix.lower() == ".mp4":
             import imageio_ffmpeg  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"video: {path.suffix} needs a package: {install_command('video')}") from error
     return path
 

@@ -8,6 +8,7 @@ import pkgutil
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +120,79 @@ after = (dict(os.environ), list(warnings.filters), multiprocessing.get_start_met
 assert before == after, (before[1], after[1])
 """
     loaded_after(code)
+
+
+@pytest.mark.parametrize(
+    "name", ["errors", "planners", "plots", "rows", "vector", "vector.env_pool", "video"]
+)
+def test_a_module_is_there_after_import_planvec(name: str) -> None:
+    assert f"planvec.{name}" in loaded_after(f"import planvec\nplanvec.{name}.__all__")
+
+
+BROKEN = """
+import sys
+import gymnasium.vector
+del gymnasium.vector.AutoresetMode
+try:
+    {code}
+except ImportError as error:
+    print(error)
+    assert isinstance(error.__cause__, AttributeError) or "AutoresetMode" in str(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from planvec.vector import EnvPool",
+        "import planvec; planvec.vector.EnvPool",
+        "import planvec.vector as vector; hasattr(vector, 'AsyncVectorEnv')",
+    ],
+)
+def test_an_error_of_a_lazy_import_is_the_one_that_happened(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN.format(code=code)], capture_output=True, text=True, check=True
+    )
+    assert "AutoresetMode" in done.stdout
+    assert "cannot import name 'EnvPool'" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import gymnasium; gymnasium.nope", "AttributeError: module 'gymnasium' has no attribute 'nope'"),
+        ("from gymnasium import nope", "cannot import name 'nope' from 'gymnasium'"),
+        ("import nope", "No module named 'nope'"),
+        ("raise AttributeError('lost')", "AttributeError: lost"),
+        ("1 / 0", "division by zero"),
+    ],
+)
+@pytest.mark.parametrize(
+    "how", ["from lazy import name", "import lazy; lazy.name", "import lazy; lazy.there"]
+)
+def test_a_lazy_name_shows_why_its_module_cannot_be_imported(
+    how: str, body: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy" / "__init__.py").write_text(
+        "from planvec.lazy import lazy_names\n"
+        "__getattr__, __dir__ = lazy_names(__name__, {'name': 'lazy.there'})\n"
+    )
+    (tmp_path / "lazy" / "there.py").write_text(f"{body}\nname = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-c", how], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert message in done.stderr.splitlines()[-1]
+    assert "there.py" in done.stderr
+
+
+def test_a_broken_package_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    done = subprocess.run(
+        [sys.executable, "-c", "import planvec; planvec.plots"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == "ImportError: libGL.so.1: cannot open shared object file"

@@ -55,7 +55,7 @@ def ray_opener(
         )
     try:
         from planvec.backends.ray import over_ray
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UnsupportedEnvError(f'backend="ray" needs Ray: {install_command("ray")}') from error
     return over_ray
 

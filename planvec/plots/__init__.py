@@ -19,7 +19,7 @@ from planvec.extras import install_command
 
 try:
     import matplotlib as _matplotlib  # noqa: F401
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise ImportError(f"planvec.plots needs matplotlib: {install_command('plot')}") from error
 
 from planvec.plots.episode import plot_episode

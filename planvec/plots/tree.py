@@ -62,7 +62,7 @@ def tree_picture(tree: Tree | ViewedTree, max_nodes: int) -> TreePicture:
     """
     try:
         import igraph
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"plot_tree needs igraph: {install_command('plot')}") from error
     view = view_of(tree) if isinstance(tree, Tree) else tree.view()
     parents = view.parents

@@ -43,7 +43,7 @@ def check_report_path(path: str | Path) -> Path:
         raise InvalidBatchError(f"report: expected a path that ends with .html, got {path}")
     try:
         import bokeh  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"report: it needs Bokeh: {install_command('report')}") from error
     return path
 

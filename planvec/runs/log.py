@@ -94,7 +94,7 @@ class TensorBoardLog(RunObserver):
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise UnsupportedEnvError(
                 "--tensorboard needs TensorBoard, which is not installed: pip install tensorboard"
             ) from error

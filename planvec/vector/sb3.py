@@ -31,7 +31,7 @@ from planvec.vector.states_face import StatesFace
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise ImportError(
         "planvec.vector.SubprocVecEnv needs stable-baselines3: pip install stable-baselines3"
     ) from error

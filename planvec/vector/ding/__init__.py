@@ -11,7 +11,7 @@ from __future__ import annotations
 
 try:
     import ding.envs  # noqa: F401
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise ImportError("planvec.vector.ding needs DI-engine: pip install DI-engine") from error
 
 from planvec.vector.ding.managers import (
