@@ -192,7 +192,7 @@ def test_an_id_that_cannot_be_sent_says_so_only_where_it_is_made() -> None:
 # -- what a script defines ---------------------------------------------------------------------------
 
 DEFINITIONS = """
-import abc, collections, contextlib, dataclasses, enum, functools, itertools, logging, threading, typing
+import abc, collections, contextlib, dataclasses, enum, functools, logging, threading, typing
 
 def checked(function):
     # Looked up when it is called.
@@ -340,7 +340,6 @@ def opened():
 
 LOCK, REENTRANT, EVENT, LOCAL = threading.Lock(), threading.RLock(), threading.Event(), threading.local()
 LOCAL.one = 1
-ENDLESS = itertools.cycle([1])
 LOG = logging.getLogger("walk")
 LOG.addHandler(logging.StreamHandler())
 SQUARE = np.vectorize(lambda x: x * x)
@@ -350,7 +349,7 @@ def variables(x=1):
     LOG.debug("a step")
     EVENT.set()
     with opened() as one, LOCK, REENTRANT:
-        return one * LOCAL.one * next(ENDLESS) * int(SQUARE(1))
+        return one * LOCAL.one * int(SQUARE(1))
 
 def value(x):
     assert all(check() == 1 for check in CHECKS), [check() for check in CHECKS]
@@ -400,7 +399,7 @@ def test_functions_of_a_script_that_numba_compiles_work_in_workers(tmp_path: Pat
 
 
 UNSENDABLE = """
-import concurrent.futures, multiprocessing, socket, sqlite3, subprocess, threading
+import concurrent.futures, functools, multiprocessing, socket, sqlite3, subprocess, threading
 
 class Store:
     def __init__(self):
@@ -434,6 +433,8 @@ uses = {
     "'SHARED'": lambda: SHARED and Walk(),
     "'PICK'": lambda: PICK and Walk(),
     "Registry.generator": lambda: Registry and Walk(),
+    "'opened', which <lambda> uses": lambda opened=DB: opened and Walk(),
+    "an object of type Connection": functools.partial(Walk, DB),
 }
 """
 

@@ -419,6 +419,19 @@ def test_kills_of_starting_workers_and_their_template_do_not_add_up(
         assert env.stats.restarts == 4
 
 
+@pytest.mark.slow
+def test_a_killed_fork_server_is_nobodys_fault() -> None:
+    with planvec.make(Faulty, num_workers=2, start_method="forkserver", max_restarts=1) as env:
+        states = np.repeat(env.reset(seed=0, options=ARMED).state, 8)
+        for _ in range(4):
+            servers = [pid for pid in procfs.children(os.getpid()) if "forkserver" in procfs.command(pid)]
+            for pid in (*servers, *(worker.pid for worker in env.workers)):
+                os.kill(pid, signal.SIGKILL)
+            assert wait_until_dead([worker.pid for worker in env.workers], 5.0) == []
+            assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
+        assert env.stats.restarts == 8
+
+
 # -- the end of the parent -----------------------------------------------------------------------------
 
 

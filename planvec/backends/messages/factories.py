@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from gymnasium.envs.registration import EnvSpec, registry
 
 from planvec.backends.messages.main_classes import load_from_parent
-from planvec.backends.messages.pickling import dumps, name_culprit
+from planvec.backends.messages.pickling import dumps, explain
 from planvec.errors import UnsupportedEnvError, WorkerStartError
 
 __all__ = ["load_factory", "pickle_factory"]
@@ -40,10 +40,8 @@ def pickle_factory(factory: Callable[[], Any], other_cure: str = "") -> bytes:
         try:
             dumps(factory)
         except Exception as error:
-            what = name_culprit(factory) or repr(factory)
             raise WorkerStartError(
-                f"factory: {what} cannot be pickled ({type(error).__name__}: {error}): {_CURES}{other_cure}; "
-                "nothing was started"
+                f"factory: {explain(factory, error)}: {_CURES}{other_cure}; nothing was started"
             ) from error
     return dumps((factory, {env_id: _sendable(spec) for env_id, spec in specs.items()}))
 
@@ -53,8 +51,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
     try:
         dumps(spec)
     except Exception as error:
-        what = name_culprit(spec) or "an argument"
-        text = f"{spec.id}: {what} cannot be pickled ({type(error).__name__}: {error}): {_CURES}"
+        text = f"{spec.id}: {explain(spec, error)}: {_CURES}"
         refuse = partial(_refuse, text)
         return dataclasses.replace(spec, entry_point=refuse, vector_entry_point=refuse, kwargs={})
     return spec

@@ -6,6 +6,7 @@ not at all: cached functions, single-dispatch functions, types for annotations, 
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import dataclasses
 import functools
@@ -23,7 +24,7 @@ from typing import Any, ClassVar
 from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["dumps", "name_culprit"]
+__all__ = ["dumps", "explain"]
 
 _MAIN = "__main__:"
 _DISPATCHER = functools.singledispatch(lambda _: None).__code__  # type: ignore[attr-defined]
@@ -39,14 +40,12 @@ def dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
-def name_culprit(value: Any) -> str:
-    """Return which variable prevents that a value is pickled, for messages; "" if it is not known."""
+def explain(value: Any, error: Exception) -> str:
+    """Return the message for a value that `dumps` cannot pickle, with the variable that prevents it."""
     tracer = _Tracer(io.BytesIO())
-    try:
+    with contextlib.suppress(Exception):
         tracer.dump(value)
-    except Exception:
-        return _describe(tracer.visited)
-    return ""
+    return f"{_describe(tracer.visited)} cannot be pickled ({type(error).__name__}: {error})"
 
 
 def _is_importable(value: Any) -> bool:
@@ -68,6 +67,11 @@ def _reduce_cached(function: Any) -> Any:
 
 def _cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
+
+
+def _dispatching(make: Callable[..., Any], function: Any, dispatcher: Any) -> Any:
+    """Send a single-dispatch function or method, whose cache refers weakly to classes."""
+    return make, (function,), list(dispatcher.registry.items()), None, None, _add_methods
 
 
 def _add_methods(function: Any, methods: Iterable[tuple[type, Callable[..., Any]]]) -> None:
@@ -120,6 +124,9 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     # A process has locks and thread-local values of its own, as after a fork.
     type(threading.Lock()): lambda lock: (threading.Lock, ()),
     type(threading.RLock()): lambda lock: (threading.RLock, ()),
+    functools.singledispatchmethod: lambda method: _dispatching(
+        functools.singledispatchmethod, method.func, method.dispatcher
+    ),
     threading.local: lambda local: (threading.local, (), vars(local)),
     # Compared by `is`.
     type(dataclasses.MISSING): lambda missing: "MISSING",
@@ -138,8 +145,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # which has no types
         if isinstance(value, _RUNNING):
             raise TypeError(f"cannot pickle {type(value).__name__!r} object")
         if getattr(value, "__code__", None) is _DISPATCHER and not _is_importable(value):
-            methods = list(value.registry.items())
-            return functools.singledispatch, (value.__wrapped__,), methods, None, None, _add_methods
+            return _dispatching(functools.singledispatch, value.__wrapped__, value)
         return super().reducer_override(value)
 
 
@@ -160,7 +166,7 @@ def _describe(visited: list[Any]) -> str:
     for index in reversed(range(len(visited))):
         if not _can_be_pickled(visited[index]) and (name := _name_of(visited[index], visited[:index])):
             return name
-    return ""
+    return f"an object of type {type(visited[-1]).__qualname__}"
 
 
 def _can_be_pickled(value: Any) -> bool:
@@ -174,10 +180,13 @@ def _can_be_pickled(value: Any) -> bool:
 def _name_of(culprit: Any, visited: list[Any]) -> str:
     path = ""
     for holder in reversed(visited):
+        is_function = isinstance(holder, types.FunctionType)
+        if is_function and str(holder.__module__).partition(".")[0] in sys.stdlib_module_names:
+            continue  # of WeakKeyDictionary, for example
         for name, value in _names_in(holder).items():
             if not _contains(value, culprit):
                 continue
-            if isinstance(holder, types.FunctionType):
+            if is_function:
                 return f"the variable {name + path!r}, which {holder.__qualname__} uses,"
             if isinstance(holder, type):
                 return f"the attribute {holder.__qualname__}.{name}{path}"
@@ -190,9 +199,12 @@ def _names_in(holder: Any) -> dict[str, Any]:
     """Return the variables that a function uses, or the attributes of another object."""
     if not isinstance(holder, types.FunctionType):
         return dict(getattr(holder, "__dict__", {}))
-    cells = zip(holder.__code__.co_freevars, holder.__closure__ or (), strict=True)
-    names = {name: cell.cell_contents for name, cell in cells if cell != types.CellType()}
-    for name in cloudpickle._extract_code_globals(holder.__code__):
+    code = holder.__code__
+    defaults = reversed(holder.__defaults__ or ())
+    names = dict(zip(reversed(code.co_varnames[: code.co_argcount]), defaults, strict=False))
+    cells = zip(code.co_freevars, holder.__closure__ or (), strict=True)
+    names |= {name: cell.cell_contents for name, cell in cells if cell != types.CellType()}
+    for name in cloudpickle._extract_code_globals(code):
         if name in holder.__globals__:
             names[name] = holder.__globals__[name]
     return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import socket
@@ -13,12 +14,16 @@ from typing import Any
 from planvec.backends.processes.child import main as child_main
 from planvec.backends.processes.child.main import main
 from planvec.backends.processes.starting.hidden_main import hidden_main
-from planvec.backends.processes.starting.process import NewWorker
+from planvec.backends.processes.starting.process import NewWorker, StartLostError
 from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import original_signal_mask
 from planvec.errors import WorkerStartError
 
 __all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
+
+
+_SERVER_LOST = 255
+"""The exit code that multiprocessing reports if the fork server was killed."""
 
 
 class _InheritedMemory:
@@ -54,7 +59,7 @@ class MultiprocessingWorker:
         """Wait for the exit code and return it. See `Process.exit_code`."""
         self._process.join(seconds)
         code: int | None = self._process.exitcode
-        return code
+        return None if code == _SERVER_LOST else code
 
     def forget(self) -> None:
         """Do nothing: multiprocessing frees its resources in a fork."""
@@ -87,6 +92,7 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
         worker: The worker to start.
 
     Raises:
+        StartLostError: The fork server was killed before it answered.
         OSError: The system cannot start another process or open another file.
         WorkerStartError: This process is daemonic.
     """
@@ -101,8 +107,11 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
     context: Any = multiprocessing.get_context(method)
     arguments = (spec, worker.channel, worker.lifeline, _InheritedMemory(worker.memory))
     process = context.Process(target=_run, name=spec.name, args=arguments)
-    with hidden_main():
-        process.start()
+    try:
+        with hidden_main():
+            process.start()
+    except (EOFError, ConnectionError) as error:
+        raise StartLostError(errno.ECHILD, "the fork server was killed") from error
     return MultiprocessingWorker(process)
 
 
