@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planvec.backends.choice import ray_connection, ray_opener
     from planvec.backends.in_process import InProcess
     from planvec.backends.limits import check_limits
+    from planvec.backends.messages.pickling import pickle_for_worker
     from planvec.backends.processes import (
         Allocator,
         ExternalProcess,
@@ -53,6 +54,7 @@ __all__ = [
     "num_cores",
     "over_processes",
     "pause_before_restart",
+    "pickle_for_worker",
     "ray_connection",
     "ray_opener",
 ]
@@ -73,6 +75,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
             "Backend": "planvec.backends.base",
             "check_limits": "planvec.backends.limits",
             "pause_before_restart": "planvec.backends.restarts",
+            "pickle_for_worker": "planvec.backends.messages.pickling",
             "ExitReason": "planvec.backends.stats",
             "ExternalProcess": "planvec.backends.processes",
             "Future": "planvec.backends.base",

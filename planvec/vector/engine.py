@@ -8,19 +8,17 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.backends import ServedProcesses, Stats, check_limits
+from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
@@ -77,7 +75,7 @@ class Engine:
         """Open the environments as the user wants, and in a process each if that could have other results."""
         options = self._options
         # Pickled before an environment is made in this process, which may change what the functions hold.
-        pickled = None if options.num_workers else _pickled(env_fns)
+        pickled = None if options.num_workers else _pickled_rows(env_fns)
         variables = dict(os.environ)
         groups = self._open_workers(env_fns) if options.num_workers else self._open_here(env_fns)
         found = [layout.sharing for layout in self.layouts if layout.sharing.why]
@@ -102,7 +100,7 @@ class Engine:
             return self._open_workers(env_fns)
         if pickled is None:  # a fork needs no pickle
             self._options = replace(self._options, start_method="fork")
-        return self._open_workers(env_fns if pickled is None else pickle.loads(pickled))
+        return self._open_workers(env_fns if pickled is None else pickled)
 
     def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
         resident = make_resident(env_fns, self._options, as_bytes=False)
@@ -309,10 +307,20 @@ class Engine:
             self._processes.poll()
 
 
-def _pickled(env_fns: Sequence[Callable[[], Any]]) -> bytes | None:
-    """Return functions as bytes; None if they cannot be pickled."""
+class _PickledRow:
+    """Calls one of several functions that were pickled together, in a worker."""
+
+    def __init__(self, pickled: bytes, index: int) -> None:
+        self._pickled, self._index = pickled, index
+
+    def __call__(self) -> Any:
+        return load_from_parent(self._pickled)[self._index]()
+
+
+def _pickled_rows(env_fns: Sequence[Callable[[], Any]]) -> list[_PickledRow] | None:
+    """Return functions in a form that nothing in this process changes; None if they cannot be pickled."""
     try:
-        pickled: bytes = cloudpickle.dumps(env_fns)
+        pickled = pickle_for_worker(list(env_fns))
     except Exception:
         return None
-    return pickled
+    return [_PickledRow(pickled, index) for index in range(len(env_fns))]

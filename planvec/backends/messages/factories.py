@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from gymnasium.envs.registration import EnvSpec, registry
 
 from planvec.backends.messages.main_classes import load_from_parent
-from planvec.backends.messages.pickling import dumps, explain
+from planvec.backends.messages.pickling import explain, pickle_for_worker
 from planvec.errors import UnsupportedEnvError, WorkerStartError
 
 __all__ = ["load_factory", "pickle_factory"]
@@ -35,21 +35,21 @@ def pickle_factory(factory: Callable[[], Any], other_cure: str = "") -> bytes:
     specs = dict(registry)
     try:
         # In one pickle, since the functions of a script share its variables.
-        return dumps((factory, specs))
+        return pickle_for_worker((factory, specs))
     except Exception:
         try:
-            dumps(factory)
+            pickle_for_worker(factory)
         except Exception as error:
             raise WorkerStartError(
                 f"factory: {explain(factory, error)}: {_CURES}{other_cure}; nothing was started"
             ) from error
-    return dumps((factory, {env_id: _sendable(spec) for env_id, spec in specs.items()}))
+    return pickle_for_worker((factory, {env_id: _sendable(spec) for env_id, spec in specs.items()}))
 
 
 def _sendable(spec: EnvSpec) -> EnvSpec:
     """Return a spec, or if it cannot be pickled one that raises the reason when it is made."""
     try:
-        dumps(spec)
+        pickle_for_worker(spec)
     except Exception as error:
         text = f"{spec.id}: {explain(spec, error)}: {_CURES}"
         refuse = partial(_refuse, text)

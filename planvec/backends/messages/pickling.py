@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["dumps", "explain"]
+__all__ = ["explain", "pickle_for_worker"]
 
 _MAIN = "__main__:"
 _DISPATCHER = functools.singledispatch(lambda _: None).__code__  # type: ignore[attr-defined]
@@ -33,7 +33,7 @@ _RUNNING = (threading.Thread, subprocess.Popen, Future)
 """Their attributes can be sent now that locks can, but not what they stand for."""
 
 
-def dumps(value: Any) -> bytes:
+def pickle_for_worker(value: Any) -> bytes:
     """Return a value, pickled for a worker."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
@@ -41,7 +41,7 @@ def dumps(value: Any) -> bytes:
 
 
 def explain(value: Any, error: Exception) -> str:
-    """Return the message for a value that `dumps` cannot pickle, with the variable that prevents it."""
+    """Return the message for a value that cannot be pickled, with the variable that prevents it."""
     tracer = _Tracer(io.BytesIO())
     with contextlib.suppress(Exception):
         tracer.dump(value)
@@ -171,7 +171,7 @@ def _describe(visited: list[Any]) -> str:
 
 def _can_be_pickled(value: Any) -> bool:
     try:
-        dumps(value)
+        pickle_for_worker(value)
     except Exception:
         return False
     return True

@@ -235,7 +235,8 @@ class _Watch:
         has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
         # Functions may seed the global generators: without influence if environments do not draw from them.
         self.uses = [use for use in makers.uses if "global generator" not in use]
-        self.uses += [use for use in reader.uses if not (has_own_generators and use.endswith(("of random", "of numpy.random")))]
+        own = ("of random", "of numpy.random") if has_own_generators else ()
+        self.uses += [use for use in reader.uses if not use.endswith(own)]
         self._caches = {*caches}
         self.uses = [use for use in self.uses if not any(path in use for path in self._caches)]
         self._variables = {**makers.variables, **reader.variables}

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from planvec.backends.messages.pickling import dumps
+from planvec.backends.messages.pickling import pickle_for_worker
 from planvec.errors import InvalidBatchError
 from planvec.rows import Request, resolve
 from planvec.stepping import HasStepper
@@ -104,7 +104,7 @@ class HostedRequest(Request[Any]):
             InvalidBatchError: An argument cannot be pickled.
         """
         try:
-            return cls(operation.name, dumps(operation))
+            return cls(operation.name, pickle_for_worker(operation))
         except Exception as error:
             raise InvalidBatchError(
                 f"{operation.name}: an argument cannot be pickled ({type(error).__name__}: {error}); "
