@@ -1,8 +1,8 @@
 """Unpickles states. Those from a file may only refer to what states of the environment consist of.
 
 A pickle can call anything that it names. A state that a worker has sent is trusted, one from a file is not.
-So `from_file` limits the names: plain data, NumPy's arrays and generators, planvec's own helpers, and the
-classes of the packages that define the environment.
+So `from_file` limits the names: plain data, NumPy's arrays and generators, data of other known libraries,
+planvec's own helpers, and the classes of the packages that define the environment.
 """
 
 from __future__ import annotations
@@ -21,14 +21,25 @@ from planvec.errors import InvalidBatchError
 __all__ = ["check_name", "from_file", "packages_of", "unpickle"]
 
 _PLAIN = {
-    "builtins": ("bytearray", "complex", "frozenset", "object", "range", "set", "slice"),
-    "collections": ("Counter", "OrderedDict", "defaultdict", "deque"),
+    "array": ("_array_reconstructor", "array"),
+    "builtins": (
+        *("bytearray", "complex", "dict", "enumerate", "frozenset", "iter", "object", "range", "reversed"),
+        *("set", "slice", "zip"),
+    ),
+    "collections": ("ChainMap", "Counter", "OrderedDict", "UserDict", "UserList", "defaultdict", "deque"),
     "copyreg": ("_reconstructor",),
-    "numpy": ("dtype", "ndarray"),
+    "datetime": ("date", "datetime", "time", "timedelta", "timezone"),
+    "decimal": ("Decimal",),
+    "fractions": ("Fraction",),
+    "gymnasium.spaces.graph": ("GraphInstance",),
+    "itertools": ("chain", "count", "cycle", "islice", "repeat"),
+    "numpy": ("dtype", "matrix", "ndarray", "record"),
     "numpy._core.multiarray": ("_reconstruct", "scalar"),
     "numpy._core.numeric": ("_frombuffer",),
     "numpy.core.multiarray": ("_reconstruct", "scalar"),
     "numpy.core.numeric": ("_frombuffer",),
+    "numpy.ma": ("MaskedArray",),
+    "numpy.ma.core": ("MaskedArray", "_mareconstruct"),
     "numpy.random": ("Generator", "MT19937", "PCG64", "RandomState", "SeedSequence"),
     "numpy.random._generator": ("Generator",),
     "numpy.random._mt19937": ("MT19937",),
@@ -36,8 +47,34 @@ _PLAIN = {
     "numpy.random._pickle": ("__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor"),
     "numpy.random.bit_generator": ("SeedSequence",),
     "numpy.random.mtrand": ("RandomState",),
+    "numpy.rec": ("recarray",),
+    "pandas": (
+        *("Categorical", "CategoricalDtype", "DataFrame", "DatetimeIndex", "DatetimeTZDtype", "Float64Dtype"),
+        *("Index", "Int64Dtype", "Interval", "IntervalDtype", "MultiIndex", "NA", "Period", "PeriodDtype"),
+        *("BooleanDtype", "RangeIndex", "Series", "StringDtype", "TimedeltaIndex"),
+    ),
+    "pandas._libs.arrays": ("__pyx_unpickle_NDArrayBacked",),
+    "pandas._libs.internals": ("_unpickle_block",),
+    "pandas._libs.interval": ("__pyx_unpickle_IntervalMixin",),
+    "pandas._libs.tslibs.nattype": ("_nat_unpickle",),
+    "pandas._libs.tslibs.timedeltas": ("_timedelta_unpickle",),
+    "pandas._libs.tslibs.timestamps": ("_unpickle_timestamp",),
+    "pandas.core.indexes.base": ("Index", "_new_Index"),
+    "pandas.core.indexes.datetimes": ("DatetimeIndex", "_new_DatetimeIndex"),
+    "pandas.core.indexes.timedeltas": ("TimedeltaIndex", "_new_TimedeltaIndex"),
+    "pathlib": ("PosixPath", "PurePosixPath"),
+    "PIL.Image": ("Image",),
+    "re": ("_compile",),
+    "torch": ("Size", "Tensor", "device"),
+    "types": ("SimpleNamespace",),
+    "uuid": ("UUID",),
 }
 """Module -> names that make plain data, arrays or generators, and run no other code."""
+_OF_CLASSES = (
+    *("networkx.classes.", "pandas.arrays", "pandas.core.", "pandas._libs.tslibs.offsets", "scipy.sparse._"),
+    *("torch.distributions.", "torch.nn.modules.", "torch.nn.parameter", "torch.optim."),
+)
+"""Beginnings of modules of libraries whose classes hold data, and run no other code when they are made."""
 _OWN = "planvec.codecs.generic."
 """Beginning of the modules of planvec's helpers."""
 
@@ -84,7 +121,7 @@ def check_name(module: str, name: str) -> None:
     if not _limits.packages or name in _PLAIN.get(module, ()):
         return
     is_own = module.startswith(_OWN)
-    if is_own or module.partition(".")[0] in _limits.packages[-1]:
+    if is_own or module.startswith(_OF_CLASSES) or module.partition(".")[0] in _limits.packages[-1]:
         value = _defined_in(importlib.import_module(module), name)
         if isinstance(value, type) or (is_own and callable(value)):
             return

@@ -240,7 +240,7 @@ class EnvCalls(BatchCalls[Mode]):
 
         Call this before you use states that others may have written: a state of variable size holds pickles,
         which could run code when they are restored. Each state is restored once, in a worker, and may name
-        only plain data and the classes of the packages that define the environment.
+        only data of known libraries and the classes of the packages that define the environment.
 
         Args:
             states: `[B]`.
