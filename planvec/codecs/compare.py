@@ -11,7 +11,7 @@ import numpy as np
 
 from planvec.codecs.shuffled_sets import plain_type
 
-__all__ = ["describe_difference", "difference", "digest", "origin_of", "same"]
+__all__ = ["describe_difference", "difference", "digest", "dtype_text", "origin_of", "same"]
 
 
 _MAX_TEXT = 200
@@ -119,11 +119,18 @@ def _same_numbers(x: Any, y: Any) -> bool:
         return x.shape == y.shape and (bool(x == y) if x.ndim == 0 else same(x.tolist(), y.tolist()))
     if x.shape != y.shape or x.dtype.kind != y.dtype.kind:
         return False
+    if x.dtype.names is not None:
+        return x.dtype == y.dtype and all(_same_numbers(x[name], y[name]) for name in x.dtype.names)
     if x.dtype.kind not in "fc":
         return bool(np.array_equal(x, y))
     # 0.0 and -0.0 compare equal but have different bits. All NaNs count as the same.
     signs = x.dtype.kind == "c" or np.array_equal(np.signbit(x[x == 0]), np.signbit(y[y == 0]))
     return bool(np.array_equal(x, y, equal_nan=True) and signs)
+
+
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """Return a text that tells a dtype from all others. `dtype.str` leaves out the fields of records."""
+    return dtype.str if dtype.kind not in "VT" else repr(dtype)
 
 
 def digest(value: Any) -> bytes:
@@ -138,7 +145,7 @@ def digest(value: Any) -> bytes:
     elif isinstance(value, (set, frozenset)):
         parts = sorted(digest(item) for item in value)
     elif isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
-        parts = [repr((value.dtype.str, value.shape)).encode(), value.tobytes()]
+        parts = [repr((dtype_text(value.dtype), value.shape)).encode(), value.tobytes()]
     elif isinstance(value, (bool, int, float, str, bytes, type(None))):
         parts = [repr(value).encode()]
     else:

@@ -32,10 +32,12 @@ class Comparison(NamedTuple):
     Attributes:
         situation: What was compared.
         advice: How to fix a difference; it ends the message.
+        has_sets: Whether the order of a set may be the cause. Then leaving it out would make states wrong.
     """
 
     situation: str
     advice: str
+    has_sets: bool = False
 
     def check(self, name: str, num_steps: int, expected: Any, actual: Any) -> None:
         """Compare two values of one field.
@@ -73,7 +75,7 @@ class Comparison(NamedTuple):
                 )
                 raise InexactStateError(
                     f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. "
-                    f"{leave_out if is_attribute else ''}{self.advice}"
+                    f"{leave_out if is_attribute and not self.has_sets else ''}{self.advice}"
                 )
 
 

@@ -48,7 +48,7 @@ def check_set_orders(
     points = list(zip(walk.points, save_and_load(codec, env, walk.points), strict=True))
     repeats = Repeats(codec, walk, info_keys)
     situation = f"{env}: after restoring a saved state with the elements of its sets in another order"
-    comparison = Comparison(situation, SETS_ADVICE)
+    comparison = Comparison(situation, SETS_ADVICE, has_sets=True)
     repeated = [(*point, NUM_REPEATED) for point in points]
     first = [(*point, len(walk.steps)) for point in points[:1] * 2] + repeated
     started = time.monotonic()

@@ -70,14 +70,15 @@ def verify_codec(
     restored = save_and_load(codec, env, walk.points)
     repeats = Repeats(codec, walk, info_keys)
     codec.reset(1, None)
-    if graph is not None and graph.has_sets:
+    has_sets = graph is not None and graph.has_sets
+    if has_sets:
         advice = f"{SETS_ADVICE}. Otherwise: {advice}"
-    comparison = Comparison(f"{env}: after restoring a saved state", advice)
+    comparison = Comparison(f"{env}: after restoring a saved state", advice, has_sets)
     points = list(zip(walk.points, restored, strict=True))
     for point, value in reversed(points):
         codec.set(value)
         repeats.compare(point, codec.observe(), comparison, NUM_REPEATED)
-    if graph is not None and graph.has_sets:
+    if graph is not None and has_sets:
         check_set_orders(codec, env, info_keys, graph)
     started = time.monotonic()
     for point, value in points[:: max(1, len(points) // _NUM_FOLLOWED)]:

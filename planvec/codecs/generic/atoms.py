@@ -5,6 +5,7 @@ The bytes and the order are the same in every process, however a set was filled.
 
 from __future__ import annotations
 
+import enum
 import struct
 import types
 from collections.abc import Collection
@@ -12,16 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from planvec.codecs.compare import dtype_text
 from planvec.codecs.generic.attributes import is_compiled_function
 
-__all__ = ["ATOMS", "in_order", "is_plain", "sort_key", "token_of_atom"]
+__all__ = ["ATOMS", "is_plain", "sort_key", "token_of_atom"]
 
 ATOMS = (str, bytes, int, float, bool, complex, type(None))
 """Numbers and text of Python."""
+_PLAIN = (*ATOMS, np.generic, enum.Enum, type)
 
 
 def token_of_atom(value: Any) -> bytes | None:
     """Return the bytes of a value without identity; None for any other."""
+    if isinstance(value, enum.Enum):  # one object for each name
+        return f"{type(value).__module__}.{type(value).__qualname__}.{value._name_};".encode()
     if isinstance(value, float):
         return b"float" + struct.pack("<d", value)
     if value is None or isinstance(value, (bool, int, complex, range)) or value is Ellipsis:
@@ -31,9 +36,9 @@ def token_of_atom(value: Any) -> bytes | None:
     if isinstance(value, bytes):
         return f"bytes {len(value)};".encode() + value
     if isinstance(value, np.generic) and not value.dtype.hasobject:
-        return f"scalar {value.dtype.str};".encode() + value.tobytes()
+        return f"scalar {dtype_text(value.dtype)};".encode() + value.tobytes()
     if isinstance(value, np.dtype):
-        return f"dtype {value.str} {value.descr if value.names else ''};".encode()
+        return f"dtype {dtype_text(value)};".encode()
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__};".encode()
     if is_compiled_function(value):
@@ -44,7 +49,7 @@ def token_of_atom(value: Any) -> bytes | None:
 
 
 def sort_key(element: Any) -> tuple[str, bytes]:
-    """Return a key that sorts the elements of a set. Objects of a class that have an identity share one."""
+    """Return a key that sorts the elements of a plain set."""
     kind = type(element)
     if isinstance(element, (tuple, frozenset)):
         keys = [sort_key(part) for part in element]
@@ -55,13 +60,8 @@ def sort_key(element: Any) -> tuple[str, bytes]:
 
 
 def is_plain(elements: Collection[Any]) -> bool:
-    """Return whether a collection holds nothing but `ATOMS`, and tuples and frozen sets of them."""
+    """Return whether a collection holds only values without identity, and tuples and frozen sets of them."""
     return all(
-        isinstance(element, ATOMS) or (isinstance(element, (tuple, frozenset)) and is_plain(element))
+        isinstance(element, _PLAIN) or (isinstance(element, (tuple, frozenset)) and is_plain(element))
         for element in elements
     )
-
-
-def in_order(elements: Collection[Any]) -> list[Any]:
-    """Return the elements of a set, sorted if they are plain."""
-    return sorted(elements, key=sort_key) if is_plain(elements) else list(elements)

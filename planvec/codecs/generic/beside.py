@@ -2,7 +2,7 @@
 
 Between two calls of `begin` and `check`, the environment is stepped. Then these must be as before:
 
-- the global generators of `random` and `numpy.random`;
+- the global generators of `random`, `numpy.random` and `torch`;
 - the variables of the modules and classes that define the environment;
 - variables in closures, default arguments and attributes of their functions;
 - the number of generators that were spawned from `np_random`.
@@ -23,6 +23,7 @@ import numpy as np
 from planvec.codecs.generic.attributes import ADVICE, spaces_in
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import functions_of, variables_beside
+from planvec.codecs.generic.torch_forms import torch_generator_state
 from planvec.codecs.layers import layers_of
 from planvec.errors import UnsupportedEnvError
 
@@ -59,6 +60,7 @@ class Beside:
         """Remember the present state. To be called right after a reset."""
         self._digests = self._variables()
         self._random, self._numpy = random.getstate(), _numpy_state()
+        self._torch = torch_generator_state()
         self._num_spawned = self.num_spawned()
         self._drawn = {path: _generator_states(space) for path, space in self._spaces.items()}
 
@@ -75,6 +77,7 @@ class Beside:
         for module, has_changed in (
             ("random", random.getstate() != self._random),
             ("numpy.random", _numpy_state() != self._numpy),
+            ("torch", torch_generator_state() != self._torch),
         ):
             if has_changed:
                 raise UnsupportedEnvError(

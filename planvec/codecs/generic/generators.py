@@ -11,11 +11,20 @@ import numpy as np
 
 from planvec.codecs.generic.functions import cell_contents
 
-__all__ = ["RESEEDABLE", "hidden_generator", "reseed_generators"]
+__all__ = ["RESEEDABLE", "hidden_generator", "is_reseedable", "reseed_generators"]
 
 RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
 """The types of generators that `reseed_generators` takes."""
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+
+
+def is_reseedable(value: Any) -> bool:
+    """Return whether `reseed_generators` takes a value: one of `RESEEDABLE`, or a generator of PyTorch."""
+    return isinstance(value, RESEEDABLE) or _is_of_torch(value)
+
+
+def _is_of_torch(value: Any) -> bool:
+    return (type(value).__module__, type(value).__name__) == ("torch._C", "Generator")
 
 
 def hidden_generator(value: Any) -> bool:
@@ -35,6 +44,7 @@ def _holds_generator(value: Any, seen: set[int]) -> bool:
     return any(
         isinstance(item, (*_GENERATORS, types.GeneratorType))
         or type(item).__module__ == "random"
+        or _is_of_torch(item)
         or (isinstance(item, types.FunctionType) and _holds_generator(item, seen))
         for item in inner
     )
@@ -49,5 +59,7 @@ def reseed_generators(generators: Sequence[Any], seed: int) -> None:
             generator.bit_generator.state = bit_generator(sequence).state
         elif isinstance(generator, np.random.RandomState):
             generator.seed(sequence.generate_state(8))
+        elif _is_of_torch(generator):
+            generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
         else:
             generator.seed(int.from_bytes(sequence.generate_state(8).tobytes(), "little"))

@@ -18,22 +18,24 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from gymnasium.utils import EzPickle
 
-from planvec.codecs.generic.atoms import ATOMS, in_order, is_plain
+from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of
-from planvec.codecs.generic.generators import RESEEDABLE
+from planvec.codecs.generic.element_order import ElementOrders
+from planvec.codecs.generic.generators import RESEEDABLE, is_reseedable
 from planvec.codecs.generic.inexact import check_copyable
+from planvec.codecs.generic.parts import new_object, set_attributes, without_constructor
 from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
+from planvec.codecs.generic.torch_forms import reduce_torch
 from planvec.codecs.generic.words import Words
 from planvec.codecs.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
 from planvec.codecs.unpickling import check_name
 
-__all__ = ["FastPickler", "ThoroughPickler", "load_graph", "without_constructor"]
+__all__ = ["FastPickler", "ThoroughPickler", "load_graph"]
 
 _THOROUGH = b"T"
 """First byte of what `ThoroughPickler` writes. A pickle begins with another byte."""
-_SET, _FROZEN_SET, _OBJECT = "set", "frozenset", "object"
+_SET, _OBJECT = "set", "object"
 _PICKLE_METHODS = (
     *("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
     "__hash__",
@@ -43,26 +45,6 @@ _HEAP_TYPE = 1 << 9
 """Flag of classes that Python code defines."""
 _CONTAINERS = (list, dict, tuple, set, frozenset, bytearray)
 """Types that Python pickles without asking `FastPickler`."""
-
-
-def without_constructor(obj: Any) -> Any:
-    """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments.
-
-    Returns:
-        As `__reduce_ex__`; None for any other object.
-    """
-    if not isinstance(obj, EzPickle):
-        return None
-    return _new, (type(obj),), attributes_of(obj), None, None, _set_attributes
-
-
-def _new(cls: type) -> Any:
-    return object.__new__(cls)
-
-
-def _set_attributes(obj: Any, attributes: dict[str, Any]) -> None:
-    for name, value in attributes.items():
-        object.__setattr__(obj, name, value)
 
 
 class FastPickler:
@@ -114,10 +96,20 @@ class FastPickler:
         if name is not None:
             return Reading.named, (name,)
         check_copyable(type(obj))
-        if isinstance(obj, RESEEDABLE):
+        if is_reseedable(obj):
             self.generators.append(obj)
-        reduced = without_constructor(obj) or self._short_forms.reduce(obj)
+        reduced = without_constructor(obj) or self._short_forms.reduce(obj) or reduce_torch(obj)
         return reduced or obj.__reduce_ex__(5)
+
+
+class _FrozenElements:
+    """Stands for a frozen set, and is pickled as one with its elements in order."""
+
+    def __init__(self, elements: list[Any]) -> None:
+        self._elements = elements
+
+    def __reduce__(self) -> Any:
+        return frozenset, ([*self._elements],)  # a new list each time: an element may hold the set, too
 
 
 class ThoroughPickler(pickle.Pickler):
@@ -154,7 +146,7 @@ class ThoroughPickler(pickle.Pickler):
         self._finds_tables = finds_tables
         self._later: list[Any] = []
         self._indices: dict[int, int] = {}
-        self._frozen: dict[int, int] = {}
+        self._frozen: dict[int, _FrozenElements] = {}
         self.generators: list[Any] = []
         self.needs_callbacks = is_deep
         self.has_sets = False
@@ -164,6 +156,7 @@ class ThoroughPickler(pickle.Pickler):
         """Pickle a value. To be called once."""
         self._short_forms.begin()
         self._file.write(_THOROUGH)
+        self._orders = ElementOrders([value], self._names)
         self.dump(value)
         for content in self._later:  # grows in this loop
             self.dump(content)
@@ -181,14 +174,12 @@ class ThoroughPickler(pickle.Pickler):
         check_copyable(kind)
         if kind is set or kind is ShuffledSet:
             self.needs_callbacks = self.has_sets = True
-            return (_SET, self._index(obj, lambda: in_order(obj)))
-        if (kind is frozenset or kind is ShuffledFrozenSet) and is_plain(obj):
+            return (_SET, self._index(obj, lambda: self._orders.of(obj)))
+        if kind is frozenset or kind is ShuffledFrozenSet:
             self.needs_callbacks = self.has_sets = True
-            index = self._frozen.get(id(obj))
-            if index is not None:
-                return (_FROZEN_SET, index)
-            index = self._frozen[id(obj)] = len(self._frozen)
-            return (_FROZEN_SET, index, in_order(obj))
+            if id(obj) not in self._frozen:
+                self._frozen[id(obj)] = _FrozenElements(self._orders.of(obj))
+            return self._frozen[id(obj)]
         if self._is_deep and _is_ordinary(kind):
             return (_OBJECT, self._index(obj, lambda: attributes_of(obj)), kind)
         return None
@@ -201,17 +192,29 @@ class ThoroughPickler(pickle.Pickler):
         return index
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, RESEEDABLE):
+        if is_reseedable(obj):
             self.generators.append(obj)
         reduced = without_constructor(obj)
         if reduced is None:
+            if isinstance(obj, (set, frozenset)):
+                return self._reduce_set(obj)
             if self._finds_tables:
                 self._short_forms.tables.add(obj)
             reduced = self._short_forms.reduce(obj)
+            reduced = reduced or reduce_torch(obj)
             if reduced is None:
                 return NotImplemented
         self.kinds.add(type(obj))
         return reduced
+
+    def _reduce_set(self, obj: Any) -> Any:
+        """Return the pickled form of a set of a class of its own, with its elements in order."""
+        self.needs_callbacks = self.has_sets = True
+        own: Any = type(obj).__reduce__
+        if own is not set.__reduce__ and own is not frozenset.__reduce__:
+            return NotImplemented
+        function, _, *rest = obj.__reduce__()
+        return function, (self._orders.of(obj),), *rest
 
 
 def _is_ordinary(kind: type) -> bool:
@@ -235,22 +238,21 @@ class _Unpickler(pickle.Unpickler):
             self._set, self._frozenset = ShuffledSet, ShuffledFrozenSet
             choose_order(order_of_sets)
         self.later: dict[int, Any] = {}
-        self._frozen: dict[int, frozenset[Any]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         check_name(module, name)
+        if (module, name) == ("builtins", "frozenset"):
+            return self._frozenset
         return super().find_class(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
         if isinstance(pid, str):
             return self._named[pid]
+        if isinstance(pid, frozenset):
+            return pid
         index = pid[1]
-        if pid[0] == _FROZEN_SET:
-            if len(pid) == 3:
-                self._frozen[index] = self._frozenset(pid[2])
-            return self._frozen[index]
         if index not in self.later:
-            self.later[index] = self._set() if pid[0] == _SET else _new(pid[2])
+            self.later[index] = self._set() if pid[0] == _SET else new_object(pid[2])
         return self.later[index]
 
 
@@ -283,7 +285,7 @@ def load_graph(
         contents.append((unpickler.later[len(contents)], content))
     for target, content in contents:
         if not isinstance(target, set):
-            _set_attributes(target, content)
+            set_attributes(target, content)
     for target, content in contents:
         if isinstance(target, set):
             target.update(content)

@@ -48,7 +48,10 @@ _DEFINITIONS = (
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.MethodDescriptorType),
 )
 """Types of what a module or a class defines besides variables."""
-_FOREIGN = {"builtins", "gymnasium", "numpy", "planvec", *sys.stdlib_module_names}
+_FOREIGN = {
+    *("builtins", "gymnasium", "numpy", "planvec", *sys.stdlib_module_names),
+    *("networkx", "pandas", "PIL", "scipy", "torch"),
+}
 """Packages whose modules and classes are not looked at."""
 
 
@@ -153,7 +156,7 @@ def find_address(entries: Iterable[Entry]) -> tuple[str, str] | None:
 
 
 def own_classes(values: Iterable[Any]) -> list[type]:
-    """Return the classes of objects and their bases, without those of Python, NumPy, Gymnasium and planvec.
+    """Return the classes of objects and their bases, without those of `_FOREIGN` packages.
 
     In the order of their names, which is the same in every process.
     """
