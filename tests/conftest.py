@@ -22,6 +22,7 @@ collect_ignore = [
         ("ding", "test_ding.py"),
         ("ding", "test_ding_faults.py"),
         ("torch", "test_ppo.py"),
+        ("torch", "test_torch.py"),
         ("mctx", "test_mctx.py"),
     )
     if not importlib.util.find_spec(package)

@@ -65,7 +65,12 @@ _PLAIN = {
     "pathlib": ("PosixPath", "PurePosixPath"),
     "PIL.Image": ("Image",),
     "re": ("_compile",),
-    "torch": ("Size", "Tensor", "device"),
+    "torch": (
+        *("Size", "Tensor", "bfloat16", "bool", "complex128", "complex64", "device", "float16", "float32"),
+        *("float64", "int16", "int32", "int64", "int8", "uint8"),
+    ),
+    "torch._utils": ("_rebuild_sparse_tensor",),
+    "torch.serialization": ("_get_layout",),
     "types": ("SimpleNamespace",),
     "uuid": ("UUID",),
 }

@@ -5,11 +5,16 @@ from __future__ import annotations
 import array
 import copy
 import copyreg
+import datetime
+import decimal
+import fractions
 import functools
 import itertools
+import pathlib
 import random
 import sys
 import types
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,6 +39,11 @@ __all__ = [
 
 _BY_PICKLE = ("PIL", "pandas", "torch")
 """Packages whose objects count by what they pickle: their other attributes are caches, which copies lack."""
+
+_VALUES = (
+    *(tuple, frozenset, slice, decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
+)
 
 
 def without_constructor(obj: Any) -> Any:
@@ -60,7 +70,7 @@ def set_attributes(obj: Any, attributes: dict[str, Any]) -> None:
 
 def is_by_value(value: Any) -> bool:
     """Return whether it has no influence which of several equal objects a value is."""
-    return isinstance(value, (tuple, frozenset)) and not type(value).__dictoffset__
+    return isinstance(value, _VALUES) and not type(value).__dictoffset__
 
 
 def parts_of(value: Any) -> tuple[bytes, list[Any]]:
