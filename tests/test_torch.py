@@ -14,6 +14,8 @@ from walks import shuffled_steps
 
 import planvec
 
+torch.set_num_threads(1)  # threads of several processes would wait for each other
+
 
 class Zeros(Nasty):
     def begin(self) -> None:

@@ -7,7 +7,7 @@ environments that planvec knows, and `verify` checks a codec by replay.
 from __future__ import annotations
 
 from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec
-from planvec.codecs.compare import describe_difference, difference, same
+from planvec.codecs.compare import describe_difference, difference, digest, same
 from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
 from planvec.codecs.generic.attributes import attributes_of, slot_names
@@ -28,6 +28,7 @@ from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
 from planvec.codecs.timing import time_codec
 from planvec.codecs.unpickling import from_file
+from planvec.codecs.walks import random_walk
 
 __all__ = [
     "FAMILIES",
@@ -55,12 +56,14 @@ __all__ = [
     "describe_difference",
     "difference",
     "find_shared",
+    "digest",
     "from_file",
     "markdown_table",
     "measured",
     "names_in_code",
     "names_of",
     "outside_object",
+    "random_walk",
     "register_codec",
     "register_wrapper_codec",
     "registered_codecs",

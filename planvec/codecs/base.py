@@ -226,12 +226,11 @@ class StateCodec(ABC):
         takes_ints: Whether the environment steps alike with a Python int and with the NumPy scalar that
             `space.sample()` gives for a Discrete space. It then gets ints, which it handles faster.
         fingerprint: Bytes that are equal for environments with the same constants.
-        walk: A digest of the outcome of each step of the random walk on which the codec was verified. It may
-            be longer in one process than in another.
+        walk: A digest of the outcome of each step of the random walk that verified it, as far as it came.
+        uses_hashes: Whether the environment may depend on hashes of texts, which differ between processes.
         how: How states are saved, for reports.
         note: What planvec changes in the environment, for reports.
         warning: What users should be told when the environment is opened; "" for nothing.
-        step: Steps the environment, as `gymnasium.Env.step`.
         step_without_info: The same step for callers that ignore the info, which may be empty.
         roll_out: Makes random rollouts, see `RollOut`; None if they are made of steps.
         current_mask: Returns the mask of the actions that are legal now; None if that is not known.
@@ -248,6 +247,7 @@ class StateCodec(ABC):
     is_built_in: bool = False
     fingerprint: bytes = b""
     walk: tuple[bytes, ...] = ()
+    uses_hashes: bool = False
     how: str = ""
     note: str = ""
     warning: str = ""

@@ -9,8 +9,11 @@ import gymnasium
 
 from planvec.codecs.base import StateCodec
 from planvec.codecs.costs import warning_on_costs
+from planvec.codecs.generic.hash_uses import uses_hashes
 from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.generic.survey import own_classes
 from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
+from planvec.codecs.layers import layers_of
 from planvec.codecs.own_codecs import raised_in
 from planvec.codecs.repeats import InexactStateError
 from planvec.codecs.reported_masks import is_mask_reported
@@ -132,6 +135,8 @@ def _stack_codec(
     stack = StackCodec(env, codecs, observation)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
+        classes = own_classes(layers_of(env)) if graph is None else graph.classes
+        stack.uses_hashes = (graph is not None and graph.has_sets) or uses_hashes(classes)
     if graph is not None:
         graph.settle()
         stack.include(graph)
@@ -154,4 +159,5 @@ def _replay_codec(
         if reference.reports_masks:
             replay.keep_masks()
         replay.walk = verify_codec(replay, env, reference, advice, info_keys)
+        replay.uses_hashes = uses_hashes(own_classes(layers_of(env)))
     return replay

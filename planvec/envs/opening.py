@@ -9,9 +9,10 @@ from typing import Any, Literal, overload
 import gymnasium
 
 from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores, ray_opener
-from planvec.codecs import CodecChoice, check_codec, registered_codecs
+from planvec.codecs import CodecChoice, check_codec, digest, random_walk, registered_codecs
 from planvec.envs.batch_env import BatchEnv
 from planvec.envs.classes import Makeable, env_has_kernel, is_harmless_env
+from planvec.envs.hash_seeds import OUTCOMES, Record, check_hash_seeds
 from planvec.envs.names import find_source
 from planvec.envs.plan_env import PlanEnv
 from planvec.kernels import registered_kernels
@@ -47,6 +48,18 @@ class _Factory:
         self._codecs.install()
         self._kernels.install()
         return PlanEnv(self._source, **self._options)
+
+    def record(self) -> Record:
+        """Return what is compared between processes with different hash seeds."""
+        self._codecs.install()
+        self._kernels.install()
+        with PlanEnv(self._source, **{**self._options, "compiled": False}, trust=True) as env:
+            walk = random_walk(env.codec, env.env, self._options["info_keys"])
+        record = {OUTCOMES: [digest(outcome and outcome[:4]) for _, outcome in walk.steps]}
+        for point in walk.points:
+            for name, part in point.digests.items():
+                record.setdefault(name, []).append(part)
+        return record
 
     def open_here(self) -> EnvStepper:
         """Return a stepper of the environment in this process."""
@@ -207,7 +220,7 @@ def make(
     # A codec of the user saves other states than those that kernels step.
     asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss, codec) != (None,) * 6
     if num_workers == 0 or (not asks_for_workers and compiled is not False and env_has_kernel(env)):
-        return BatchEnv(PlanEnv(env, **options), **limits)
+        return _checked(BatchEnv(PlanEnv(env, **options), **limits), _Factory(env, options))
     # A kernel in a worker uses its one core, and only if the user asks for it.
     options |= {"compiled": compiled is True, "num_threads": 1}
     if over_ray is not None:
@@ -221,9 +234,21 @@ def make(
             **limits,
         )
         return _open_over_ray(open_backend, blocking)
-    return _open_over_processes(
-        _Factory(env, options), num_cores() if num_workers is None else num_workers, start_method, limits
-    )
+    factory = _Factory(env, options)
+    number = num_cores() if num_workers is None else num_workers
+    return _checked(_open_over_processes(factory, number, start_method, limits), factory)
+
+
+def _checked(env: BatchEnv[Any], factory: _Factory) -> BatchEnv[Any]:
+    """Return an environment after a check that hashes of texts have no influence; close it if they have."""
+    if env._about.uses_hashes:
+        name = env._about.state_format.origin if env.spec is None else env.spec.id
+        try:
+            check_hash_seeds(name, factory.record)
+        except BaseException:
+            env.close()
+            raise
+    return env
 
 
 def _open_over_processes(

@@ -29,6 +29,7 @@ class EnvDescription:
         fingerprint: Equal for environments with the same constants.
         walk: A digest of the outcome of each step of the random walk on which planvec verified the codec;
             empty if it did not. The number of steps depends on how fast they were.
+        uses_hashes: Whether its steps may depend on hashes of texts, which differ between processes.
         is_stochastic: False only if every step is known to have one outcome, whatever its seed.
         warning: What the user should be told; "" for nothing.
         code: Path of each file that the code of the environment comes from -> digest of its content.
@@ -43,6 +44,7 @@ class EnvDescription:
     base_state: Any
     fingerprint: bytes
     walk: tuple[bytes, ...]
+    uses_hashes: bool
     is_stochastic: bool
     warning: str
     code: dict[str, str]

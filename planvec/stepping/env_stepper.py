@@ -107,6 +107,7 @@ class EnvStepper:
             self.base_state,
             codec.fingerprint,
             codec.walk,
+            codec.uses_hashes,
             codec.stochastic,
             codec.warning,
             code_digests(env),

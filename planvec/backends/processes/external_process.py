@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, overload
 
@@ -52,6 +52,7 @@ class ExternalProcess:
         name: The name in messages and process listings.
         preload: Names of modules that take long to import. The start method "template" imports them once, and
             forks all processes, also replacements, from there. They must not start threads.
+        environ: Environment variables of the process besides those of this one.
 
     Raises:
         WorkerStartError: The start method does not exist on this system, the factory cannot be pickled, or
@@ -65,6 +66,7 @@ class ExternalProcess:
         start_method: str | None = None,
         name: str = "planvec-worker",
         preload: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         start_method = start_method or DEFAULT_START_METHOD
         if start_method not in START_METHODS:
@@ -74,7 +76,8 @@ class ExternalProcess:
         can_fork = "fork" in START_METHODS
         sent = factory if start_method == "fork" else pickle_factory(factory, _FORK_CURE if can_fork else "")
         self.factory = factory
-        self._open(capture_spec(sent, name, preload), start_method)
+        spec = capture_spec(sent, name, preload)
+        self._open(replace(spec, environ={**spec.environ, **(environ or {})}), start_method)
 
     def _open(self, spec: WorkerSpec, start_method: str) -> None:
         self._worker = ProcessWorker(spec, start_method)
