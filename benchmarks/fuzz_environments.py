@@ -127,6 +127,47 @@ class PoppedSet(Part):
         return float(self.cards.pop() if self.flag else len(self.cards))
 
 
+class Member:
+    """Is hashed by identity, and refers to others in sets."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self.peers: set[Member] = set()
+
+
+class SetsOfObjects(Part):
+    """Holds objects in sets, some of them in sets alone. With `flag`, their order matters."""
+
+    def begin(self, env: Any) -> None:
+        self.members = [Member(float(number // 2)) for number in range(6)]
+        self.chosen = frozenset(self.members[:3])
+        self.crowd = {Member(0.0) for _ in range(4)}
+
+    def act(self, env: Any, action: int) -> float:
+        one, two = env.np_random.integers(6, size=2)
+        self.members[one].peers ^= {self.members[two]}
+        self.chosen ^= {self.members[action]}
+        first = next(iter(self.crowd))
+        for member in [first] if self.flag else self.crowd:
+            member.value += action
+        self.crowd |= {Member(first.value)} if len(self.crowd) < 9 else set()
+        if self.flag:
+            return first.value
+        return sum(len(member.peers & self.chosen) for member in self.members) + float(len(self.crowd))
+
+
+class SharedBuffer(Part):
+    """Holds an array, with `flag` in the memory of a bytearray."""
+
+    def begin(self, env: Any) -> None:
+        self.bytes = bytearray(8)
+        self.view = np.frombuffer(self.bytes if self.flag else bytes(8), np.uint8)
+
+    def act(self, env: Any, action: int) -> float:
+        self.bytes[action] = (self.bytes[action] + 1) % 200
+        return float(self.view.sum() + self.bytes[0])
+
+
 class Generators(Part):
     """Keeps its memory in the way of its name."""
 
