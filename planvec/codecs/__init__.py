@@ -14,7 +14,7 @@ from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
-from planvec.codecs.generic.shared import Sharing, find_shared, outside_object, same_layers
+from planvec.codecs.generic.shared import Sharing, find_shared, same_layers
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (
@@ -62,7 +62,6 @@ __all__ = [
     "measured",
     "names_in_code",
     "names_of",
-    "outside_object",
     "random_walk",
     "register_codec",
     "register_wrapper_codec",

@@ -9,8 +9,8 @@ import gymnasium
 
 from planvec.codecs.base import StateCodec
 from planvec.codecs.costs import warning_on_costs
-from planvec.codecs.generic.hash_uses import uses_hashes
 from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.survey import own_classes
 from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
 from planvec.codecs.layers import layers_of
@@ -136,7 +136,7 @@ def _stack_codec(
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
         classes = own_classes(layers_of(env)) if graph is None else graph.classes
-        stack.uses_hashes = (graph is not None and graph.has_sets) or uses_hashes(classes)
+        stack.uses_hashes = (graph is not None and graph.has_sets) or _uses_hashes(classes)
     if graph is not None:
         graph.settle()
         stack.include(graph)
@@ -159,5 +159,10 @@ def _replay_codec(
         if reference.reports_masks:
             replay.keep_masks()
         replay.walk = verify_codec(replay, env, reference, advice, info_keys)
-        replay.uses_hashes = uses_hashes(own_classes(layers_of(env)))
+        replay.uses_hashes = _uses_hashes(own_classes(layers_of(env)))
     return replay
+
+
+def _uses_hashes(classes: Sequence[type]) -> bool:
+    """Return whether the code of classes may depend on hashes, which differ between processes."""
+    return CodeReader(classes, {cls.__module__.partition(".")[0] for cls in classes}).uses_hashes

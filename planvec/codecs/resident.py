@@ -19,6 +19,7 @@ import gymnasium
 
 from planvec.codecs.base import Outcome
 from planvec.codecs.generator import get_generator, set_generator
+from planvec.codecs.generic.shared import outside_object
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import layers_of, wrappers_of
 from planvec.codecs.registry import CodecChoice, codec_for
@@ -240,6 +241,9 @@ class ResidentCodecs:
 
 def _verified_codec(choice: CodecChoice, first: Any, make_env: Callable[[], Any]) -> StackCodec | str:
     """Verify a kind of environments with another one. Returns its codec, or why states are not exact."""
+    why = outside_object(first)
+    if why:
+        return why
     try:
         env = make_env()
     except Exception as error:  # of which only one may exist, for example

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from planvec.codecs import Proof, Sharing, find_shared, outside_object, same_layers
+from planvec.codecs import Proof, Sharing, find_shared, same_layers
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, new_progress
@@ -124,7 +124,7 @@ class ResidentEnvs:
     ) -> Sharing:
         """Prepare states, and return why each environment needs a process of its own."""
         envs = [row.env for row in self.rows]
-        why = same_layers(envs) or outside_object(envs)
+        why = same_layers(envs)
         if why:
             return Sharing(why, is_seen=True)
         if not saves_states:  # the user wants no proof, which steps environments

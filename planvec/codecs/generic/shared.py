@@ -61,15 +61,17 @@ _IMMUTABLE = (
     *(gymnasium.Space, types.FunctionType),  # their generators and closures are looked at
 )
 _OUTSIDE = {
-    "multiprocessing",
-    "_multiprocessing",
-    "socket",
-    "_socket",
-    "subprocess",
-    "sqlite3",
-    "zmq",
-    "grpc",
-    "ray",
+    *(
+        "_multiprocessing",
+        "_socket",
+        "grpc",
+        "multiprocessing",
+        "ray",
+        "socket",
+        "sqlite3",
+        "subprocess",
+        "zmq",
+    )
 }
 """Packages whose objects speak with other processes."""
 _CALLBACKS = ("control", "passive", "sensor", "act_bias", "act_dyn", "act_gain", "contactfilter", "time")
@@ -140,16 +142,15 @@ def _find_shared(
     return Sharing(possible)
 
 
-def outside_object(envs: Sequence[Any]) -> str:
-    """Return which object of environments may speak with other processes; "" if none does.
+def outside_object(env: Any) -> str:
+    """Return which object of an environment may speak with other processes; "" if none does.
 
-    Others must not be stepped for a proof then: they would take from a queue, or wait at a barrier.
+    No other one must be stepped for a proof then: it would take from a queue, or wait at a barrier.
     """
-    for env in envs:
-        for path, value in _entries(env):
-            package = getattr(type(value), "__module__", "").partition(".")[0]
-            if package in _OUTSIDE and not isinstance(value, type):
-                return f"{path} is a {type(value).__name__}, which may speak with other processes"
+    for path, value in _entries(env):
+        package = str(getattr(type(value), "__module__", "")).partition(".")[0]
+        if package in _OUTSIDE and not isinstance(value, type):
+            return f"{path} is a {type(value).__name__}, which may speak with other processes"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Reads in the code of environments what they share with others in the same process.
+"""Reads in the code of environments what they share with others in one process, and whether they use hashes.
 
 A trial (`shared`) shows what environments change beside themselves in their first steps. Their code also
 shows what happens rarely or late:
@@ -47,6 +47,14 @@ _HARMLESS = (
 """Ends of texts about what has no influence on results."""
 
 
+_HASHING = {"frozenset", "hash", "id", "set"}
+_WITHOUT_HASHES = {
+    *("PIL", "cv2", "gymnasium", "jax", "matplotlib", "numba", "numpy", "pandas", "planvec", "pygame"),
+    *("scipy", "torch", "None", *sys.stdlib_module_names),
+}
+"""Packages whose results do not depend on hashes of texts. Built-in methods have no module."""
+
+
 class _Load(NamedTuple):
     """Holds what consecutive instructions load: `np`, then `random` of it, then `rand` of that.
 
@@ -76,6 +84,8 @@ class CodeReader:
         variables: Path -> namespace and name, of the variables of modules and classes that the code uses.
         uses: Texts that say what the code changes, or draws from, that others in the process share.
         changed_on_self: Names of attributes whose content methods change in place.
+        uses_hashes: Whether the code makes sets or hashes, or uses packages that may do so. The order of sets
+            of texts differs between processes.
     """
 
     def __init__(self, roots: Iterable[Any], packages: Iterable[str]) -> None:
@@ -94,6 +104,9 @@ class CodeReader:
                 for base in filter(self.is_own, value.__mro__):
                     if self._is_new(base):
                         todo.extend((member, base) for member in vars(base).values())
+        self.uses_hashes = any(
+            body.makes_sets() or any(map(self._may_hash, body.loads.values())) for body in bodies
+        )
         stored = [(body, name) for body in bodies for name in body.stored_on_self()]
         self._stored = {name for _, name in stored}
         self.changed_on_self = {name for body in bodies for name in body.changed_on_self()}
@@ -128,6 +141,14 @@ class CodeReader:
                         body.full_name(load), (load.space, load.path.rpartition(".")[2])
                     )
                 yield type(load.value)
+
+    def _may_hash(self, load: _Load) -> bool:
+        value = load.value
+        if isinstance(value, (set, frozenset)):
+            return True
+        if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)) or self.is_own(value):
+            return False
+        return str(value.__module__).partition(".")[0] not in _WITHOUT_HASHES
 
     def _uses(self, body: _Body) -> Iterator[str]:
         """Yield what a function changes, or draws from, that others in the process share."""
@@ -185,6 +206,14 @@ class _Body:
         if isinstance(load.value, (type, types.ModuleType)):
             return _name_of(load.value)
         return load.path if "." in load.path else f"{self._function.__module__}.{load.path}"
+
+    def makes_sets(self) -> bool:
+        """Return whether the code makes sets, or asks for hashes or addresses."""
+        is_named = bool(_HASHING & {*self._code.co_names})
+        has_constant = any(isinstance(constant, frozenset) for constant in self._code.co_consts)
+        return (
+            is_named or has_constant or any(step.opname in ("BUILD_SET", "SET_ADD") for step in self._steps)
+        )
 
     def stored_on_self(self) -> Iterator[str]:
         """Yield the names of the attributes that a method sets on its object."""
