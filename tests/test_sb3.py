@@ -13,7 +13,7 @@ from environments import Warehouse
 from faulty import ARMED, Faulty, TwoArguments, fault
 from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from methods import METHODS
-from sharing import KINDS, REUSING, SameArrays, forget
+from sharing import KINDS, REUSING, SameArrays, Walk, forget
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -80,6 +80,23 @@ def test_environments_have_the_results_of_one_process_each(kind: str, num_worker
     forget()
     expected = walk(Peer(KINDS[kind](4), start_method="fork"))
     assert difference(expected, walk(make(KINDS[kind](4), num_workers=num_workers))) is None
+
+
+class TorchGlobal(Walk):
+    """Draws from PyTorch's global generator."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        torch.manual_seed(7 if seed is None else seed)
+        return super().reset(seed=seed)
+
+    def shown(self) -> float:
+        return float(torch.rand(1))
+
+
+def test_each_environment_has_the_generator_of_torch_to_itself() -> None:
+    expected = walk(Peer([TorchGlobal] * 2, start_method="fork"))
+    for num_workers in (0, 1):
+        assert difference(expected, walk(make([TorchGlobal] * 2, num_workers=num_workers))) is None
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 from gymnasium.vector import AutoresetMode
 from sharing import KINDS, REUSING, SHARING, CountsInConstructor, Walk, forget, trajectory
 from vectors import kill_worker
 
 from planvec.codecs import difference
+from planvec.errors import WorkerStartError
 from planvec.vector import AsyncVectorEnv, EnvPool
 
 NUM_ENVS = 4
@@ -201,6 +204,46 @@ def test_an_environment_of_which_only_one_may_exist_is_opened(num_workers: int, 
     assert env.step([2])[1].tolist() == [2]
     env.close()
     assert not lock.exists()
+
+
+class Controlled(InvertedPendulumEnv):
+    """Sets MuJoCo's callback, of which a process has one."""
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+        super().__init__()
+        mujoco.set_mjcb_control(self.control)
+
+    def control(self, model: Any, data: Any) -> None:
+        data.ctrl[0] += self.gain * data.qpos[1]
+
+    def close(self) -> None:
+        mujoco.set_mjcb_control(None)
+        super().close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_environments_with_a_callback_of_the_process_are_stepped_alone(num_workers: int) -> None:
+    factories = [functools.partial(Controlled, gain) for gain in (0.1, 1.0, 3.0)]
+    walks = []
+    for make in (
+        lambda: gymnasium.vector.AsyncVectorEnv(factories, context="fork"),
+        lambda: AsyncVectorEnv(factories, num_workers=num_workers),
+    ):
+        env = make()
+        walks.append([env.reset(seed=[1, 2, 3])[0]])
+        walks[-1] += [env.step(np.zeros((3, 1), np.float32))[0] for _ in range(20)]
+        env.close()
+    assert difference(*walks) is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_what_a_later_function_raises_is_raised(num_workers: int) -> None:
+    def fail() -> Any:
+        raise LookupError("no such map")
+
+    with pytest.raises(LookupError if not num_workers else WorkerStartError, match="no such map"):
+        AsyncVectorEnv([Walk, fail], num_workers=num_workers)
 
 
 # -- rewards and flags that are arrays ------------------------------------------------------------------

@@ -62,6 +62,7 @@ class Engine:
         self._processes: ServedProcesses | None = None
         self._local: LocalRows | None = None
         self._is_closed = False
+        self._failure: Exception | None = None  # of a function that was called in this process
         self._advice: Advice | None = None
         self._groups = self._open(env_fns)
         bounds = [group.first_row for group in self._groups]
@@ -100,10 +101,16 @@ class Engine:
             return self._open_workers(env_fns)
         if pickled is None:  # a fork needs no pickle
             self._options = replace(self._options, start_method="fork")
-        return self._open_workers(env_fns if pickled is None else pickled)
+        try:
+            return self._open_workers(env_fns if pickled is None else pickled)
+        except WorkerStartError as error:
+            if self._failure is not None:
+                raise self._failure from error
+            raise
 
     def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
         resident = make_resident(env_fns, self._options, as_bytes=False)
+        self._failure = resident.failure
         self._local = LocalRows(resident)
         self.layouts = [RowsLayout.of(resident)]
         return [self._local]

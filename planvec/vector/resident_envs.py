@@ -66,6 +66,7 @@ class ResidentEnvs:
         states: Saves and restores the rows; None if their states are not saved.
         inexact: Why states are not saved; "" if they are.
         sharing: Why each environment needs a process of its own.
+        failure: What a function has raised after others had made environments; None if all were made.
         observation_space: The space of one observation.
         arrays: The actions and results. A worker replaces them by shared memory.
         progress: The row at work; see `planvec.stepping.progress`.
@@ -85,15 +86,27 @@ class ResidentEnvs:
         self.rows: list[EnvRow] = []
         self.states: ResidentStates | None = None
         self.inexact, self.sharing = "", Sharing()
+        self.failure: Exception | None = None
         make_row = row_class(mode)
         try:
             for env_fn in env_fns:
-                self.rows.append(make_row(env_fn(), info_form is InfoForm.VECTOR))
+                try:
+                    env = env_fn()
+                except Exception as error:
+                    if not self.rows or proofs is not None:
+                        raise
+                    self.failure = error  # only one may exist at a time, perhaps
+                    break
+                self.rows.append(make_row(env, info_form is InfoForm.VECTOR))
             if not saves_states:
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
                 self._prepare_states(proofs)
-            if proofs is None:
+            if self.failure is not None:
+                text = f"{type(self.failure).__name__}: {self.failure}"
+                self.sharing = Sharing(f"a second one beside the first raises {text}", is_seen=True)
+                self.rows += self.rows[:1] * (len(env_fns) - len(self.rows))  # the layout has all rows
+            elif proofs is None:
                 self.sharing = self._find_sharing(env_fns, saves_states)
         except BaseException:
             self.close()
@@ -169,7 +182,7 @@ class ResidentEnvs:
     def close(self) -> None:
         """Close all environments. If some raise, raise the first error at the end."""
         errors = []
-        for row in self.rows:
+        for row in dict.fromkeys(self.rows):
             try:
                 row.env.close()
             except Exception as error:
