@@ -408,6 +408,29 @@ class Shows(Takes):
         return self.given
 
 
+def popped_config(num_envs: int) -> Factories:
+    config = {"size": 3, "nested": {"depth": 2}}
+    return [lambda: Pops(config)] * num_envs
+
+
+class Pops(Walk):
+    """Takes settings out of what it is given, as RLlib's environments do."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.size = config.pop("size", 7) + config["nested"].pop("depth", 1)
+
+    def shown(self) -> float:
+        return self.size
+
+
+def drawn_by_function(num_envs: int) -> Factories:
+    def make() -> Any:
+        random.seed(4)
+        return Shows(random.random())
+
+    return [make] * num_envs
+
+
 def numbered_by_function(num_envs: int) -> Factories:
     numbers = itertools.count()
     return [lambda: Shows(next(numbers))] * num_envs
@@ -503,6 +526,29 @@ class SmallSeeds(Walk):
         return super().reset(seed=seed)
 
 
+class Total(Walk):
+    """Counts its steps beyond the episode."""
+
+    steps = 0
+
+    def shown(self) -> float:
+        self.steps += 1
+        return self.steps
+
+
+class Curriculum(Walk):
+    """Goes a level up with each reset."""
+
+    level = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.level += 1
+        return super().reset(seed=seed)
+
+    def shown(self) -> float:
+        return self.level
+
+
 class BareReset(Walk):
     """Its reset has no defaults."""
 
@@ -555,7 +601,18 @@ PLAIN = (
     *(NumpyGlobal, PythonGlobal, LateGlobal, HoldsModule, ImportsInside),
 )
 REUSING = ("GrowingInfo", "SameInfo", "SameArrays")
-UNUSUAL = (GrowingInfo, SameInfo, SameArrays, StructInfo, OddInfo, NumpyScalars, SmallSeeds, BareReset)
+UNUSUAL = (
+    GrowingInfo,
+    SameInfo,
+    SameArrays,
+    StructInfo,
+    OddInfo,
+    NumpyScalars,
+    SmallSeeds,
+    BareReset,
+    Total,
+    Curriculum,
+)
 
 SHARING: dict[str, Callable[[int], Factories]] = {
     **{kind.__name__: many(kind) for kind in PLAIN},
@@ -564,6 +621,8 @@ SHARING: dict[str, Callable[[int], Factories]] = {
     "one_counter": one_counter,
     "numbered_by_function": numbered_by_function,
     "partial_dict": partial_dict,
+    "popped_config": popped_config,
+    "drawn_by_function": drawn_by_function,
     "TakesDict": given(TakesDict, dict),
     "TakesList": given(TakesList, list),
     "TakesArray": given(TakesArray, lambda: np.zeros(2)),

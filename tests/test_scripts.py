@@ -475,7 +475,7 @@ def test_a_forked_worker_needs_nothing_sent(name: str, tmp_path: Path) -> None:
     factory = uses[next(name for name in uses if {name!r} in name)]
     assert rewards(planvec.make(factory, num_workers=1, start_method="fork")) == [0.0, 1.0, 2.0]
     import logging
-    logging.getLogger("planvec").setLevel(logging.ERROR)  # it says that each has a process, if it reads a file
+    logging.getLogger("planvec").setLevel(logging.ERROR)  # it tells of processes
     envs = AsyncVectorEnv([factory] * 3, num_workers=1, context="fork")
     envs.reset(seed=0)
     assert envs.step(np.array([0, 1, 2]))[1].tolist() == [0.0, 1.0, 2.0]

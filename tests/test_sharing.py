@@ -98,6 +98,21 @@ def test_one_object_from_all_functions_counts_for_each(num_workers: int) -> None
     env.close()
 
 
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_what_wrappers_of_known_environments_share_counts_for_each(num_workers: int) -> None:
+    statistics = gymnasium.wrappers.utils.RunningMeanStd(shape=(4,))
+
+    def make() -> Any:
+        env = gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))
+        env.obs_rms = statistics
+        return env
+
+    with EnvPool([make] * 3, num_workers=num_workers) as pool:
+        seen = [pool.reset(seed=[0] * 3)[0], *(pool.step([1] * 3).observations for _ in range(4))]
+    for observations in seen:  # alike, since each counts its own observations
+        assert (observations == observations[0]).all()
+
+
 def test_a_message_says_why_environments_have_a_process_each(caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.WARNING, "planvec"),

@@ -14,7 +14,7 @@ from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
-from planvec.codecs.generic.shared import Sharing, find_shared, same_layers
+from planvec.codecs.generic.shared import Sharing, find_shared, given_digests, same_layers, used_by_functions
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (
@@ -58,6 +58,7 @@ __all__ = [
     "digest",
     "find_shared",
     "from_file",
+    "given_digests",
     "markdown_table",
     "measured",
     "names_in_code",
@@ -72,5 +73,6 @@ __all__ = [
     "slot_names",
     "text_table",
     "time_codec",
+    "used_by_functions",
     "wrappers_of",
 ]

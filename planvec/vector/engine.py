@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -74,35 +75,43 @@ class Engine:
 
     def _open(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
         """Open the environments as the user wants, and in a process each if that could have other results."""
-        options = self._options
-        # Pickled before an environment is made in this process, which may change what the functions hold.
-        pickled = None if options.num_workers else _pickled_rows(env_fns)
-        variables = dict(os.environ)
-        groups = self._open_workers(env_fns) if options.num_workers else self._open_here(env_fns)
+        wanted, for_workers = self._options, env_fns
+        if not wanted.num_workers:
+            # Pickled before an environment is made in this process, which may change what the functions hold.
+            pickled = _pickled_rows(env_fns)
+            if pickled is None:  # a fork needs no pickle, and inherits what is changed here: look in a fork
+                self._options = replace(wanted, num_workers=1, start_method="fork")
+            else:
+                for_workers = pickled
+        folder, variables = os.getcwd(), dict(os.environ)
+        generators = random.getstate(), np.random.get_state()  # noqa: NPY002
+        groups = self._open_workers(env_fns) if self._options.num_workers else self._open_here(env_fns)
         found = [layout.sharing for layout in self.layouts if layout.sharing.why]
-        if not found:
+        if not found and self._options is wanted:
             return groups
+        self._close_groups()
+        self._processes = self._local = None
+        if not found:
+            self._options = wanted
+            return self._open_here(env_fns)
         _log.warning(
             "each environment gets a process of its own (%d), because in one process they could change each "
             "other's results: %s",
             self.num_envs,
             found[0].why,
         )
+        os.chdir(folder)  # processes inherit all of these
+        random.setstate(generators[0])
+        np.random.set_state(generators[1])  # noqa: NPY002
+        if variables != dict(os.environ):
+            os.environ.clear()
+            os.environ.update(variables)
         proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if any(sharing.is_seen for sharing in found):
             proofs = [None] * self.num_envs
-        self._close_groups()
-        self._processes = self._local = None
-        if variables != dict(os.environ):  # they are inherited
-            os.environ.clear()
-            os.environ.update(variables)
-        self._options = replace(options, num_workers=self.num_envs, proofs=proofs, advises=False)
-        if options.num_workers:
-            return self._open_workers(env_fns)
-        if pickled is None:  # a fork needs no pickle
-            self._options = replace(self._options, start_method="fork")
+        self._options = replace(self._options, num_workers=self.num_envs, proofs=proofs, advises=False)
         try:
-            return self._open_workers(env_fns if pickled is None else pickled)
+            return self._open_workers(for_workers)
         except WorkerStartError as error:
             if self._failure is not None:
                 raise self._failure from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from planvec.codecs import Proof, registered_codecs
@@ -64,9 +66,13 @@ class ServerFactory:
         self._env_fns = env_fns
         self._options = options
         self._codecs = registered_codecs()
+        # As after a fork: a script that seeds them has the same environments in every run.
+        self._generators = random.getstate(), np.random.get_state()  # noqa: NPY002
 
     def __call__(self) -> RowsServer:
         self._codecs.install()
+        random.setstate(self._generators[0])
+        np.random.set_state(self._generators[1])  # noqa: NPY002
         resident = make_resident(self._env_fns, self._options, as_bytes=True)
         return RowsServer(resident, self._options.num_workers)
 

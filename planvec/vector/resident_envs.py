@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from planvec.codecs import Proof, Sharing, find_shared, same_layers
+from planvec.codecs import Proof, Sharing, find_shared, given_digests, same_layers, used_by_functions
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, new_progress
@@ -88,6 +88,7 @@ class ResidentEnvs:
         self.inexact, self.sharing = "", Sharing()
         self.failure: Exception | None = None
         make_row = row_class(mode)
+        given = given_digests(env_fns) if proofs is None else {}
         try:
             for env_fn in env_fns:
                 try:
@@ -106,6 +107,8 @@ class ResidentEnvs:
                 text = f"{type(self.failure).__name__}: {self.failure}"
                 self.sharing = Sharing(f"a second one beside the first raises {text}", is_seen=True)
                 self.rows += self.rows[:1] * (len(env_fns) - len(self.rows))  # the layout has all rows
+            elif proofs is None and given != given_digests(env_fns):
+                self.sharing = Sharing("making one changes what the functions hand to it", is_seen=True)
             elif proofs is None:
                 self.sharing = self._find_sharing(env_fns, saves_states)
         except BaseException:
@@ -140,13 +143,16 @@ class ResidentEnvs:
         why = same_layers(envs)
         if why:
             return Sharing(why, is_seen=True)
+        used = used_by_functions(env_fns)
         if not saves_states:  # the user wants no proof, which steps environments
-            return find_shared(envs, env_fns, tries=False)
+            return Sharing(used) if used else find_shared(envs, env_fns, tries=False)
         self._prepare_states(env_fns)
         if self.states is None:  # what cannot be saved lies somewhere else, where others may find it
             return Sharing(self.inexact, is_seen=True)
         unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
         caches = self.states.caches
+        if used:
+            return Sharing(used)
         return find_shared([envs[row] for row in unproven], [env_fns[row] for row in unproven], caches)
 
     @property

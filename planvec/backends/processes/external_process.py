@@ -33,7 +33,7 @@ from planvec.rows import EnvDescription, Promise, Transitions, wait_for
 
 __all__ = ["ExternalProcess"]
 
-_FORK_CURE = ', or pass start_method="fork", which sends nothing'
+_FORK_CURE = ', or pass start_method="fork" (context="fork" to AsyncVectorEnv), which sends nothing'
 
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
 

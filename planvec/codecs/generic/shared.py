@@ -14,6 +14,7 @@ Whatever looks suspicious counts: a process more costs time, and a wrong result 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import decimal
@@ -31,6 +32,7 @@ import time
 import types
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -44,11 +46,11 @@ from planvec.codecs.generic.attributes import attributes_of, is_compiled_functio
 from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.shared_code import CodeReader, functions_in, global_generator
 from planvec.codecs.generic.structure import digests_of
-from planvec.codecs.generic.survey import Entry, entries_of, own_classes, variables_beside
+from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_classes, variables_beside
 from planvec.codecs.layers import layers_of
 from planvec.codecs.reported_masks import LegalActions
 
-__all__ = ["Sharing", "find_shared", "outside_object", "same_layers"]
+__all__ = ["Sharing", "find_shared", "given_digests", "outside_object", "same_layers", "used_by_functions"]
 
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
 """Steps of the trial, and the time after which no further one is taken, but for the first ones."""
@@ -91,18 +93,45 @@ class Sharing(NamedTuple):
 
 
 def same_layers(envs: Sequence[Any]) -> str:
-    """Return why environments need a process each if functions have returned one object twice; else ""."""
+    """Return why environments need a process each if they, or what wrappers hold, are one object; else ""."""
     seen: dict[int, int] = {}
     for row, env in enumerate(envs):
         for layer in layers_of(env):
             first = seen.setdefault(id(layer), row)
             if first != row:
                 return f"environments {first} and {row} are one {type(layer).__name__} object"
+    owners: dict[int, tuple[int, Any]] = {}
+    for row, env in enumerate(envs):
+        for path, value in _entries(env, layers_of(env)[:-1]):
+            if _is_mutable(value) and owners.setdefault(id(value), (row, value))[0] != row:
+                return f"two environments hold the same {type(value).__name__}, {path}"
     mujoco = sys.modules.get("mujoco")
     for name in _CALLBACKS if mujoco is not None else ():
         if getattr(mujoco, f"get_mjcb_{name}", lambda: None)() is not None:
             return f"mujoco.set_mjcb_{name} was called, which counts for all environments of a process"
     return ""
+
+
+def given_digests(env_fns: Sequence[Callable[[], Any]]) -> dict[int, bytes]:
+    """Return digests of the containers and objects that functions hand to environments, by their ids."""
+    held = _held_by(env_fns)
+    held += [space[name] for space, name in CodeReader(held, ()).variables.values()]
+    digests = {}
+    for value in held:
+        is_given = type(value) in (dict, list, set, deque) or hasattr(value, "__dict__")
+        if is_given and _is_mutable(value) and not callable(value) and not isinstance(value, gymnasium.Env):
+            with contextlib.suppress(Exception):  # objects of users may refuse anything
+                digests[id(value)] = digests_of({"": value}, {})[""]
+    return digests
+
+
+def used_by_functions(env_fns: Sequence[Callable[[], Any]]) -> str:
+    """Return what functions that make environments change or draw from that others share; "" if nothing.
+
+    They may seed the global generators: that has no influence if environments do not draw from them.
+    """
+    uses = CodeReader(_held_by(env_fns), ()).uses
+    return next((use for use in uses if " seeds the global generator" not in use), "")
 
 
 def find_shared(
@@ -157,12 +186,12 @@ def outside_object(env: Any) -> str:
 # -- objects --------------------------------------------------------------------------------------------
 
 
-def _entries(env: Any) -> Iterator[Entry]:
-    """Iterate over the objects that the layers of an environment hold, also in closures of functions."""
+def _entries(env: Any, some: Sequence[Any] | None = None) -> Iterator[Entry]:
+    """Iterate over the objects that (some) layers of an environment hold, also in closures of functions."""
     layers = layers_of(env)
     roots = [
         Entry(f"{type(layer).__name__}.{name}", value)
-        for layer in layers
+        for layer in (layers if some is None else some)
         for name, value in attributes_of(layer).items()
         if name not in ("env", "_ezpickle_args", "_ezpickle_kwargs", "_saved_kwargs")
     ]
@@ -232,10 +261,9 @@ class _Watch:
         functions = [entry.value for entry in entries if functions_in(entry.value)]
         reader = CodeReader([*self._classes, *functions], packages)
         held = _held_by(env_fns)
-        makers = CodeReader(held, packages)
+        makers = CodeReader(held, packages)  # their uses are those of `used_by_functions`
         has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
-        # Functions may seed the global generators: without influence if environments do not draw from them.
-        self.uses = [use for use in makers.uses if "global generator" not in use]
+        self.uses = []
         own = ("of random", "of numpy.random") if has_own_generators else ()
         self.uses += [use for use in reader.uses if not use.endswith(own)]
         self._caches = {*caches}
@@ -320,12 +348,11 @@ def _held_by(env_fns: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def _beside(classes: Iterable[type]) -> Iterator[Entry]:
     """Iterate over the objects that modules and classes hold, and default arguments of methods."""
-    modules = {
-        name: vars(sys.modules[name])
-        for name in (getattr(cls, "__module__", "") for cls in classes)
-        if name in sys.modules
-    }
-    spaces = [*modules.values(), *(vars(cls) for cls in classes)]
+    known = [cls for cls in classes if hasattr(cls, "__module__")]  # some of SWIG have none
+    modules = {cls.__module__: vars(sys.modules.get(cls.__module__, cls)) for cls in known}
+    # A class of a script comes to a worker with module variables of its own.
+    scripts = [globals_of(cls) for cls in known if cls.__module__ == "__main__"]
+    spaces = [*modules.values(), *scripts, *(vars(cls) for cls in classes)]
     values = [value for space in spaces for value in space.values()]
     for function in [found for value in values for found in functions_in(value)]:
         values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
@@ -359,7 +386,8 @@ def _try(env: Any, make_env: Callable[[], Any], watch: _Watch) -> Sharing:
         changed = _changed(variables, watch.variables()) or _changed(generators, watch.generators())
         if changed:
             return Sharing(f"its resets or steps change {changed}", is_seen=True)
-        beside = _walk(made)
+        made += [make_env()]  # the first one may remember more than its episode
+        beside = _walk(made[:0:-1])
         number = min(len(alone), len(beside))
         if not same(alone[:number], beside[:number]):
             return Sharing(

@@ -136,7 +136,7 @@ class CodeReader:
             if isinstance(load.value, type) or functions_in(load.value):
                 yield load.value
             elif not isinstance(load.value, types.ModuleType):
-                if load.space is not None and not isinstance(load.value, types.BuiltinFunctionType):
+                if load.space is not None and not global_generator(load.value, load.path):
                     self.variables.setdefault(
                         body.full_name(load), (load.space, load.path.rpartition(".")[2])
                     )
@@ -157,7 +157,8 @@ class CodeReader:
         for load in body.loads.values():
             generator = global_generator(load.value, load.path)
             if generator:
-                yield f"uses the global generator of {generator}"
+                verb = "seeds" if load.path.endswith("seed") else "uses"
+                yield f"{verb} the global generator of {generator}"
             elif not self._is_shared(load):
                 continue
             elif type(load.value) in self._changing:

@@ -30,6 +30,7 @@ __all__ = [
     "entries_of",
     "find_address",
     "functions_of",
+    "globals_of",
     "is_nameable",
     "objects_beside",
     "own_classes",
@@ -175,7 +176,7 @@ def variables_beside(classes: Iterable[type]) -> dict[str, Any]:
     classes = list(classes)
     variables = {}
     for cls in classes:
-        for key, value in sorted(_globals_of(cls).items()):
+        for key, value in sorted(globals_of(cls).items()):
             if not (key.startswith("__") or isinstance(value, _DEFINITIONS)):
                 variables[f"{cls.__module__}.{key}"] = value
     for cls in classes:
@@ -207,7 +208,7 @@ def objects_beside(classes: Iterable[type]) -> Iterator[Entry]:
             yield entry
 
 
-def _globals_of(cls: type) -> dict[str, Any]:
+def globals_of(cls: type) -> dict[str, Any]:
     """Return the variables at the level of the module of a class.
 
     A class that is not found by its name, or that belongs to a script, is sent to workers by value, and with
