@@ -192,13 +192,15 @@ class ResidentCodecs:
         self._choice = choice
         self._verified: dict[Any, StackCodec | str] = {}  # kind -> a codec, or why states are not exact
 
-    def make(self, env: gymnasium.Env[Any, Any], prove: Callable[[], Any] | Proof | None) -> ResidentCodec:
+    def make(
+        self, env: gymnasium.Env[Any, Any], prove: Callable[[], Any] | Proof | str | None
+    ) -> ResidentCodec:
         """Return the codec of an environment that was not reset yet.
 
         Args:
             env: The environment.
-            prove: Makes another environment, for the proof; or what a proof in another process has shown; or
-                None if there is none, and no other one must be made in this process.
+            prove: Makes another environment, for the proof; or what a proof in another process has shown: a
+                text says why states are not exact. None if there is no proof.
 
         Raises:
             UnsupportedEnvError: States of the environment are not exact.
@@ -214,8 +216,10 @@ class ResidentCodecs:
         layers = LayerCodecs(env, wrappers, selection, self._choice)
         if layers.is_verified:
             return ResidentCodec(env, layers, None)
-        if prove is None:
-            raise UnsupportedEnvError(f"{env}: it cannot be verified, which takes another one beside it")
+        if prove is None or isinstance(prove, str):
+            raise UnsupportedEnvError(
+                prove or f"{env}: it cannot be verified, which takes another one beside it"
+            )
         makers = (selection.make, *selection.alternatives)
         if isinstance(prove, Proof):
             layers = LayerCodecs(env, wrappers, selection._replace(make=makers[prove.maker]), self._choice)

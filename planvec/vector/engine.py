@@ -108,7 +108,7 @@ class Engine:
             os.environ.update(variables)
         proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if any(sharing.is_seen for sharing in found):
-            proofs = [None] * self.num_envs
+            proofs = [next(sharing.why for sharing in found if sharing.is_seen)] * self.num_envs
         self._options = replace(self._options, num_workers=self.num_envs, proofs=proofs, advises=False)
         try:
             return self._open_workers(for_workers)

@@ -49,7 +49,7 @@ class RowsLayout:
     render_mode: str | None
     inexact: str = ""
     sharing: Sharing = Sharing()  # noqa: RUF009
-    proofs: list[Proof | None] = field(default_factory=list)
+    proofs: list[Proof | str | None] = field(default_factory=list)
     arrays: RowArrays = field(init=False, compare=False)
     progress: memoryview = field(init=False, compare=False)
     seconds: NDArray[np.float64] = field(init=False, compare=False)

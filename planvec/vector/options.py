@@ -51,7 +51,7 @@ class EngineOptions:
     max_worker_rss: int | None = None
     preload: tuple[str, ...] = ()
     advises: bool = False
-    proofs: Sequence[Proof | None] | None = None
+    proofs: Sequence[Proof | str | None] | None = None
     max_concurrency: int | None = None
 
     def for_rows(self, start: int, stop: int) -> EngineOptions:

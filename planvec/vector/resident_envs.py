@@ -81,7 +81,7 @@ class ResidentEnvs:
         keeps_rewards: bool = False,
         as_bytes: bool = False,
         saves_states: bool = True,
-        proofs: Sequence[Proof | None] | None = None,
+        proofs: Sequence[Proof | str | None] | None = None,
     ) -> None:
         self.rows: list[EnvRow] = []
         self.states: ResidentStates | None = None
@@ -156,12 +156,14 @@ class ResidentEnvs:
         return find_shared([envs[row] for row in unproven], [env_fns[row] for row in unproven], caches)
 
     @property
-    def proofs(self) -> list[Proof | None]:
+    def proofs(self) -> list[Proof | str | None]:
         """What proofs have shown of each row, for a process of its own."""
         is_exact = self.states is not None and not self.sharing.is_seen
         return self.states.proofs if is_exact and self.states is not None else [None] * len(self.rows)
 
-    def _prepare_states(self, proofs: Sequence[Callable[[], gymnasium.Env[Any, Any]] | Proof | None]) -> None:
+    def _prepare_states(
+        self, proofs: Sequence[Callable[[], gymnasium.Env[Any, Any]] | Proof | str | None]
+    ) -> None:
         try:
             self.states, self.inexact = ResidentStates(self.rows, proofs), ""
         except UnsupportedEnvError as error:

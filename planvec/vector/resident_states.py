@@ -67,7 +67,9 @@ class ResidentStates:
         UnsupportedEnvError: The states of an environment are not exact.
     """
 
-    def __init__(self, rows: Sequence[EnvRow], proofs: Sequence[Callable[[], Any] | Proof | None]) -> None:
+    def __init__(
+        self, rows: Sequence[EnvRow], proofs: Sequence[Callable[[], Any] | Proof | str | None]
+    ) -> None:
         codecs = ResidentCodecs()
         self._rows = rows
         self._codecs: list[ResidentCodec] = [
@@ -83,7 +85,7 @@ class ResidentStates:
         self.needs_snapshot = False
 
     @property
-    def proofs(self) -> list[Proof | None]:
+    def proofs(self) -> list[Proof | str | None]:
         """What the proof of the kind of each row has shown; None where planvec knows it."""
         return [codec.proof for codec in self._codecs]
 
