@@ -164,7 +164,7 @@ def _find_shared(
     possible = _shared_object(envs, watch) or next(iter(watch.uses), "")
     kinds = {tuple(map(type, layers_of(env))): index for index, env in reversed([*enumerate(envs)])}
     for index in kinds.values() if tries else ():
-        found = _try(envs[index], env_fns[index], watch)
+        found = _try(envs[index], env_fns[index], watch, possible)
         if found.is_seen:
             return found
         possible = possible or found.why
@@ -367,7 +367,7 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> str:
 # -- the trial ------------------------------------------------------------------------------------------
 
 
-def _try(env: Any, make_env: Callable[[], Any], watch: _Watch) -> Sharing:
+def _try(env: Any, make_env: Callable[[], Any], watch: _Watch, possible: str) -> Sharing:
     """Make two more environments and step them. Returns what they share with each other."""
     made: list[Any] = []
     variables = watch.variables()
@@ -377,15 +377,17 @@ def _try(env: Any, make_env: Callable[[], Any], watch: _Watch) -> Sharing:
         why = same_layers([env, *made])
         if why:
             return Sharing(why, is_seen=True)
-        possible = _shared_object([env, *made], watch)
+        possible = possible or _shared_object([env, *made], watch)
         changed = _changed(variables, watch.variables())
         if changed:
-            possible = f"making an environment changes {changed}"
+            possible = possible or f"making an environment changes {changed}"
         variables, generators = watch.variables(), watch.generators()
         alone = _walk(made[:1])
         changed = _changed(variables, watch.variables()) or _changed(generators, watch.generators())
         if changed:
             return Sharing(f"its resets or steps change {changed}", is_seen=True)
+        if possible:  # another one may differ from the first one
+            return Sharing(possible)
         made += [make_env()]  # the first one may remember more than its episode
         beside = _walk(made[:0:-1])
         number = min(len(alone), len(beside))
