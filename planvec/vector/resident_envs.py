@@ -149,17 +149,19 @@ class ResidentEnvs:
         self._prepare_states(env_fns)
         if self.states is None:  # what cannot be saved lies somewhere else, where others may find it
             return Sharing(self.inexact, is_seen=True)
-        unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
-        caches = self.states.caches
         if used:
             return Sharing(used)
-        return find_shared([envs[row] for row in unproven], [env_fns[row] for row in unproven], caches)
+        unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
+        return find_shared(
+            [envs[row] for row in unproven], [env_fns[row] for row in unproven], self.states.caches
+        )
 
     @property
     def proofs(self) -> list[Proof | str | None]:
         """What proofs have shown of each row, for a process of its own."""
-        is_exact = self.states is not None and not self.sharing.is_seen
-        return self.states.proofs if is_exact and self.states is not None else [None] * len(self.rows)
+        if self.states is None or self.sharing.is_seen:
+            return [None] * len(self.rows)
+        return self.states.proofs
 
     def _prepare_states(
         self, proofs: Sequence[Callable[[], gymnasium.Env[Any, Any]] | Proof | str | None]

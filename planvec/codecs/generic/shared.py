@@ -263,11 +263,13 @@ class _Watch:
         held = _held_by(env_fns)
         makers = CodeReader(held, packages)  # their uses are those of `used_by_functions`
         has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
-        self.uses = []
         own = ("of random", "of numpy.random") if has_own_generators else ()
-        self.uses += [use for use in reader.uses if not use.endswith(own)]
         self._caches = {*caches}
-        self.uses = [use for use in self.uses if not any(path in use for path in self._caches)]
+        self.uses = [
+            use
+            for use in reader.uses
+            if not use.endswith(own) and not any(path in use for path in self._caches)
+        ]
         self._variables = {**makers.variables, **reader.variables}
         self._functions = [found for value in (*functions, *held) for found in functions_in(value)]
         self._changed_on_self = reader.changed_on_self
