@@ -10,9 +10,11 @@ import collections
 import ctypes
 import dataclasses
 import functools
+import heapq
 import itertools
 import os
 import random
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,6 +61,18 @@ class Walk(gymnasium.Env[Any, Any]):
 
 
 # -- module variables, class attributes -----------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class World:
+    time: int = 0
+
+    def tick(self) -> int:
+        self.time += 1
+        return self.time
+
+
+WORLD = World()
 
 
 class CountsInConstructor(Walk):
@@ -116,6 +130,182 @@ class LogsLate(Walk):
         if self.age > 300:
             LOG.append(self.t)
         return len(LOG)
+
+
+class Late(Walk):
+    """Changes something after 300 steps, indirectly."""
+
+    age = 0
+
+    def shown(self) -> float:
+        self.age += 1
+        if self.age > 300:
+            self.end()
+        return float(self.value())
+
+    def end(self) -> None: ...
+
+    def value(self) -> float:
+        return 0
+
+
+STATISTICS: dict[str, Any] = {"wins": [], "of": {"x": 0}, "levels": types.SimpleNamespace(n=0)}
+COUNTER: collections.Counter[str] = collections.Counter()
+DECK = list(range(20))
+HEAP: list[int] = []
+ARRAY = np.zeros(3)
+
+
+class LateInList(Late):
+    def end(self) -> None:
+        STATISTICS["wins"].append(1)
+
+    def value(self) -> float:
+        return len(STATISTICS["wins"])
+
+
+class LateItem(Late):
+    def end(self) -> None:
+        STATISTICS["of"]["x"] += 1
+
+    def value(self) -> float:
+        return STATISTICS["of"]["x"]
+
+
+class LateCounter(Late):
+    def end(self) -> None:
+        COUNTER["steps"] += 1
+
+    def value(self) -> float:
+        return COUNTER["steps"]
+
+
+class LateByAnotherName(LateInList):
+    def end(self) -> None:
+        statistics = STATISTICS
+        wins = statistics["wins"]
+        wins.append(1)
+
+
+class LateInFunction(LateItem):
+    def end(self) -> None:
+        add_one(STATISTICS["of"])
+
+
+def add_one(counts: dict[str, int]) -> None:
+    counts["x"] += 1
+
+
+class LateHeld(Late):
+    def __init__(self, levels: Any = STATISTICS["levels"]) -> None:
+        self.levels = levels
+
+    def end(self) -> None:
+        self.levels.n += 1
+
+    def value(self) -> float:
+        return self.levels.n
+
+
+class LateWorld(Late):
+    def __init__(self) -> None:
+        self.world = WORLD
+
+    def end(self) -> None:
+        self.world.tick()
+
+    def value(self) -> float:
+        return self.world.time
+
+
+class LateDeck(Late):
+    """Shuffles what it takes for its own."""
+
+    def __init__(self) -> None:
+        self.deck = DECK
+
+    def end(self) -> None:
+        self.np_random.shuffle(self.deck)
+
+    def value(self) -> float:
+        return self.deck[0]
+
+
+class LateHeap(Late):
+    def end(self) -> None:
+        heapq.heappush(HEAP, self.age)
+
+    def value(self) -> float:
+        return len(HEAP)
+
+
+class LateOut(Late):
+    def end(self) -> None:
+        np.add(ARRAY, 1, out=ARRAY)
+
+    def value(self) -> float:
+        return ARRAY[0]
+
+
+class LateGlobals(Late):
+    def end(self) -> None:
+        globals()["COUNT"] += 1
+
+    def value(self) -> float:
+        return COUNT
+
+
+class LateByName(Late):
+    made = 0
+
+    def end(self) -> None:
+        setattr(type(self), "ma" + "de", self.made + 1)
+
+    def value(self) -> float:
+        return self.made
+
+
+class OnlyOne:
+    """One object for all who ask."""
+
+    one: Any = None
+    n = 0
+
+    def __new__(cls) -> OnlyOne:
+        if cls.one is None:
+            cls.one = super().__new__(cls)
+        return cls.one
+
+
+class LateSingle(Late):
+    def __init__(self) -> None:
+        self.only = OnlyOne()
+
+    def end(self) -> None:
+        self.only.n += 1
+
+    def value(self) -> float:
+        return self.only.n
+
+
+class LateUnseen(Late):
+    """Changes what it asks others for, which nobody can read in its code."""
+
+    def end(self) -> None:
+        everything()["wins"].append(1)
+
+    def value(self) -> float:
+        return len(everything()["wins"])
+
+
+def everything() -> dict[str, Any]:
+    return dict(STATISTICS)
+
+
+LATE = (
+    *(LateInList, LateItem, LateCounter, LateByAnotherName, LateInFunction, LateHeld, LateWorld, LateDeck),
+    *(LateHeap, LateOut, LateGlobals, LateByName, LateSingle),
+)
 
 
 class FillsTable(Walk):
@@ -212,18 +402,6 @@ def count() -> None: ...
 
 
 count.calls = 0  # type: ignore[attr-defined]
-
-
-@dataclasses.dataclass
-class World:
-    time: int = 0
-
-    def tick(self) -> int:
-        self.time += 1
-        return self.time
-
-
-WORLD = World()
 
 
 class InOneWorld(Walk):
@@ -560,6 +738,12 @@ def forget() -> None:
     """Put the variables of this process back to what a new process has. A fork inherits them."""
     global COUNT, NUMBERS, GENERATOR, WORLD
     COUNT, NUMBERS, GENERATOR, WORLD = 0, itertools.count(), np.random.default_rng(3), World()
+    STATISTICS.update(wins=[], of={"x": 0})
+    STATISTICS["levels"].n = LateByName.made = ARRAY[:] = 0
+    COUNTER.clear()
+    HEAP.clear()
+    DECK[:] = range(20)
+    OnlyOne.one = None
     CONFIG.clear()
     CONFIG["made"] = 0
     LOG.clear()
@@ -615,7 +799,7 @@ UNUSUAL = (
 )
 
 SHARING: dict[str, Callable[[int], Factories]] = {
-    **{kind.__name__: many(kind) for kind in PLAIN},
+    **{kind.__name__: many(kind) for kind in (*PLAIN, *LATE)},
     "one_object": one_object,
     "one_core": one_core,
     "one_counter": one_counter,

@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 from gymnasium.vector import AutoresetMode
-from sharing import KINDS, REUSING, SHARING, CountsInConstructor, Walk, forget, trajectory
+from sharing import KINDS, LATE, REUSING, SHARING, CountsInConstructor, LateUnseen, Walk, forget, trajectory
 from vectors import kill_worker
 
-from planvec.codecs import difference
+from planvec.codecs import difference, find_shared
 from planvec.errors import WorkerStartError
 from planvec.vector import AsyncVectorEnv, EnvPool
 
@@ -87,6 +88,26 @@ def test_so_they_have_in_a_pool(kind: str, num_workers: int) -> None:
     with EnvPool(KINDS[kind](NUM_ENVS), num_workers=num_workers) as pool:
         observed = [out[:5] for out in trajectory(pool, len(wanted) - 1)]
     assert difference(wanted, observed) is None
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_the_code_shows_what_changes_late(kind: Callable[[], Any]) -> None:
+    forget()
+    sharing, _ = find_shared([kind(), kind()], [kind, kind], tries=False)
+    assert sharing.why
+
+
+def test_a_message_says_what_has_changed_that_no_code_shows(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "planvec"), EnvPool([LateUnseen] * 3, num_workers=1) as pool:
+        assert pool._engine.num_workers == 1
+        pool.reset(seed=0)
+        for _ in range(400):
+            pool.step([1] * 3)
+            if caplog.messages:
+                break
+            time.sleep(0.001)
+    (message,) = caplog.messages
+    assert "its 3 environments share sharing.STATISTICS, which has changed while they were stepped" in message
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4])

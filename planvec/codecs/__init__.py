@@ -14,7 +14,14 @@ from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
-from planvec.codecs.generic.shared import Sharing, find_shared, given_digests, same_layers, used_by_functions
+from planvec.codecs.generic.shared import (
+    Sharing,
+    Watch,
+    find_shared,
+    given_digests,
+    same_layers,
+    used_by_functions,
+)
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (
@@ -49,6 +56,7 @@ __all__ = [
     "Sharing",
     "StateCodec",
     "Step",
+    "Watch",
     "WrapperCodec",
     "attributes_of",
     "check_codec",

@@ -207,6 +207,7 @@ class Reply:
         value: The results of calls, or states.
         snapshot: What `Save` would return after the operation, pickled; None if it was not saved.
         inexact: Why the states of the environments cannot be saved any more; "" if they can.
+        shared: What the environments have changed that all of this process share; "" if nothing was noticed.
         changes_settings: Whether a call has changed what no state contains.
         seconds: Time that the operation took in the worker.
     """
@@ -218,6 +219,7 @@ class Reply:
     value: Any = None
     snapshot: bytes | None = None
     inexact: str = ""
+    shared: str = ""
     changes_settings: bool = False
     seconds: float = 0.0
 

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from planvec.codecs import Proof, Sharing, find_shared, given_digests, same_layers, used_by_functions
+from planvec.codecs import Proof, Sharing, Watch, find_shared, given_digests, same_layers, used_by_functions
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, new_progress
@@ -66,6 +66,7 @@ class ResidentEnvs:
         states: Saves and restores the rows; None if their states are not saved.
         inexact: Why states are not saved; "" if they are.
         sharing: Why each environment needs a process of its own.
+        watch: Notices what the environments change that they share, if nothing of that was found.
         failure: What a function has raised after others had made environments; None if all were made.
         observation_space: The space of one observation.
         arrays: The actions and results. A worker replaces them by shared memory.
@@ -87,6 +88,7 @@ class ResidentEnvs:
         self.states: ResidentStates | None = None
         self.inexact, self.sharing = "", Sharing()
         self.failure: Exception | None = None
+        self.watch: Watch | None = None
         make_row = row_class(mode)
         given = given_digests(env_fns) if proofs is None else {}
         try:
@@ -145,16 +147,21 @@ class ResidentEnvs:
             return Sharing(why, is_seen=True)
         used = used_by_functions(env_fns)
         if not saves_states:  # the user wants no proof, which steps environments
-            return Sharing(used) if used else find_shared(envs, env_fns, tries=False)
+            return Sharing(used) if used else self._find_shared(envs, env_fns, tries=False)
         self._prepare_states(env_fns)
         if self.states is None:  # what cannot be saved lies somewhere else, where others may find it
             return Sharing(self.inexact, is_seen=True)
         if used:
             return Sharing(used)
         unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
-        return find_shared(
+        return self._find_shared(
             [envs[row] for row in unproven], [env_fns[row] for row in unproven], self.states.caches
         )
+
+    def _find_shared(self, envs: Sequence[Any], *arguments: Any, **options: Any) -> Sharing:
+        sharing, watch = find_shared(envs, *arguments, **options)
+        self.watch = watch if len(envs) > 1 and not sharing.why else None
+        return sharing
 
     @property
     def proofs(self) -> list[Proof | str | None]:

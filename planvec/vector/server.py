@@ -50,6 +50,10 @@ class RowsServer(Server):
             rows = operation.rows
             operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
         reply = resident.perform(operation)
+        if resident.watch is not None and isinstance(operation, Step):
+            reply.shared = resident.watch.look()
+            if reply.shared:
+                resident.watch = None  # it is said once
         if resident.states is not None and isinstance(operation, _MOVING):
             self._take_snapshot(resident.states, reply)
         layout.seconds[0], reply.seconds = reply.seconds, 0.0
@@ -107,7 +111,11 @@ def read_reply(data: bytes) -> Reply:
 def _is_empty(reply: Reply) -> bool:
     parts = (reply.infos, reply.observations, reply.rewards, reply.value, reply.snapshot)
     return not (
-        reply.inexact or reply.errors or reply.changes_settings or any(part is not None for part in parts)
+        reply.inexact
+        or reply.shared
+        or reply.errors
+        or reply.changes_settings
+        or any(part is not None for part in parts)
     )
 
 

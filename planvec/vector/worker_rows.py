@@ -190,6 +190,14 @@ class WorkerRows:
                 reply.inexact,
             )
             self._give_up_states()
+        if reply.shared:
+            _log.warning(
+                "%s: its %d environments share %s, which has changed while they were stepped: their results "
+                "may not be those of one process each. Open them with one worker for each",
+                self._worker.name,
+                self.num_rows,
+                reply.shared,
+            )
         del self._chunks[chunk]
         if not any(other.is_internal for other in self._chunks):  # else the rest may end the worker again
             self._num_failures = 0

@@ -9,7 +9,8 @@ global generator. So before the first reset
 3. two more are made, and one is stepped alone and beside the other: the outcomes must be the same, and what
    lies beside environments must not change.
 
-Whatever looks suspicious counts: a process more costs time, and a wrong result more.
+Whatever looks suspicious counts: a process more costs time, and a wrong result more. What this misses is
+noticed while they run, when it changes (`Watch`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,15 @@ from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_cla
 from planvec.codecs.layers import layers_of
 from planvec.codecs.reported_masks import LegalActions
 
-__all__ = ["Sharing", "find_shared", "given_digests", "outside_object", "same_layers", "used_by_functions"]
+__all__ = [
+    "Sharing",
+    "Watch",
+    "find_shared",
+    "given_digests",
+    "outside_object",
+    "same_layers",
+    "used_by_functions",
+]
 
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
 """Steps of the trial, and the time after which no further one is taken, but for the first ones."""
@@ -140,8 +149,8 @@ def find_shared(
     caches: Collection[str] = (),
     *,
     tries: bool = True,
-) -> Sharing:
-    """Return why environments need a process each.
+) -> tuple[Sharing, Watch | None]:
+    """Return why environments need a process each, and what notices later what they change.
 
     Args:
         envs: Environments of kinds that planvec does not know, which were not reset.
@@ -150,17 +159,18 @@ def find_shared(
         tries: Whether to make others and step them.
     """
     if not envs:
-        return Sharing()
+        return Sharing(), None
     try:
-        return _find_shared(envs, env_fns, caches, tries)
+        watch = Watch(envs, env_fns, caches)
+        return _find_shared(envs, env_fns, watch, tries), watch
     except Exception as error:  # objects of users may refuse anything
-        return Sharing(f"looking for what they share raised {type(error).__name__}: {error}", is_seen=True)
+        why = f"looking for what they share raised {type(error).__name__}: {error}"
+        return Sharing(why, is_seen=True), None
 
 
 def _find_shared(
-    envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], caches: Collection[str], tries: bool
+    envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], watch: Watch, tries: bool
 ) -> Sharing:
-    watch = _Watch(envs, env_fns, caches)
     possible = _shared_object(envs, watch) or next(iter(watch.uses), "")
     kinds = {tuple(map(type, layers_of(env))): index for index, env in reversed([*enumerate(envs)])}
     for index in kinds.values() if tries else ():
@@ -214,29 +224,32 @@ def _is_mutable(value: Any) -> bool:
     return not (isinstance(value, _IMMUTABLE) or is_frozen or is_compiled_function(value))
 
 
-def _shared_object(envs: Iterable[Any], watch: _Watch) -> str:
+def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
     """Return which object two environments hold; "" if there is none.
 
     Constants of modules and classes and default arguments do not count, as long as no method changes in place
     what an attribute holds. The trial watches them, too.
     """
     owners: dict[int, tuple[int, Any]] = {}
+    shared: dict[int, Entry] = {}
     for row, env in enumerate(envs):
         for path, value in _entries(env):
             generator = global_generator(value)
             if generator:
                 return f"{path} is the global generator of {generator}"
-            if not _is_mutable(value) or owners.setdefault(id(value), (row, value))[0] == row:
-                continue
-            if id(value) not in watch.constants or watch.are_changed(path):
-                return f"two environments hold the same {type(value).__name__}, {path}"
+            if _is_mutable(value) and owners.setdefault(id(value), (row, value))[0] != row:
+                shared.setdefault(id(value), Entry(path, value))
+    constants = watch.constants(shared) if shared else set()
+    for path, value in shared.values():
+        if id(value) not in constants or watch.are_changed(path) or type(value) in watch.changing:
+            return f"two environments hold the same {type(value).__name__}, {path}"
     return ""
 
 
 # -- beside environments --------------------------------------------------------------------------------
 
 
-class _Watch:
+class Watch:
     """Compares what lies beside environments at two times.
 
     Args:
@@ -246,8 +259,7 @@ class _Watch:
 
     Attributes:
         uses: What their code changes or draws from; see `CodeReader`.
-        constants: The ids of what the variables of modules and classes hold, and default arguments, without
-            what the functions that make environments hand to them.
+        changing: Classes whose objects their methods change.
     """
 
     def __init__(
@@ -272,16 +284,42 @@ class _Watch:
         ]
         self._variables = {**makers.variables, **reader.variables}
         self._functions = [found for value in (*functions, *held) for found in functions_in(value)]
-        self._changed_on_self = reader.changed_on_self
+        self._changed_on_self, self.changing = reader.changed_on_self, reader.changing
         self._layers = {id(layer): "env" for layer in layers}
-        bases = {
-            base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__ if base is not object
-        }
-        held += [space[name] for space, name in makers.variables.values()]
-        given = list(entries_of([Entry("", value) for value in held]))
-        self._kept = [*_beside(bases), *given]  # with their ids
-        self.constants = {id(entry.value) for entry in _beside(bases)} - {id(entry.value) for entry in given}
+        bases = {base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__}
+        self._bases = [base for base in bases if reader.is_own(base)]
+        self._given = held + [space[name] for space, name in makers.variables.values()]
         self._spaces = [entry.value for entry in entries if isinstance(entry.value, gymnasium.Space)]
+        self._latest: dict[str, Any] | None = None
+        self._next = 0.0
+
+    def look(self) -> str:
+        """Return what has changed since the first look; "" if nothing, or if it is not yet time for a look.
+
+        Looks take one part in 50 of the time.
+        """
+        started = time.monotonic()
+        if started < self._next:
+            return ""
+        found = {**self.variables(), **self.generators()}
+        changed = "" if self._latest is None else _changed(self._latest, found)
+        self._latest, self._next = found, started + 50 * (time.monotonic() - started)
+        return changed
+
+    def constants(self, wanted: Collection[int]) -> set[int]:
+        """Return which objects, by their ids, variables of modules and classes and default arguments hold.
+
+        Without what the functions that make environments hand to them.
+        """
+        given = {id(entry.value) for entry in entries_of([Entry("", value) for value in self._given])}
+        left, found = {*wanted} - given, set()
+        for entry in _beside(self._bases) if left else ():  # many, in a large program
+            if id(entry.value) in left:
+                found.add(id(entry.value))
+                left.discard(id(entry.value))
+                if not left:
+                    break
+        return found
 
     def are_changed(self, path: str) -> bool:
         """Return whether a method changes in place what an attribute on a path holds."""
@@ -369,7 +407,7 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> str:
 # -- the trial ------------------------------------------------------------------------------------------
 
 
-def _try(env: Any, make_env: Callable[[], Any], watch: _Watch, possible: str) -> Sharing:
+def _try(env: Any, make_env: Callable[[], Any], watch: Watch, possible: str) -> Sharing:
     """Make two more environments and step them. Returns what they share with each other."""
     made: list[Any] = []
     variables = watch.variables()

@@ -3,8 +3,11 @@
 A trial (`shared`) shows what environments change beside themselves in their first steps. Their code also
 shows what happens rarely or late:
 
-    global COUNT; COUNT += 1    CACHE[key] = value    LOG.append(x)    type(self).best = x    np.random.rand()
+    global COUNT; COUNT += 1    CACHE[key] = value    LOG["x"].append(x)    type(self).best = x
+    self.config.level += 1      shuffle(self.DECK)    np.random.rand()
 
+It is read line by line, and what a name stands for is followed through attributes, elements and other names,
+not through calls. What changes in ways that this misses is watched while the environments run (`Watch`).
 Only the code of the program and of the packages that define the environments is read.
 """
 
@@ -16,7 +19,7 @@ import random
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +36,23 @@ _MUTATORS = {
     *("reverse", "rotate", "setdefault", "sort", "subtract", "symmetric_difference_update", "update"),
 }
 """Methods that change containers in place."""
+_CHANGING = {
+    *("copyto", "fill_diagonal", "heapify", "heappop", "heappush", "heappushpop", "heapreplace"),
+    *(
+        "insort",
+        "insort_left",
+        "insort_right",
+        "place",
+        "put",
+        "put_along_axis",
+        "putmask",
+        "setitem",
+        "shuffle",
+    ),
+}
+"""Functions that change their arguments."""
+_OF_CLASSES = ("__new__", "__init_subclass__", "__class_getitem__")
+"""Methods whose first argument is the class without a decorator."""
 _SEEDING = frozenset({"seed", "get_state", "set_state", "ranf", "sample"})
 """Functions of numpy.random that use its global generator without being methods of it."""
 _TORCH = {
@@ -61,16 +81,19 @@ class _Load(NamedTuple):
     Attributes:
         path: The names, with dots.
         value: The object.
-        space: The namespace of the last name; None for an argument, or a variable of an outer function.
-        owner: The class whose attribute it is, read through `self`; None otherwise.
+        space: The namespace of the last name; None if it has none: an element, or a variable of an outer
+            function, for example.
+        owner: The class of the object, for the first argument of a method; None otherwise.
+        attribute: The attribute of that object through which it is read; "" otherwise.
         next: The instruction behind it.
     """
 
     path: str
     value: Any
-    space: Mapping[str, Any] | None
-    owner: type | None
-    next: dis.Instruction | None
+    space: Mapping[str, Any] | None = None
+    owner: type | None = None
+    attribute: str = ""
+    next: dis.Instruction | None = None
 
 
 class CodeReader:
@@ -84,6 +107,7 @@ class CodeReader:
         variables: Path -> namespace and name, of the variables of modules and classes that the code uses.
         uses: Texts that say what the code changes, or draws from, that others in the process share.
         changed_on_self: Names of attributes whose content methods change in place.
+        changing: Classes whose methods set attributes later than `__init__`.
         uses_hashes: Whether the code makes sets or hashes, or uses packages that may do so. The order of sets
             of texts differs between processes.
     """
@@ -109,8 +133,12 @@ class CodeReader:
         )
         stored = [(body, name) for body in bodies for name in body.stored_on_self()]
         self._stored = {name for _, name in stored}
-        self.changed_on_self = {name for body in bodies for name in body.changed_on_self()}
-        self._changing = {body.owner for body, _ in stored if not body.name.endswith(".__init__")}
+        changers = {body.function for body in bodies if body.changes_arguments()}
+        self._passing = {body for body in bodies if body.calls_any(changers)}
+        self.changed_on_self = {
+            name for body in bodies for name in body.changed_on_self(passed=body in self._passing)
+        }
+        self.changing = {body.owner for body, _ in stored if not body.name.endswith(".__init__")}
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
         self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
 
@@ -161,11 +189,11 @@ class CodeReader:
                 yield f"{verb} the global generator of {generator}"
             elif not self._is_shared(load):
                 continue
-            elif type(load.value) in self._changing:
+            elif type(load.value) in self.changing:
                 yield f"uses {body.full_name(load)}, whose methods change it"
             elif _is_drawn(load.value):
                 yield f"draws from {body.full_name(load)}"
-            elif isinstance(load.value, _CONTAINERS) and _is_mutation(load.next):
+            elif isinstance(load.value, _CONTAINERS) and (_is_mutation(load.next) or body in self._passing):
                 yield f"changes {body.full_name(load)}"
         for load, attribute in body.targets():
             if self._is_shared(load):
@@ -173,7 +201,7 @@ class CodeReader:
 
     def _is_shared(self, load: _Load) -> bool:
         """Return whether an object belongs to a module or a class, and not to one environment alone."""
-        return load.owner is None or load.path.rpartition(".")[2] not in self._stored
+        return load.attribute not in self._stored
 
 
 class _Body:
@@ -196,17 +224,17 @@ class _Body:
         is_of_class: bool,
     ) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
-        self._code, self._function = code, function
+        self._code, self.function = code, function
         self.owner, self._first, self._is_of_class = owner, first, is_of_class
         self._steps = [step for step in dis.get_instructions(code) if step.opname != "NOP"]
-        self._imported: dict[str, Any] = {}
+        self._names: dict[str, _Load] = {}  # local names of what an import or an assignment has loaded
         self.loads = dict(self._find_loads())
 
     def full_name(self, load: _Load) -> str:
         """Return the name of a loaded object, for messages."""
         if isinstance(load.value, (type, types.ModuleType)):
             return _name_of(load.value)
-        return load.path if "." in load.path else f"{self._function.__module__}.{load.path}"
+        return load.path if "." in load.path else f"{self.function.__module__}.{load.path}"
 
     def makes_sets(self) -> bool:
         """Return whether the code makes sets, or asks for hashes or addresses."""
@@ -223,42 +251,83 @@ class _Body:
             if is_stored and _local(self._steps[self._end_of_target(index, 1, 0)]) == self._first:
                 yield step.argval
 
-    def changed_on_self(self) -> Iterator[str]:
-        """Yield the names of the attributes whose content a method changes in place."""
-        for index, step in enumerate(self._steps):
-            if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-                end = self._end_of_target(index, 2, depth=1)
-            elif _is_mutation(step):
-                end = index - 1
-            else:
+    def changed_on_self(self, passed: bool) -> Iterator[str]:
+        """Yield the names of the attributes whose content a method changes in place.
+
+        Args:
+            passed: Whether what the method passes on may be changed.
+        """
+        held = self._held()
+        for index in range(len(self._steps)):
+            end = self._end_of_mutated(index)
+            if end in held:
+                yield held[end]
+        if passed:
+            yield from held.values()
+
+    def changes_arguments(self) -> bool:
+        """Return whether the code changes one of its arguments in place, but for the object of a method."""
+        code = self.function.__code__
+        arguments = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - {self._first}
+        ends = map(self._end_of_mutated, range(len(self._steps)))
+        return any(_local(self._steps[end]) in arguments for end in ends if end is not None)
+
+    def calls_any(self, changers: Collection[types.FunctionType]) -> bool:
+        """Return whether the code uses functions that change their arguments: these, or known ones."""
+        if _CHANGING & {*self._code.co_names}:
+            return True
+        if any(isinstance(constant, tuple) and "out" in constant for constant in self._code.co_consts):
+            return True  # np.add(x, y, out=x)
+        return any(found in changers for load in self.loads.values() for found in functions_in(load.value))
+
+    def _held(self) -> dict[int, str]:
+        """Return where what an attribute of the object holds is loaded: end -> name of the attribute."""
+        found: dict[int, str] = {}
+        names: dict[str, str] = {}
+        for index, step in enumerate(self._steps[:-1]):
+            local, end = _local(step), index
+            if local is None:
                 continue
-            if (
-                end > 0
-                and self._steps[end].opname == "LOAD_ATTR"
-                and _local(self._steps[end - 1]) == self._first
-            ):
-                yield self._steps[end].argval
+            name = names.get(local, "")
+            if local == self._first and _is_attribute(self._steps[index + 1]):
+                end, name = index + 1, self._steps[index + 1].argval
+            while name:
+                found[end] = name
+                following = self._after(end)
+                if following is None or not (_is_attribute(following) or self._is_element(end)):
+                    break
+                end += 1 if _is_attribute(following) else 2
+            if name and following is not None and following.opname == "STORE_FAST":
+                names[following.argval] = name
+        return found
+
+    def _end_of_mutated(self, index: int) -> int | None:
+        """Return where the instructions end that load what one changes in place; None if none does."""
+        step = self._steps[index]
+        if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
+            return self._end_of_target(index, 2, depth=1)
+        if step.opname in ("STORE_ATTR", "DELETE_ATTR"):
+            return self._end_of_target(index, 1, depth=0)
+        return index - 1 if _is_mutation(step) else None
 
     def assigned(self) -> Iterator[str]:
-        """Yield the variables of modules and of outer functions that are assigned."""
-        outer = self._function.__code__.co_freevars if self._code is self._function.__code__ else ()
+        """Yield what is assigned by name: variables of modules, of outer functions, and of classes."""
+        outer = self.function.__code__.co_freevars if self._code is self.function.__code__ else ()
         for step in self._steps:
             if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                 yield f"the module variable {step.argval}"
             elif step.opname == "STORE_DEREF" and step.argval in outer:
                 yield f"{step.argval}, a variable of an outer function"
+            elif step.opname == "STORE_SUBSCR" and "globals" in self._code.co_names:
+                yield "elements of globals()"
+        if "setattr" in self._code.co_names and {"type", "__class__"} & {*self._code.co_names}:
+            yield "attributes of classes by setattr()"
 
     def targets(self) -> Iterator[tuple[_Load, str]]:
         """Yield the objects of which an element or an attribute is set or deleted, and which one."""
         for index, step in enumerate(self._steps):
-            if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-                end, name = self._end_of_target(index, 2, depth=1), "an element"
-            elif step.opname in ("STORE_ATTR", "DELETE_ATTR"):
-                end, name = self._end_of_target(index, 1, depth=0), step.argval
-            else:
-                continue
-            if end in self.loads:
-                yield self.loads[end], name
+            if not _is_mutation(step) and (end := self._end_of_mutated(index)) in self.loads:
+                yield self.loads[end], step.argval if step.opname.endswith("ATTR") else "an element"
 
     def _end_of_target(self, index: int, number: int, depth: int) -> int:
         """Return where the instructions of `target` end, in `target[key] = value` or `target.x = value`.
@@ -286,20 +355,44 @@ class _Body:
 
     def _find_loads(self) -> Iterator[tuple[int, _Load]]:
         """Yield the index of the last instruction of each load, and what it loads, if that exists already."""
+        named: set[int] = set()
         for index, step in enumerate(self._steps):
             if step.opname == "IMPORT_NAME":
                 self._note_import(index)
+            elif (
+                step.opname == "STORE_FAST"
+                and index not in named
+                and "IMPORT" not in self._steps[index - 1].opname
+            ):
+                self._names.pop(step.argval, None)  # it stands for something else from here on
             root = self._root(index)
             if root is None:
                 continue
             load, end = root
             while (following := self._after(end)) is not None:
-                inner = _member(load, following)
+                is_element = self._is_element(end)
+                inner = _element(load, following) if is_element else _member(load, following)
                 if inner is None:
                     break
-                load, end = inner, end + 1
-            if load.path != self._first:
-                yield end, load._replace(next=following)
+                if not isinstance(load.value, (type, types.ModuleType)):
+                    yield end, load._replace(next=following)
+                load, end = inner, end + (2 if is_element else 1)
+            if load.path == self._first:
+                continue
+            if following is not None and following.opname == "STORE_FAST":
+                self._names[following.argval] = load
+                named.add(end + 1)
+            yield end, load._replace(next=following)
+
+    def _is_element(self, index: int) -> bool:
+        """Return whether an element is taken of what the instructions until here load: `[key]`."""
+        steps = self._steps[index + 1 : index + 3]
+        if len(steps) < 2 or not steps[0].opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST")):
+            return False
+        return steps[1].opname == "BINARY_SUBSCR" or (steps[1].opname, steps[1].argrepr) == (
+            "BINARY_OP",
+            "[]",
+        )
 
     def _after(self, index: int) -> dis.Instruction | None:
         return self._steps[index + 1] if index + 1 < len(self._steps) else None
@@ -309,32 +402,32 @@ class _Body:
         step = self._steps[index]
         local = _local(step)
         if local is not None:
-            if local in self._imported:
-                return _Load(local, self._imported[local], None, None, None), index
+            if local in self._names:
+                return self._names[local], index
             if local != self._first or self.owner is None:
                 return None
             if self._is_of_class:
-                return _Load(_name_of(self.owner), self.owner, None, None, None), index
-            return _Load(local, self.owner, None, self.owner, None), index
+                return _Load(_name_of(self.owner), self.owner), index
+            return _Load(local, self.owner, None, self.owner), index
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             following = self._steps[index + 1 : index + 4]
             calls = [part.opname for part in following].count("CALL")
             if step.argval == "type" and self._first and calls and _local(following[0]) == self._first:
                 end = index + 1 + [part.opname for part in following].index("CALL")  # type(self)
-                return _Load(_name_of(self.owner), self.owner, None, None, None), end
-            space = self._function.__globals__
+                return _Load(_name_of(self.owner), self.owner), end
+            space = self.function.__globals__
             if step.argval in space:
-                return _Load(step.argval, space[step.argval], space, None, None), index
+                return _Load(step.argval, space[step.argval], space), index
         if step.opname == "LOAD_DEREF" and step.argval in self._outer:
-            return _Load(step.argval, self._outer[step.argval], None, None, None), index
+            return _Load(step.argval, self._outer[step.argval]), index
         return None
 
     @functools.cached_property
     def _outer(self) -> dict[str, Any]:
         """The variables of outer functions that have a value."""
         found = {}
-        names = self._function.__code__.co_freevars
-        for name, cell in zip(names, self._function.__closure__ or (), strict=False):
+        names = self.function.__code__.co_freevars
+        for name, cell in zip(names, self.function.__closure__ or (), strict=False):
             try:
                 found[name] = cell.cell_contents
             except ValueError:
@@ -348,9 +441,9 @@ class _Body:
             if target.opname not in ("STORE_FAST", "STORE_DEREF", "IMPORT_FROM"):
                 return
             if source.opname == "IMPORT_FROM":
-                self._imported[target.argval] = getattr(module, source.argval, None)
+                self._names[target.argval] = _Load(target.argval, getattr(module, source.argval, None))
             elif source.opname == "IMPORT_NAME" and target.opname != "IMPORT_FROM":
-                self._imported[target.argval] = module
+                self._names[target.argval] = _Load(target.argval, module)
 
 
 def _bodies_of(function: types.FunctionType, owner: type | None, is_of_class: bool) -> list[_Body]:
@@ -360,7 +453,7 @@ def _bodies_of(function: types.FunctionType, owner: type | None, is_of_class: bo
     codes, bodies = [code], []
     while codes:
         code = codes.pop()
-        bodies.append(_Body(code, function, owner, first, is_of_class))
+        bodies.append(_Body(code, function, owner, first, is_of_class or function.__name__ in _OF_CLASSES))
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return bodies
 
@@ -372,19 +465,53 @@ def _local(step: dis.Instruction) -> str | None:
     return step.argval[-1] if isinstance(step.argval, tuple) else str(step.argval)
 
 
+def _is_attribute(step: dis.Instruction) -> bool:
+    return step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+
+
 def _member(load: _Load, step: dis.Instruction) -> _Load | None:
-    """Return what an instruction loads of a module or of a class, also through `self`; None if nothing."""
-    is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
-    if not (is_attribute and isinstance(load.value, (type, types.ModuleType))):
+    """Return what an instruction loads of a module, a class, also through `self`, or an object.
+
+    None if it loads nothing, or nothing that can change of an object.
+    """
+    if not _is_attribute(step):
         return None
+    if not isinstance(load.value, (type, types.ModuleType)):
+        held = getattr(load.value, "__dict__", {})
+        return _inner(load, f".{step.argval}", held.get(step.argval) if isinstance(held, dict) else None)
     if step.argval == "__class__" and load.owner is not None:
-        return _Load(_name_of(load.owner), load.value, None, None, None)
-    owner = None if "." in load.path else load.owner
+        return _Load(_name_of(load.owner), load.value)
     for base in load.value.__mro__ if isinstance(load.value, type) else (load.value,):
         space = vars(base)
         if step.argval in space:
-            return _Load(f"{_name_of(base)}.{step.argval}", space[step.argval], space, owner, None)
+            attribute = step.argval if load.owner is not None else ""
+            return _Load(f"{_name_of(base)}.{step.argval}", space[step.argval], space, None, attribute)
     return None
+
+
+def _element(load: _Load, key: dis.Instruction) -> _Load | None:
+    """Return an element that can change, any one if the key is unknown; None if there is none."""
+    if not isinstance(load.value, (dict, list, tuple)):
+        return None
+    if key.opname.startswith("LOAD_FAST"):
+        inner = load.value.values() if isinstance(load.value, dict) else load.value
+        return _inner(load, f"[{key.argrepr}]", next(filter(_may_change, inner), None))
+    try:
+        return _inner(load, f"[{key.argrepr}]", load.value[key.argval])
+    except (LookupError, TypeError):
+        return None
+
+
+def _inner(load: _Load, name: str, value: Any) -> _Load | None:
+    """Return the load of a part of an object; None if it cannot change."""
+    return load._replace(path=load.path + name, value=value, space=None) if _may_change(value) else None
+
+
+def _may_change(value: Any) -> bool:
+    """Return whether an object can change, as far as its type tells."""
+    if isinstance(value, (type, types.ModuleType)) or functions_in(value):
+        return False
+    return isinstance(value, _CONTAINERS) or isinstance(getattr(value, "__dict__", None), dict)
 
 
 def _name_of(value: Any) -> str:
@@ -396,7 +523,7 @@ def _name_of(value: Any) -> str:
 
 def _is_mutation(step: dis.Instruction | None) -> bool:
     """Return whether an instruction loads a method that changes a container in place."""
-    return step is not None and step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _MUTATORS
+    return step is not None and _is_attribute(step) and step.argval in _MUTATORS
 
 
 def _is_drawn(value: Any) -> bool:
