@@ -376,6 +376,28 @@ def test_what_is_defined_at_a_prompt_works_in_workers(how: str, tmp_path: Path) 
     run(DEFINITIONS, tmp_path, "template", how)
 
 
+def test_a_class_of_a_script_may_have_the_name_of_its_base(tmp_path: Path) -> None:
+    code = """
+    import collections
+
+    class Place(collections.namedtuple("Place", "x y")):
+        def total(self):
+            return self.x + self.y
+
+    class Named(Walk):
+        def step(self, action):
+            result = super().step(action)
+            self.place = Place(self.x, 1)
+            return *result[:4], {"place": self.place}
+
+    with EnvPool([Named] * 2, num_workers=2) as pool:
+        pool.reset(seed=0)
+        infos = pool.step([1, 1])[4]
+        assert type(infos["place"][0]) is Place and infos["place"][1].total() == 2
+    """
+    run(code, tmp_path, "template")
+
+
 @pytest.mark.slow
 def test_functions_of_a_script_that_numba_compiles_work_in_workers(tmp_path: Path) -> None:
     code = """

@@ -15,10 +15,22 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
+import sharing
 from gymnasium import spaces
 from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 from gymnasium.vector import AutoresetMode
-from sharing import KINDS, LATE, REUSING, SHARING, CountsInConstructor, LateUnseen, Walk, forget, trajectory
+from sharing import (
+    KINDS,
+    LATE,
+    REUSING,
+    SHARING,
+    CountsInConstructor,
+    LateInList,
+    LateUnseen,
+    Walk,
+    forget,
+    trajectory,
+)
 from vectors import kill_worker
 
 from planvec.codecs import difference, find_shared
@@ -93,8 +105,8 @@ def test_so_they_have_in_a_pool(kind: str, num_workers: int) -> None:
 @pytest.mark.parametrize("kind", LATE)
 def test_the_code_shows_what_changes_late(kind: Callable[[], Any]) -> None:
     forget()
-    sharing, _ = find_shared([kind(), kind()], [kind, kind], tries=False)
-    assert sharing.why
+    found, _ = find_shared([kind(), kind()], [kind, kind], tries=False)
+    assert found.why
 
 
 def test_a_message_says_what_has_changed_that_no_code_shows(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,6 +120,13 @@ def test_a_message_says_what_has_changed_that_no_code_shows(caplog: pytest.LogCa
             time.sleep(0.001)
     (message,) = caplog.messages
     assert "its 3 environments share sharing.STATISTICS, which has changed while they were stepped" in message
+
+
+@pytest.mark.parametrize("kind", [CountsInConstructor, LateInList])
+def test_opening_changes_no_variable_of_the_program(kind: Callable[[], Any]) -> None:
+    forget()
+    AsyncVectorEnv([kind] * 3, num_workers=0).close()
+    assert (sharing.COUNT, sharing.STATISTICS["wins"]) == (0, [])
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4])

@@ -21,6 +21,7 @@ from planvec.codecs.generic.shared import (
     given_digests,
     same_layers,
     used_by_functions,
+    uses_variables,
 )
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
@@ -82,5 +83,6 @@ __all__ = [
     "text_table",
     "time_codec",
     "used_by_functions",
+    "uses_variables",
     "wrappers_of",
 ]

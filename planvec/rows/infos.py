@@ -232,7 +232,7 @@ def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
                     pickle.dumps(value)
                 except Exception as error:
                     text = f"info{path}[{name!r}]: {type(value).__name__} cannot be pickled ({error})"
-                    named = EnvError(f"{text}; leave it out with info_keys=", row=row)
+                    named = EnvError(f"{text}; leave it out of the info, with a wrapper", row=row)
                     named.__cause__ = error
                     errors.setdefault(row, named)
     return dict(sorted(errors.items()))

@@ -20,6 +20,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
+from planvec.codecs import uses_variables
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
@@ -79,10 +80,10 @@ class Engine:
         if not wanted.num_workers:
             # Pickled before an environment is made in this process, which may change what the functions hold.
             pickled = _pickled_rows(env_fns)
-            if pickled is None:  # a fork needs no pickle, and inherits what is changed here: look in a fork
+            for_workers = env_fns if pickled is None else pickled
+            # What a look changes would stay in this process: look in a fork. That needs no pickle, either.
+            if hasattr(os, "fork") and (pickled is None or uses_variables(env_fns)):
                 self._options = replace(wanted, num_workers=1, start_method="fork")
-            else:
-                for_workers = pickled
         folder, variables = os.getcwd(), dict(os.environ)
         generators = random.getstate(), np.random.get_state()  # noqa: NPY002
         groups = self._open_workers(env_fns) if self._options.num_workers else self._open_here(env_fns)
@@ -91,8 +92,9 @@ class Engine:
             return groups
         self._close_groups()
         self._processes = self._local = None
+        proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if not found:
-            self._options = wanted
+            self._options = replace(wanted, proofs=proofs)
             return self._open_here(env_fns)
         _log.warning(
             "each environment gets a process of its own (%d), because in one process they could change each "
@@ -106,7 +108,6 @@ class Engine:
         if variables != dict(os.environ):
             os.environ.clear()
             os.environ.update(variables)
-        proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if any(sharing.is_seen for sharing in found):
             proofs = [next(sharing.why for sharing in found if sharing.is_seen)] * self.num_envs
         self._options = replace(self._options, num_workers=self.num_envs, proofs=proofs, advises=False)

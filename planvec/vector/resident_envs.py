@@ -184,6 +184,8 @@ class ResidentEnvs:
         Args:
             inexact: Why they are not exact.
         """
+        if "codec=" in inexact or "info_keys=" in inexact:
+            inexact += " (arguments of planvec.make; vector environments choose by themselves)"
         self.states, self.inexact = None, inexact
 
     def perform(self, operation: Operation) -> Reply:

@@ -66,8 +66,8 @@ class RowsServer(Server):
                 partial(_pickle_all, states), reply.seconds, states.needs_snapshot
             )
         except Exception as error:  # it may run code of the environment
-            reply.inexact = f"{type(error).__name__}: {error}"
-            self._resident.give_up_states(reply.inexact)
+            self._resident.give_up_states(f"{type(error).__name__}: {error}")
+            reply.inexact = self._resident.inexact
 
     def close(self) -> None:
         """Close the environments."""

@@ -29,4 +29,6 @@ def _register_main_classes() -> None:
     main_module = sys.modules["__main__"]
     for cls in list(tracked):
         if cls.__module__ == "__main__" and "." not in cls.__qualname__:
-            vars(main_module).setdefault(cls.__qualname__, cls)
+            known = vars(main_module).setdefault(cls.__qualname__, cls)
+            if isinstance(known, type) and issubclass(cls, known):  # class State(namedtuple("State", ...))
+                setattr(main_module, cls.__qualname__, cls)

@@ -59,6 +59,7 @@ __all__ = [
     "outside_object",
     "same_layers",
     "used_by_functions",
+    "uses_variables",
 ]
 
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
@@ -82,7 +83,7 @@ _OUTSIDE = {
         "sqlite3",
         "subprocess",
         "zmq",
-    )
+    ),
 }
 """Packages whose objects speak with other processes."""
 _CALLBACKS = ("control", "passive", "sensor", "act_bias", "act_dyn", "act_gain", "contactfilter", "time")
@@ -132,6 +133,14 @@ def given_digests(env_fns: Sequence[Callable[[], Any]]) -> dict[int, bytes]:
             with contextlib.suppress(Exception):  # objects of users may refuse anything
                 digests[id(value)] = digests_of({"": value}, {})[""]
     return digests
+
+
+def uses_variables(env_fns: Sequence[Callable[[], Any]]) -> bool:
+    """Return whether the code of functions, and of the classes of the program that they use, has variables.
+
+    Those of modules and classes: environments may change them.
+    """
+    return bool(CodeReader([*env_fns, *_held_by(env_fns)], ()).variables)
 
 
 def used_by_functions(env_fns: Sequence[Callable[[], Any]]) -> str:
