@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import slow_after
 from nasty import Nasty
 
 import planvec
@@ -63,7 +64,7 @@ class FillsADict(Nasty):
         return float(next(iter(self.number_of.values()))) if self.time > 1000 else 0.0
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2]))
 @pytest.mark.parametrize("make", [Goes, Hashes, Orders, CallsAFunction, FillsADict])
 def test_an_environment_that_depends_on_hashes_of_texts_is_refused(make: Any, num_workers: int) -> None:
     with pytest.raises(planvec.UnsupportedEnvError, match="depends on hashes or addresses.*PYTHONHASHSEED=0"):

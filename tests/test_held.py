@@ -36,12 +36,12 @@ def check_exact(backend: Backend, make: Callable[[], Any], num_steps: int = 60) 
         env.check_states(out.new_states)
 
 
-@pytest.mark.parametrize("name", slow_after(3, SETS))
+@pytest.mark.parametrize("name", slow_after(1, SETS))
 def test_a_set_of_objects_is_restored_exactly(backend: Backend, name: str) -> None:
     check_exact(backend, SETS[name])
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", slow_after(3, LIBRARIES))
 def test_data_of_libraries_is_restored_exactly(backend: Backend, name: str) -> None:
     check_exact(backend, LIBRARIES[name])
 

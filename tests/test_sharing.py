@@ -19,6 +19,7 @@ import sharing
 from gymnasium import spaces
 from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 from gymnasium.vector import AutoresetMode
+from marks import slow_after
 from sharing import (
     KINDS,
     LATE,
@@ -70,11 +71,30 @@ def check(kind: str, num_workers: int, mode: AutoresetMode = AutoresetMode.NEXT_
 
 
 WALKS = [kind for kind in KINDS if kind != "BareReset"]  # Gymnasium cannot reset that a second time
+QUICK = {
+    "Walk": 2,  # shares nothing
+    "one_object": 2,
+    "ShowsTheCount": 0,
+    "ChangesConfig": 2,
+    "LogsLate": 0,
+    "ClassCount": 2,
+    "DefaultArgument": 0,
+    "LateHeld": 2,
+    "InOneWorld": 0,
+    "Variable": 2,
+    "NumpyGlobal": 0,
+    "HoldsModule": 2,
+    "popped_config": 0,
+    "TakesList": 2,
+    "GrowingInfo": 0,
+    "SameArrays": 0,
+    "StructInfo": 2,
+    "OddInfo": 2,
+}
+"""One kind for each way to share, or to be unusual, and its number of workers."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "num_workers"), [(kind, (0, 2)[index % 2]) for index, kind in enumerate(WALKS)]
-)
+@pytest.mark.parametrize(("kind", "num_workers"), QUICK.items())
 def test_environments_have_the_results_of_one_process_each(kind: str, num_workers: int) -> None:
     check(kind, num_workers)
 
@@ -102,6 +122,21 @@ def test_so_they_have_in_a_pool(kind: str, num_workers: int) -> None:
     assert difference(wanted, observed) is None
 
 
+class DrawsAlone(Walk):
+    """Draws from a space of its own, and reads a variable."""
+
+    def __init__(self) -> None:
+        self.action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.action_space.seed(seed)
+        return super().reset(seed=seed)
+
+    def shown(self) -> float:
+        return float(self.action_space.sample()) + len(sharing.DECK)
+
+
 @pytest.mark.parametrize("kind", LATE)
 def test_the_code_shows_what_changes_late(kind: Callable[[], Any]) -> None:
     forget()
@@ -113,13 +148,23 @@ def test_a_message_says_what_has_changed_that_no_code_shows(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "planvec"), EnvPool([LateUnseen] * 3, num_workers=1) as pool:
         assert pool._engine.num_workers == 1
         pool.reset(seed=0)
-        for _ in range(400):
+        for _ in range(5000):
             pool.step([1] * 3)
             if caplog.messages:
                 break
             time.sleep(0.001)
     (message,) = caplog.messages
     assert "its 3 environments share sharing.STATISTICS, which has changed while they were stepped" in message
+
+
+def test_what_each_has_for_itself_is_no_change_beside_them(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "planvec"), EnvPool([DrawsAlone] * 3, num_workers=1) as pool:
+        assert pool._engine.num_workers == 1
+        pool.reset(seed=0)
+        for _ in range(300):
+            pool.step([1] * 3)
+            time.sleep(0.001)
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("kind", [CountsInConstructor, LateInList])
@@ -279,7 +324,7 @@ class Controlled(InvertedPendulumEnv):
         super().close()
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize("num_workers", slow_after(1, [3, 0, 1]))
 def test_environments_with_a_callback_of_the_process_are_stepped_alone(num_workers: int) -> None:
     factories = [functools.partial(Controlled, gain) for gain in (0.1, 1.0, 3.0)]
     walks = []
@@ -382,7 +427,7 @@ class Echo(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2]))
 def test_samples_of_the_action_space_are_actions(kind: str, num_workers: int) -> None:
     factories = [lambda: Echo(kind)] * 3
     env = AsyncVectorEnv(factories, num_workers=num_workers)

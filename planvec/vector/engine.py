@@ -64,9 +64,13 @@ class Engine:
         self._processes: ServedProcesses | None = None
         self._local: LocalRows | None = None
         self._is_closed = False
-        self._failure: Exception | None = None  # of a function that was called in this process
         self._advice: Advice | None = None
-        self._groups = self._open(env_fns)
+        try:
+            self._groups = self._open(env_fns)
+        except WorkerStartError:
+            for env_fn in () if options.num_workers else env_fns:  # what a function raises here says more
+                env_fn().close()
+            raise
         bounds = [group.first_row for group in self._groups]
         self._all_rows = np.arange(self.num_envs)
         self._group_of_row = np.searchsorted(bounds, self._all_rows, side="right") - 1
@@ -111,16 +115,10 @@ class Engine:
         if any(sharing.is_seen for sharing in found):
             proofs = [next(sharing.why for sharing in found if sharing.is_seen)] * self.num_envs
         self._options = replace(self._options, num_workers=self.num_envs, proofs=proofs, advises=False)
-        try:
-            return self._open_workers(for_workers)
-        except WorkerStartError as error:
-            if self._failure is not None:
-                raise self._failure from error
-            raise
+        return self._open_workers(for_workers)
 
     def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
         resident = make_resident(env_fns, self._options, as_bytes=False)
-        self._failure = resident.failure
         self._local = LocalRows(resident)
         self.layouts = [RowsLayout.of(resident)]
         return [self._local]

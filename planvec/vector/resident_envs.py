@@ -67,7 +67,6 @@ class ResidentEnvs:
         inexact: Why states are not saved; "" if they are.
         sharing: Why each environment needs a process of its own.
         watch: Notices what the environments change that they share, if nothing of that was found.
-        failure: What a function has raised after others had made environments; None if all were made.
         observation_space: The space of one observation.
         arrays: The actions and results. A worker replaces them by shared memory.
         progress: The row at work; see `planvec.stepping.progress`.
@@ -87,7 +86,7 @@ class ResidentEnvs:
         self.rows: list[EnvRow] = []
         self.states: ResidentStates | None = None
         self.inexact, self.sharing = "", Sharing()
-        self.failure: Exception | None = None
+        failure: Exception | None = None
         self.watch: Watch | None = None
         make_row = row_class(mode)
         given = given_digests(env_fns) if proofs is None else {}
@@ -98,15 +97,15 @@ class ResidentEnvs:
                 except Exception as error:
                     if not self.rows or proofs is not None:
                         raise
-                    self.failure = error  # only one may exist at a time, perhaps
+                    failure = error  # only one may exist at a time, perhaps
                     break
                 self.rows.append(make_row(env, info_form is InfoForm.VECTOR))
             if not saves_states:
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
                 self._prepare_states(proofs)
-            if self.failure is not None:
-                text = f"{type(self.failure).__name__}: {self.failure}"
+            if failure is not None:
+                text = f"{type(failure).__name__}: {failure}"
                 self.sharing = Sharing(f"a second one beside the first raises {text}", is_seen=True)
                 self.rows += self.rows[:1] * (len(env_fns) - len(self.rows))  # the layout has all rows
             elif proofs is None and given != given_digests(env_fns):
@@ -185,7 +184,7 @@ class ResidentEnvs:
             inexact: Why they are not exact.
         """
         if "codec=" in inexact or "info_keys=" in inexact:
-            inexact += " (arguments of planvec.make; vector environments choose by themselves)"
+            inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact
 
     def perform(self, operation: Operation) -> Reply:

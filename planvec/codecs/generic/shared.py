@@ -45,7 +45,7 @@ from planvec.codecs.compare import same
 from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function, spaces_in
 from planvec.codecs.generic.functions import cell_contents
-from planvec.codecs.generic.shared_code import CodeReader, functions_in, global_generator
+from planvec.codecs.generic.shared_code import CodeReader, functions_in, global_generator, is_drawn
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_classes, variables_beside
 from planvec.codecs.layers import layers_of
@@ -250,7 +250,8 @@ def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
                 shared.setdefault(id(value), Entry(path, value))
     constants = watch.constants(shared) if shared else set()
     for path, value in shared.values():
-        if id(value) not in constants or watch.are_changed(path) or type(value) in watch.changing:
+        is_changed = watch.are_changed(path) or type(value) in watch.changing or is_drawn(value)
+        if is_changed or id(value) not in constants:
             return f"two environments hold the same {type(value).__name__}, {path}"
     return ""
 
@@ -269,6 +270,7 @@ class Watch:
     Attributes:
         uses: What their code changes or draws from; see `CodeReader`.
         changing: Classes whose objects their methods change.
+        spaces: The spaces that they hold.
     """
 
     def __init__(
@@ -298,7 +300,7 @@ class Watch:
         bases = {base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__}
         self._bases = [base for base in bases if reader.is_own(base)]
         self._given = held + [space[name] for space, name in makers.variables.values()]
-        self._spaces = [entry.value for entry in entries if isinstance(entry.value, gymnasium.Space)]
+        self.spaces = [entry.value for entry in entries if isinstance(entry.value, gymnasium.Space)]
         self._latest: dict[str, Any] | None = None
         self._next = 0.0
 
@@ -310,7 +312,7 @@ class Watch:
         started = time.monotonic()
         if started < self._next:
             return ""
-        found = {**self.variables(), **self.generators()}
+        found = {**self.variables(), **self.generators()}  # without the spaces of one environment
         changed = "" if self._latest is None else _changed(self._latest, found)
         self._latest, self._next = found, started + 50 * (time.monotonic() - started)
         return changed
@@ -334,8 +336,8 @@ class Watch:
         """Return whether a method changes in place what an attribute on a path holds."""
         return any(name in self._changed_on_self for name in re.findall(r"\.(\w+)", path))
 
-    def generators(self) -> dict[str, Any]:
-        """Return the states of the global generators, and of those of spaces."""
+    def generators(self, more: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the states of the global generators, and of spaces beside environments and some more."""
         states: dict[str, Any] = {
             "the global generator of random": random.getstate(),
             "the global generator of numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002
@@ -343,7 +345,7 @@ class Watch:
         torch = sys.modules.get("torch")
         if torch is not None:
             states["the global generator of torch"] = bytes(torch.random.get_rng_state().numpy())
-        spaces = [*self._spaces, *(v for v in self._values().values() if isinstance(v, gymnasium.Space))]
+        spaces = [*more, *(v for v in self._values().values() if isinstance(v, gymnasium.Space))]
         for space in spaces:
             for number, inner in enumerate(spaces_in(space)):
                 drawn = getattr(inner, "_np_random", None)
@@ -430,9 +432,11 @@ def _try(env: Any, make_env: Callable[[], Any], watch: Watch, possible: str) -> 
         changed = _changed(variables, watch.variables())
         if changed:
             possible = possible or f"making an environment changes {changed}"
-        variables, generators = watch.variables(), watch.generators()
+        variables, generators = watch.variables(), watch.generators(watch.spaces)
         alone = _walk(made[:1])
-        changed = _changed(variables, watch.variables()) or _changed(generators, watch.generators())
+        changed = _changed(variables, watch.variables()) or _changed(
+            generators, watch.generators(watch.spaces)
+        )
         if changed:
             return Sharing(f"its resets or steps change {changed}", is_seen=True)
         if possible:  # another one may differ from the first one

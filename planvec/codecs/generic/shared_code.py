@@ -27,7 +27,7 @@ import numpy as np
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.rows import is_installed
 
-__all__ = ["CodeReader", "functions_in", "global_generator"]
+__all__ = ["CodeReader", "functions_in", "global_generator", "is_drawn"]
 
 _CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
 _MUTATORS = {
@@ -191,7 +191,7 @@ class CodeReader:
                 continue
             elif type(load.value) in self.changing:
                 yield f"uses {body.full_name(load)}, whose methods change it"
-            elif _is_drawn(load.value):
+            elif is_drawn(load.value):
                 yield f"draws from {body.full_name(load)}"
             elif isinstance(load.value, _CONTAINERS) and (_is_mutation(load.next) or body in self._passing):
                 yield f"changes {body.full_name(load)}"
@@ -526,7 +526,7 @@ def _is_mutation(step: dis.Instruction | None) -> bool:
     return step is not None and _is_attribute(step) and step.argval in _MUTATORS
 
 
-def _is_drawn(value: Any) -> bool:
+def is_drawn(value: Any) -> bool:
     """Return whether an object is a generator of random numbers, or an iterator."""
     return isinstance(value, RESEEDABLE) or (hasattr(value, "__next__") and not isinstance(value, type))
 
