@@ -782,6 +782,7 @@ def test_lost_lives_need_infos() -> None:
         Explorer(end_on_life_loss=True).run(env, seed=0, max_rounds=1)
 
 
+@pytest.mark.slow
 def test_planners_are_told_the_lives_at_the_cells() -> None:
     planner = planvec.RolloutIW(num_simulations=8, life_cost=500.0)
     explorer = Explorer(num_explorers=4, num_steps=4, planner=planner)

@@ -11,6 +11,7 @@ from marks import slow_after
 from nasty import Nasty
 
 import planvec
+from planvec.codecs import registry
 
 NAMES = {f"name {number}" for number in range(20)}
 
@@ -64,8 +65,8 @@ class FillsADict(Nasty):
         return float(next(iter(self.number_of.values()))) if self.time > 1000 else 0.0
 
 
+@pytest.mark.parametrize("make", slow_after(3, [Goes, Hashes, Orders, CallsAFunction, FillsADict]))
 @pytest.mark.parametrize("num_workers", slow_after(1, [0, 2]))
-@pytest.mark.parametrize("make", [Goes, Hashes, Orders, CallsAFunction, FillsADict])
 def test_an_environment_that_depends_on_hashes_of_texts_is_refused(make: Any, num_workers: int) -> None:
     with pytest.raises(planvec.UnsupportedEnvError, match="depends on hashes or addresses.*PYTHONHASHSEED=0"):
         planvec.make(make, num_workers=num_workers)
@@ -104,7 +105,10 @@ class DrawsItsMap(Nasty):
         return float(self.map[action])
 
 
-@pytest.mark.parametrize(("make", "num_workers"), [(Counts, 0), (Counts, 2), (DrawsItsMap, 0)])
+@pytest.mark.parametrize(
+    ("make", "num_workers"),
+    [(Counts, 0), pytest.param(Counts, 2, marks=pytest.mark.slow), (DrawsItsMap, 0)],
+)
 def test_an_environment_that_does_not_is_accepted(make: Any, num_workers: int) -> None:
     with planvec.make(make, num_workers=num_workers) as env:
         assert env.step_batch([0, 1]).rewards.shape == (2,)
@@ -117,3 +121,21 @@ def test_an_environment_of_which_there_can_be_only_one_is_not_checked(tmp_path: 
 
     with planvec.make(Locks, num_workers=0) as env:
         assert env.step_batch([0]).rewards.tolist() == [4.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        *("BabyAI-BossLevel-v0", "BabyAI-GoToImpUnlock-v0", "BabyAI-PutNextLocal-v0", "BabyAI-SynthSeq-v0"),
+        *("MiniGrid-DoorKey-8x8-v0", "MiniGrid-Dynamic-Obstacles-8x8-v0", "MiniGrid-Fetch-8x8-N3-v0"),
+        *("MiniGrid-LockedRoom-v0", "MiniGrid-MultiRoom-N6-v0", "MiniGrid-ObstructedMaze-Full-v1"),
+        *("exit-v0", "highway-v0", "intersection-v1", "merge-v0", "parking-v0", "racetrack-v0"),
+        *("roundabout-v0", "two-way-v0", "u-turn-v0"),
+    ],
+)
+def test_environments_that_are_known_not_to_depend_on_them_do_not(
+    env_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_CHECKED", set())
+    planvec.make(env_id, num_workers=0).close()

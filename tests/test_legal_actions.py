@@ -148,7 +148,7 @@ def make(num_workers: int = 0, codec: Any = None, **options: Any) -> planvec.Bat
     return planvec.make(lambda: Cells(**options), num_workers=num_workers, codec=codec)
 
 
-@pytest.mark.parametrize("codec", [None, "replay", CellsCodec, MaskCodec], ids=str)
+@pytest.mark.parametrize("codec", slow_after(1, [None, MaskCodec, "replay", CellsCodec]))
 @pytest.mark.parametrize("name", PLANNERS)
 def test_every_planner_obeys_masks_in_whole_episodes(name: str, codec: Any) -> None:
     env = make(codec=codec, form="" if codec is MaskCodec else "int8")
@@ -160,19 +160,19 @@ def test_every_planner_obeys_masks_in_whole_episodes(name: str, codec: Any) -> N
 @pytest.mark.parametrize(
     "options", [{"form": "bool"}, {"form": "list"}, {"form": "observation"}, {"start": 1}], ids=str
 )
-@pytest.mark.parametrize("name", ["mcts", "swarm", "rollout-iw", "cem"])
+@pytest.mark.parametrize("name", slow_after(1, ["mcts", "swarm", "rollout-iw", "cem"]))
 def test_masks_have_many_forms(name: str, options: Any) -> None:
     episode = planvec.run_episode(make(**options), PLANNERS[name], seed=0)
     assert sorted(episode.actions) == [options.get("start", 0) + cell for cell in range(7)]
 
 
-@pytest.mark.parametrize("codec", [None, "replay", CellsCodec], ids=str)
+@pytest.mark.parametrize("codec", slow_after(1, [None, "replay", CellsCodec]))
 @pytest.mark.parametrize("name", ["mcts", "swarm", "random-shooting", "iw"])
 def test_masks_may_be_reported_by_steps_alone(name: str, codec: Any) -> None:
     assert planvec.run_episode(make(codec=codec, form="steps"), PLANNERS[name], seed=0).terminated
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", slow_after(4, PLANNERS))
 def test_every_planner_obeys_masks_that_depend_on_chance(name: str) -> None:
     for seed in range(2):
         assert planvec.run_episode(make(chance=True), PLANNERS[name], seed=seed).terminated

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from compare import same_plans
 from gymnasium import spaces
+from marks import slow_after
 
 import planvec
 from planvec import MCTS
@@ -133,7 +134,7 @@ def test_a_look_that_changes_nothing_costs_its_steps_only() -> None:
     assert same_plans(small, explicit)  # too few steps for a look
 
 
-@pytest.mark.parametrize("env_id", ["CliffWalking-v1", "CartPole-v1"])
+@pytest.mark.parametrize("env_id", slow_after(1, ["CartPole-v1", "CliffWalking-v1"]))
 def test_workers_kills_and_compiled_steps_do_not_change_what_is_chosen(env_id: str) -> None:
     planner, plans = MCTS(max_env_steps=1000, num_simulations=200), []
     for num_workers, compiled in ((0, False), (0, True), (2, False), (2, False)):

@@ -459,6 +459,7 @@ def test_a_model_of_the_users_own_is_stepped_by_the_kernel(tmp_path: Path) -> No
     compare_walks(plain, compiled, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["integrator", "solver", "cone", "jacobian"])
 def test_an_option_that_mujoco_does_not_know_is_left_to_the_environment(name: str) -> None:
     """MuJoCo's own functions end the process, where its Python module raises."""
@@ -526,6 +527,7 @@ def test_a_kernel_that_gives_other_bits_is_not_used(
     assert "not used" in caplog.text
 
 
+@pytest.mark.slow
 def test_more_memory_than_the_environment_has_is_left_to_the_environment(
     monkeypatch: pytest.MonkeyPatch, kernel_calls: list[bool]
 ) -> None:

@@ -169,6 +169,7 @@ def test_what_is_changed_after_opening_counts(
         change_drag(0.5)
 
 
+@pytest.mark.slow
 def test_a_constant_that_becomes_minus_zero_counts() -> None:
     """It has other bits, though it is equal to zero; so have the results of a kernel."""
 

@@ -227,6 +227,7 @@ def test_a_codec_of_the_user_saves_the_states_of_the_kernel(own_class: Any) -> N
     assert registered_codecs().envs[own_class] is Own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_class", [Integrator, BatchIntegrator])
 def test_constants_that_are_changed_after_opening_count(env_class: Any, monkeypatch: Any) -> None:
     plain, compiled = pair(env_class)
@@ -241,6 +242,7 @@ def test_constants_that_are_changed_after_opening_count(env_class: Any, monkeypa
         assert compiled.stepper.kernel.is_used
 
 
+@pytest.mark.slow
 @both_kinds
 def test_an_attribute_that_the_kernel_does_not_know_is_not_changed_unnoticed(
     declare: Any, step: Any, own_class: Any, caplog: pytest.LogCaptureFixture
@@ -395,6 +397,7 @@ def test_a_compiled_search_plans_the_same_where_a_kernel_raises(options: Any) ->
     assert [plan.num_env_steps for plan in plans[0]] == [plan.num_env_steps for plan in plans[1]]
 
 
+@pytest.mark.slow
 def test_a_second_declaration_replaces_the_first(own_class: Any) -> None:
     planvec.kernel(own_class, **INTEGRATOR)(lambda state, action, constants: (state, 0.0, False))
     assert "expected" in why_not(own_class)

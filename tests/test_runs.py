@@ -35,7 +35,7 @@ PLANNERS = {
 CASES = [
     *(("CartPole-v1", name) for name in PLANNERS),
     ("FrozenLake8x8-v1", "mcts"),
-    ("MiniGrid-DoorKey-8x8-v0", "rollout-iw"),
+    pytest.param("MiniGrid-DoorKey-8x8-v0", "rollout-iw", marks=pytest.mark.slow),
     pytest.param("MiniGrid-Empty-5x5-v0", "mcts", marks=pytest.mark.slow),
     pytest.param("MiniGrid-Empty-5x5-v0", "swarm", marks=pytest.mark.slow),
 ]

@@ -174,7 +174,7 @@ def test_opening_changes_no_variable_of_the_program(kind: Callable[[], Any]) -> 
     assert (sharing.COUNT, sharing.STATISTICS["wins"]) == (0, [])
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1, 4]))
 def test_one_object_from_all_functions_counts_for_each(num_workers: int) -> None:
     env = AsyncVectorEnv(KINDS["one_object"](4), num_workers=num_workers)
     env.reset(seed=0)
@@ -183,7 +183,7 @@ def test_one_object_from_all_functions_counts_for_each(num_workers: int) -> None
     env.close()
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1]))
 def test_what_wrappers_of_known_environments_share_counts_for_each(num_workers: int) -> None:
     statistics = gymnasium.wrappers.utils.RunningMeanStd(shape=(4,))
 
@@ -215,7 +215,7 @@ def test_a_known_or_separate_environment_shares_a_worker() -> None:
             assert pool._engine.num_workers == 2
 
 
-@pytest.mark.parametrize("kind", ["CountsInConstructor", "HoldsConstant"])
+@pytest.mark.parametrize("kind", slow_after(1, ["HoldsConstant", "CountsInConstructor"]))
 def test_rows_with_a_process_each_are_restored_after_a_crash(kind: str) -> None:
     factories = KINDS["CountsInConstructor"](3) if kind == "CountsInConstructor" else holding_one(3)
     runs = []
@@ -266,7 +266,7 @@ class Trail(gymnasium.Env[Any, Any]):
         return {"trail": self.trail, "t": len(self.trail)}, 0.0, False, False, {"trail": self.trail}
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1]))
 def test_what_a_call_returned_stays_as_it_was(num_workers: int) -> None:
     env = AsyncVectorEnv([Trail] * 2, shared_memory=False, num_workers=num_workers)
     env.reset()
@@ -360,7 +360,7 @@ class Arrays(Walk):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1]))
 def test_rewards_that_are_arrays_keep_their_shape_through_resets(num_workers: int, mode: str) -> None:
     env = AsyncVectorEnv([Arrays] * 3, num_workers=num_workers, autoreset_mode=mode)
     plain = AsyncVectorEnv([Walk] * 3, num_workers=0, autoreset_mode=mode)

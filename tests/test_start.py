@@ -398,6 +398,7 @@ def test_vector_environments_outlive_templates_killed_at_any_stage(
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.slow
 def test_kills_of_starting_workers_and_their_template_do_not_add_up(
     new_template: None, tmp_path: Path
 ) -> None:

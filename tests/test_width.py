@@ -325,6 +325,7 @@ def assert_same_plan(one: Any, other: Any) -> None:
         assert array.tobytes() == yours[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing() -> None:
     planner = RolloutIW(num_simulations=80)
     with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=2) as env:

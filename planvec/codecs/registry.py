@@ -25,6 +25,9 @@ from planvec.errors import PlanvecError, UnsupportedEnvError
 
 __all__ = ["CodecChoice", "check_codec", "codec_for"]
 
+_CHECKED, _UNCHECKED = {"highway_env", "minigrid"}, "minigrid.envs.wfc"
+"""Packages whose environments have sets, and were found not to depend on hashes (`tests/test_hash_seeds.py`)."""
+
 
 def check_codec(codec: CodecChoice) -> None:
     """Check a choice of a codec before any environment is made.
@@ -136,7 +139,7 @@ def _stack_codec(
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
         classes = own_classes(layers_of(env)) if graph is None else graph.classes
-        stack.uses_hashes = (graph is not None and graph.has_sets) or _uses_hashes(classes)
+        stack.uses_hashes = _uses_hashes(classes, graph is not None and graph.has_sets)
     if graph is not None:
         graph.settle()
         stack.include(graph)
@@ -163,6 +166,14 @@ def _replay_codec(
     return replay
 
 
-def _uses_hashes(classes: Sequence[type]) -> bool:
-    """Return whether the code of classes may depend on hashes, which differ between processes."""
-    return CodeReader(classes, {cls.__module__.partition(".")[0] for cls in classes}).uses_hashes
+def _uses_hashes(classes: Sequence[type], has_sets: bool = False) -> bool:
+    """Return whether environments of classes may depend on hashes, which differ between processes.
+
+    Args:
+        classes: Their classes, and those of what they hold.
+        has_sets: Whether they hold sets.
+    """
+    packages = {cls.__module__.partition(".")[0] for cls in classes}
+    if packages <= _CHECKED and not any(cls.__module__.startswith(_UNCHECKED) for cls in classes):
+        return False
+    return has_sets or CodeReader(classes, packages).uses_hashes
