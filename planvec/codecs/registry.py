@@ -26,7 +26,7 @@ from planvec.errors import PlanvecError, UnsupportedEnvError
 __all__ = ["CodecChoice", "check_codec", "codec_for"]
 
 _CHECKED, _UNCHECKED = {"highway_env", "minigrid"}, "minigrid.envs.wfc"
-"""Packages whose environments have sets, and were found not to depend on hashes (`tests/test_hash_seeds.py`)."""
+"""Packages with sets that were found not to depend on hashes (`tests/test_hash_seeds.py`), but a module."""
 
 
 def check_codec(codec: CodecChoice) -> None:
