@@ -51,6 +51,19 @@ _CHANGING = {
     ),
 }
 """Functions that change their arguments."""
+_TAKING_NOTHING = (
+    "LOAD_",
+    "PUSH_",
+    "COPY",
+    "SWAP",
+    "KW_NAMES",
+    "JUMP",
+    "EXTENDED_ARG",
+    "RESUME",
+    "MAKE_CELL",
+)
+_RETURNING_NOTHING = ("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_")
+"""Beginnings of the names of instructions."""
 _OF_CLASSES = ("__new__", "__init_subclass__", "__class_getitem__")
 """Methods whose first argument is the class without a decorator."""
 _SEEDING = frozenset({"seed", "get_state", "set_state", "ranf", "sample"})
@@ -122,8 +135,9 @@ class CodeReader:
             value, owner = todo.popleft()
             for function in functions_in(value):
                 if self.is_own(function) and self._is_new(function):
-                    bodies += _bodies_of(function, owner, isinstance(value, classmethod))
-                    todo.extend((used, None) for body in bodies[-1:] for used in self._used_by(body))
+                    found = _bodies_of(function, owner, isinstance(value, classmethod))
+                    todo.extend((used, None) for body in found for used in self._used_by(body))
+                    bodies += found
             if isinstance(value, type):
                 for base in filter(self.is_own, value.__mro__):
                     if self._is_new(base):
@@ -136,7 +150,7 @@ class CodeReader:
         changers = {body.function for body in bodies if body.changes_arguments()}
         self._passing = {body for body in bodies if body.calls_any(changers)}
         self.changed_on_self = {
-            name for body in bodies for name in body.changed_on_self(passed=body in self._passing)
+            name for body in bodies for name in body.changed_on_self(are_passed_changed=body in self._passing)
         }
         self.changing = {body.owner for body, _ in stored if not body.name.endswith(".__init__")}
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
@@ -182,7 +196,7 @@ class CodeReader:
         """Yield what a function changes, or draws from, that others in the process share."""
         for name in body.assigned():
             yield f"assigns {name}"
-        for load in body.loads.values():
+        for end, load in body.loads.items():
             generator = global_generator(load.value, load.path)
             if generator:
                 verb = "seeds" if load.path.endswith("seed") else "uses"
@@ -193,7 +207,9 @@ class CodeReader:
                 yield f"uses {body.full_name(load)}, whose methods change it"
             elif is_drawn(load.value):
                 yield f"draws from {body.full_name(load)}"
-            elif isinstance(load.value, _CONTAINERS) and (_is_mutation(load.next) or body in self._passing):
+            elif isinstance(load.value, _CONTAINERS) and (
+                _is_mutation(load.next) or (body in self._passing and body.is_passed(end))
+            ):
                 yield f"changes {body.full_name(load)}"
         for load, attribute in body.targets():
             if self._is_shared(load):
@@ -251,19 +267,19 @@ class _Body:
             if is_stored and _local(self._steps[self._end_of_target(index, 1, 0)]) == self._first:
                 yield step.argval
 
-    def changed_on_self(self, passed: bool) -> Iterator[str]:
+    def changed_on_self(self, are_passed_changed: bool) -> Iterator[str]:
         """Yield the names of the attributes whose content a method changes in place.
 
         Args:
-            passed: Whether what the method passes on may be changed.
+            are_passed_changed: Whether the functions that it calls may change what it passes to them.
         """
         held = self._held()
         for index in range(len(self._steps)):
             end = self._end_of_mutated(index)
             if end in held:
                 yield held[end]
-        if passed:
-            yield from held.values()
+        if are_passed_changed:
+            yield from (name for end, name in held.items() if self.is_passed(end))
 
     def changes_arguments(self) -> bool:
         """Return whether the code changes one of its arguments in place, but for the object of a method."""
@@ -293,10 +309,10 @@ class _Body:
                 end, name = index + 1, self._steps[index + 1].argval
             while name:
                 found[end] = name
-                following = self._after(end)
-                if following is None or not (_is_attribute(following) or self._is_element(end)):
+                following, element = self._after(end), self._element_behind(end)
+                if following is None or not (_is_attribute(following) or element):
                     break
-                end += 1 if _is_attribute(following) else 2
+                end = element or end + 1
             if name and following is not None and following.opname == "STORE_FAST":
                 names[following.argval] = name
         return found
@@ -370,13 +386,14 @@ class _Body:
                 continue
             load, end = root
             while (following := self._after(end)) is not None:
-                is_element = self._is_element(end)
-                inner = _element(load, following) if is_element else _member(load, following)
+                element = self._element_behind(end)
+                key = following if element == end + 2 else None
+                inner = _element(load, key) if element else _member(load, following)
                 if inner is None:
                     break
                 if not isinstance(load.value, (type, types.ModuleType)):
                     yield end, load._replace(next=following)
-                load, end = inner, end + (2 if is_element else 1)
+                load, end = inner, element or end + 1
             if load.path == self._first:
                 continue
             if following is not None and following.opname == "STORE_FAST":
@@ -384,15 +401,27 @@ class _Body:
                 named.add(end + 1)
             yield end, load._replace(next=following)
 
-    def _is_element(self, index: int) -> bool:
-        """Return whether an element is taken of what the instructions until here load: `[key]`."""
-        steps = self._steps[index + 1 : index + 3]
-        if len(steps) < 2 or not steps[0].opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST")):
-            return False
-        return steps[1].opname == "BINARY_SUBSCR" or (steps[1].opname, steps[1].argrepr) == (
-            "BINARY_OP",
-            "[]",
-        )
+    def _element_behind(self, end: int) -> int:
+        """Return where an element of what is loaded until `end` is taken, by `[key]`; 0 if none is."""
+        index, above = self._taker(end)
+        return index if above == 1 and _is_subscript(self._steps[index]) else 0
+
+    def is_passed(self, end: int) -> bool:
+        """Return whether what the instructions until `end` load is an argument of a call."""
+        return "CALL" in self._steps[self._taker(end)[0]].opname
+
+    def _taker(self, end: int) -> tuple[int, int]:
+        """Return which instruction takes what those until `end` load, and how many objects lie above that.
+
+        They are followed in the order in which they stand, also where they jump: `x[1 if y else 2]`.
+        """
+        above = 0
+        for index in range(end + 1, len(self._steps)):
+            step = self._steps[index]
+            if _num_taken(step) > above:
+                return index, above
+            above += dis.stack_effect(step.opcode, step.arg, jump=False)
+        return 0, 0
 
     def _after(self, index: int) -> dis.Instruction | None:
         return self._steps[index + 1] if index + 1 < len(self._steps) else None
@@ -469,6 +498,20 @@ def _is_attribute(step: dis.Instruction) -> bool:
     return step.opname in ("LOAD_ATTR", "LOAD_METHOD")
 
 
+def _is_subscript(step: dis.Instruction) -> bool:
+    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")
+
+
+def _num_taken(step: dis.Instruction) -> int:
+    """Return how many objects an instruction takes from the stack; of calls, only the arguments."""
+    if step.opname in ("PRECALL", "CALL", "CALL_KW"):
+        return step.arg or 0
+    if not _is_attribute(step) and step.opname.startswith(_TAKING_NOTHING):
+        return 0
+    effect = dis.stack_effect(step.opcode, step.arg, jump=False)
+    return -effect if step.opname.startswith(_RETURNING_NOTHING) else 1 - effect
+
+
 def _member(load: _Load, step: dis.Instruction) -> _Load | None:
     """Return what an instruction loads of a module, a class, also through `self`, or an object.
 
@@ -489,13 +532,13 @@ def _member(load: _Load, step: dis.Instruction) -> _Load | None:
     return None
 
 
-def _element(load: _Load, key: dis.Instruction) -> _Load | None:
-    """Return an element that can change, any one if the key is unknown; None if there is none."""
+def _element(load: _Load, key: dis.Instruction | None) -> _Load | None:
+    """Return an element that can change, any one if the key is no constant; None if there is none."""
     if not isinstance(load.value, (dict, list, tuple)):
         return None
-    if key.opname.startswith("LOAD_FAST"):
+    if key is None or not key.opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT")):
         inner = load.value.values() if isinstance(load.value, dict) else load.value
-        return _inner(load, f"[{key.argrepr}]", next(filter(_may_change, inner), None))
+        return _inner(load, "[...]", next(filter(_may_change, inner), None))
     try:
         return _inner(load, f"[{key.argrepr}]", load.value[key.argval])
     except (LookupError, TypeError):
