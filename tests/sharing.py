@@ -540,6 +540,16 @@ class TakesFunction(Takes):
         return self.given()
 
 
+class TakesArrayLate(Takes):
+    age = 0
+
+    def shown(self) -> float:
+        self.age += 1
+        if self.age > 300:
+            self.given += 1
+        return self.given[0]
+
+
 class TakesWorldLate(Takes):
     """Changes what it was given only after 300 steps."""
 
@@ -810,6 +820,7 @@ SHARING: dict[str, Callable[[int], Factories]] = {
     "TakesDict": given(TakesDict, dict),
     "TakesList": given(TakesList, list),
     "TakesArray": given(TakesArray, lambda: np.zeros(2)),
+    "TakesArrayLate": given(TakesArrayLate, lambda: np.zeros(2)),
     "TakesWorld": given(TakesWorld, World),
     "TakesWorldLate": given(TakesWorldLate, World),
     "TakesGenerator": given(TakesGenerator, lambda: np.random.default_rng(5)),

@@ -122,6 +122,19 @@ def test_so_they_have_in_a_pool(kind: str, num_workers: int) -> None:
     assert difference(wanted, observed) is None
 
 
+MAP = (np.zeros(3), [1, 2])
+
+
+class Holds(Walk):
+    """Reads what it is given, and never changes it."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def shown(self) -> float:
+        return self.given["scale"] * self.t if isinstance(self.given, dict) else float(self.t)
+
+
 class DrawsAlone(Walk):
     """Draws from a space of its own, and reads a variable."""
 
@@ -215,7 +228,14 @@ def test_a_known_or_separate_environment_shares_a_worker() -> None:
             assert pool._engine.num_workers == 2
 
 
-@pytest.mark.parametrize("kind", slow_after(1, ["HoldsConstant", "CountsInConstructor"]))
+@pytest.mark.parametrize("given", [{"scale": 3.0}, [1, 2], np.zeros(3), sharing.World(), MAP], ids=type)
+def test_environments_that_only_read_what_they_share_share_a_worker(given: Any) -> None:
+    for make in (lambda: Holds(given), functools.partial(Holds, given)):
+        with EnvPool([make] * 4, num_workers=1) as pool:
+            assert (pool._engine.num_workers == 1) == (type(given) is not sharing.World)  # which may tick
+
+
+@pytest.mark.parametrize("kind", slow_after(1, ["Rescales", "CountsInConstructor"]))
 def test_rows_with_a_process_each_are_restored_after_a_crash(kind: str) -> None:
     factories = KINDS["CountsInConstructor"](3) if kind == "CountsInConstructor" else holding_one(3)
     runs = []
@@ -232,19 +252,16 @@ def test_rows_with_a_process_each_are_restored_after_a_crash(kind: str) -> None:
     assert difference(*runs) is None
 
 
-class Holds(Walk):
-    """Reads what it is given, and never changes it."""
+class Rescales(Holds):
+    """Could change what it is given, and never does."""
 
-    def __init__(self, given: Any) -> None:
-        self.given = given
-
-    def shown(self) -> float:
-        return self.given["scale"] * self.t
+    def rescale(self, scale: float) -> None:
+        self.given["scale"] = scale
 
 
 def holding_one(num_envs: int) -> list[Callable[[], Any]]:
     shared = {"scale": 3.0}
-    return [lambda: Holds(shared)] * num_envs
+    return [lambda: Rescales(shared)] * num_envs
 
 
 # -- what a call has returned -----------------------------------------------------------------------------

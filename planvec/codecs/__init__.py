@@ -15,13 +15,11 @@ from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
 from planvec.codecs.generic.shared import (
+    EnvFunctions,
     Sharing,
     Watch,
     find_shared,
-    given_digests,
     same_layers,
-    used_by_functions,
-    uses_variables,
 )
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
@@ -43,6 +41,7 @@ __all__ = [
     "Codec",
     "CodecChoice",
     "Copied",
+    "EnvFunctions",
     "Family",
     "LegalActions",
     "Named",
@@ -67,7 +66,6 @@ __all__ = [
     "digest",
     "find_shared",
     "from_file",
-    "given_digests",
     "markdown_table",
     "measured",
     "names_in_code",
@@ -82,7 +80,5 @@ __all__ = [
     "slot_names",
     "text_table",
     "time_codec",
-    "used_by_functions",
-    "uses_variables",
     "wrappers_of",
 ]

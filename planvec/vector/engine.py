@@ -20,7 +20,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
-from planvec.codecs import uses_variables
+from planvec.codecs import EnvFunctions
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
@@ -86,7 +86,7 @@ class Engine:
             pickled = _pickled_rows(env_fns)
             for_workers = env_fns if pickled is None else pickled
             # What a look changes would stay in this process: look in a fork. That needs no pickle, either.
-            if hasattr(os, "fork") and (pickled is None or uses_variables(env_fns)):
+            if hasattr(os, "fork") and (pickled is None or EnvFunctions(env_fns).has_variables):
                 self._options = replace(wanted, num_workers=1, start_method="fork")
         folder, variables = os.getcwd(), dict(os.environ)
         generators = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from planvec.codecs import Proof, Sharing, Watch, find_shared, given_digests, same_layers, used_by_functions
+from planvec.codecs import EnvFunctions, Proof, Sharing, Watch, find_shared, same_layers
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, new_progress
@@ -89,7 +89,8 @@ class ResidentEnvs:
         failure: Exception | None = None
         self.watch: Watch | None = None
         make_row = row_class(mode)
-        given = given_digests(env_fns) if proofs is None else {}
+        functions = EnvFunctions(env_fns) if proofs is None else None
+        given = {} if functions is None else functions.digests()
         try:
             for env_fn in env_fns:
                 try:
@@ -108,10 +109,10 @@ class ResidentEnvs:
                 text = f"{type(failure).__name__}: {failure}"
                 self.sharing = Sharing(f"a second one beside the first raises {text}", is_seen=True)
                 self.rows += self.rows[:1] * (len(env_fns) - len(self.rows))  # the layout has all rows
-            elif proofs is None and given != given_digests(env_fns):
+            elif functions is not None and given != functions.digests():
                 self.sharing = Sharing("making one changes what the functions hand to it", is_seen=True)
-            elif proofs is None:
-                self.sharing = self._find_sharing(env_fns, saves_states)
+            elif functions is not None:
+                self.sharing = self._find_sharing(env_fns, functions.uses, saves_states)
         except BaseException:
             self.close()
             raise
@@ -137,14 +138,13 @@ class ResidentEnvs:
         }
 
     def _find_sharing(
-        self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], saves_states: bool
+        self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], used: str, saves_states: bool
     ) -> Sharing:
         """Prepare states, and return why each environment needs a process of its own."""
         envs = [row.env for row in self.rows]
         why = same_layers(envs)
         if why:
             return Sharing(why, is_seen=True)
-        used = used_by_functions(env_fns)
         if not saves_states:  # the user wants no proof, which steps environments
             return Sharing(used) if used else self._find_shared(envs, env_fns, tries=False)
         self._prepare_states(env_fns)

@@ -51,7 +51,7 @@ class RowsServer(Server):
             operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
         reply = resident.perform(operation)
         if resident.watch is not None and isinstance(operation, Step):
-            reply.shared = resident.watch.look()
+            reply.shared = resident.watch.change()
             if reply.shared:
                 resident.watch = None  # it is said once
         if resident.states is not None and isinstance(operation, _MOVING):

@@ -22,6 +22,7 @@ import decimal
 import enum
 import fractions
 import functools
+import itertools
 import logging
 import os
 import pathlib
@@ -45,21 +46,25 @@ from planvec.codecs.compare import same
 from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function, spaces_in
 from planvec.codecs.generic.functions import cell_contents
-from planvec.codecs.generic.shared_code import CodeReader, functions_in, global_generator, is_drawn
+from planvec.codecs.generic.shared_code import (
+    CONTAINERS,
+    CodeReader,
+    functions_in,
+    global_generator,
+    is_drawn,
+)
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_classes, variables_beside
 from planvec.codecs.layers import layers_of
 from planvec.codecs.reported_masks import LegalActions
 
 __all__ = [
+    "EnvFunctions",
     "Sharing",
     "Watch",
     "find_shared",
-    "given_digests",
     "outside_object",
     "same_layers",
-    "used_by_functions",
-    "uses_variables",
 ]
 
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
@@ -86,6 +91,8 @@ _OUTSIDE = {
     ),
 }
 """Packages whose objects speak with other processes."""
+_DATA = {"networkx", "pandas", "scipy", "torch"}
+"""Packages of data, whose objects are changed by assignments and by methods that tell it by their names."""
 _CALLBACKS = ("control", "passive", "sensor", "act_bias", "act_dyn", "act_gain", "contactfilter", "time")
 """MuJoCo's callbacks, of which a process has one each."""
 
@@ -122,34 +129,35 @@ def same_layers(envs: Sequence[Any]) -> str:
     return ""
 
 
-def given_digests(env_fns: Sequence[Callable[[], Any]]) -> dict[int, bytes]:
-    """Return digests of the containers and objects that functions hand to environments, by their ids."""
-    held = _held_by(env_fns)
-    held += [space[name] for space, name in CodeReader(held, ()).variables.values()]
-    digests = {}
-    for value in held:
-        is_given = type(value) in (dict, list, set, deque) or hasattr(value, "__dict__")
-        if is_given and _is_mutable(value) and not callable(value) and not isinstance(value, gymnasium.Env):
-            with contextlib.suppress(Exception):  # objects of users may refuse anything
-                digests[id(value)] = digests_of({"": value}, {})[""]
-    return digests
+class EnvFunctions:
+    """Reads functions that make environments, what they hold, and the code of the program that they use.
 
+    Args:
+        env_fns: The functions.
 
-def uses_variables(env_fns: Sequence[Callable[[], Any]]) -> bool:
-    """Return whether the code of functions, and of the classes of the program that they use, has variables.
-
-    Those of modules and classes: environments may change them.
+    Attributes:
+        has_variables: Whether that code has variables of modules and classes, which environments may change.
+        uses: What it changes or draws from that others share; "" if nothing. It may seed the global
+            generators: that has no influence if environments do not draw from them.
     """
-    return bool(CodeReader([*env_fns, *_held_by(env_fns)], ()).variables)
 
+    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        held = _held_by(env_fns)
+        reader = CodeReader([*env_fns, *held], ())
+        self.has_variables = bool(reader.variables)
+        self.uses = next((use for use in reader.uses if " seeds the global generator" not in use), "")
+        self._held = held + [space[name] for space, name in reader.variables.values()]
 
-def used_by_functions(env_fns: Sequence[Callable[[], Any]]) -> str:
-    """Return what functions that make environments change or draw from that others share; "" if nothing.
-
-    They may seed the global generators: that has no influence if environments do not draw from them.
-    """
-    uses = CodeReader(_held_by(env_fns), ()).uses
-    return next((use for use in uses if " seeds the global generator" not in use), "")
+    def digests(self) -> dict[int, bytes]:
+        """Return digests of the containers and objects that they hand to environments, by their ids."""
+        digests = {}
+        for value in self._held:
+            is_given = type(value) in (dict, list, set, deque) or hasattr(value, "__dict__")
+            is_other = callable(value) or isinstance(value, gymnasium.Env)
+            if is_given and not is_other and _is_mutable(value):
+                with contextlib.suppress(Exception):  # objects of users may refuse anything
+                    digests[id(value)] = digests_of({"": value}, {})[""]
+        return digests
 
 
 def find_shared(
@@ -236,8 +244,8 @@ def _is_mutable(value: Any) -> bool:
 def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
     """Return which object two environments hold; "" if there is none.
 
-    Constants of modules and classes and default arguments do not count, as long as no method changes in place
-    what an attribute holds. The trial watches them, too.
+    What modules, classes and default arguments hold, and what functions hand to environments, does not count
+    if no method changes it in place, as far as the code shows. The trial watches it, too.
     """
     owners: dict[int, tuple[int, Any]] = {}
     shared: dict[int, Entry] = {}
@@ -250,8 +258,7 @@ def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
                 shared.setdefault(id(value), Entry(path, value))
     constants = watch.constants(shared) if shared else set()
     for path, value in shared.values():
-        is_changed = watch.are_changed(path) or type(value) in watch.changing or is_drawn(value)
-        if is_changed or id(value) not in constants:
+        if id(value) not in constants or watch.is_changed(path, value):
             return f"two environments hold the same {type(value).__name__}, {path}"
     return ""
 
@@ -269,7 +276,6 @@ class Watch:
 
     Attributes:
         uses: What their code changes or draws from; see `CodeReader`.
-        changing: Classes whose objects their methods change.
         spaces: The spaces that they hold.
     """
 
@@ -295,7 +301,7 @@ class Watch:
         ]
         self._variables = {**makers.variables, **reader.variables}
         self._functions = [found for value in (*functions, *held) for found in functions_in(value)]
-        self._changed_on_self, self.changing = reader.changed_on_self, reader.changing
+        self._reader = reader
         self._layers = {id(layer): "env" for layer in layers}
         bases = {base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__}
         self._bases = [base for base in bases if reader.is_own(base)]
@@ -304,10 +310,10 @@ class Watch:
         self._latest: dict[str, Any] | None = None
         self._next = 0.0
 
-    def look(self) -> str:
-        """Return what has changed since the first look; "" if nothing, or if it is not yet time for a look.
+    def change(self) -> str:
+        """Return what has changed between two calls; "" if nothing, or if it is too early to compare again.
 
-        Looks take one part in 50 of the time.
+        Comparing takes one part in 50 of the time.
         """
         started = time.monotonic()
         if started < self._next:
@@ -318,13 +324,13 @@ class Watch:
         return changed
 
     def constants(self, wanted: Collection[int]) -> set[int]:
-        """Return which objects, by their ids, variables of modules and classes and default arguments hold.
+        """Return which objects, by their ids, lie beside environments.
 
-        Without what the functions that make environments hand to them.
+        Variables of modules and classes, default arguments and functions that make environments hold them.
         """
-        given = {id(entry.value) for entry in entries_of([Entry("", value) for value in self._given])}
-        left, found = {*wanted} - given, set()
-        for entry in _beside(self._bases) if left else ():  # many, in a large program
+        left, found = {*wanted}, set()
+        given = entries_of([Entry("", value) for value in self._given])
+        for entry in itertools.chain(given, _beside(self._bases)):  # many, in a large program
             if id(entry.value) in left:
                 found.add(id(entry.value))
                 left.discard(id(entry.value))
@@ -332,9 +338,13 @@ class Watch:
                     break
         return found
 
-    def are_changed(self, path: str) -> bool:
-        """Return whether a method changes in place what an attribute on a path holds."""
-        return any(name in self._changed_on_self for name in re.findall(r"\.(\w+)", path))
+    def is_changed(self, path: str, value: Any) -> bool:
+        """Return whether a method may change an object in place that an attribute on a path holds."""
+        kind = type(value)
+        is_data = isinstance(value, CONTAINERS) or kind.__module__.partition(".")[0] in _DATA
+        if not (is_data or self._reader.is_own(kind)) or kind in self._reader.changing or is_drawn(value):
+            return True
+        return any(name in self._reader.changed_on_self for name in re.findall(r"\.(\w+)", path))
 
     def generators(self, more: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the states of the global generators, and of spaces beside environments and some more."""
@@ -374,6 +384,13 @@ class Watch:
                 values[f"the variable {name} of {path}"] = cell
             for number, default in enumerate(function.__defaults__ or ()):
                 values[f"default argument {number} of {path}"] = default
+        known = {id(value) for value in values.values()}
+        for number, value in enumerate(self._given):
+            is_data = isinstance(value, CONTAINERS) or self._reader.is_own(type(value))
+            if is_data and id(value) not in known and not callable(value):
+                values[f"object {number} that functions hand to environments ({type(value).__name__})"] = (
+                    value
+                )
         return values
 
 

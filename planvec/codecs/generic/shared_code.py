@@ -27,13 +27,15 @@ import numpy as np
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.rows import is_installed
 
-__all__ = ["CodeReader", "functions_in", "global_generator", "is_drawn"]
+__all__ = ["CONTAINERS", "CodeReader", "functions_in", "global_generator", "is_drawn"]
 
-_CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
+CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
 _MUTATORS = {
     *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "fill"),
     *("insert", "intersection_update", "move_to_end", "pop", "popitem", "popleft", "put", "remove", "resize"),
     *("reverse", "rotate", "setdefault", "sort", "subtract", "symmetric_difference_update", "update"),
+    *("add_edge", "add_edges_from", "add_node", "add_nodes_from", "remove_edge", "remove_node"),  # networkx
+    *("add_", "clamp_", "copy_", "div_", "fill_", "mul_", "sub_", "zero_"),  # torch
 }
 """Methods that change containers in place."""
 _CHANGING = {
@@ -207,7 +209,7 @@ class CodeReader:
                 yield f"uses {body.full_name(load)}, whose methods change it"
             elif is_drawn(load.value):
                 yield f"draws from {body.full_name(load)}"
-            elif isinstance(load.value, _CONTAINERS) and (
+            elif isinstance(load.value, CONTAINERS) and (
                 _is_mutation(load.next) or (body in self._passing and body.is_passed(end))
             ):
                 yield f"changes {body.full_name(load)}"
@@ -300,13 +302,14 @@ class _Body:
         """Return where what an attribute of the object holds is loaded: end -> name of the attribute."""
         found: dict[int, str] = {}
         names: dict[str, str] = {}
-        for index, step in enumerate(self._steps[:-1]):
+        for index, step in enumerate(self._steps[:-2]):
             local, end = _local(step), index
             if local is None:
                 continue
             name = names.get(local, "")
-            if local == self._first and _is_attribute(self._steps[index + 1]):
-                end, name = index + 1, self._steps[index + 1].argval
+            start = index + 1 + (self._steps[index + 1].opname == "COPY")  # self.x += y
+            if local == self._first and _is_attribute(self._steps[start]):
+                end, name = start, self._steps[start].argval
             while name:
                 found[end] = name
                 following, element = self._after(end), self._element_behind(end)
@@ -324,6 +327,8 @@ class _Body:
             return self._end_of_target(index, 2, depth=1)
         if step.opname in ("STORE_ATTR", "DELETE_ATTR"):
             return self._end_of_target(index, 1, depth=0)
+        if step.opname == "BINARY_OP" and step.argrepr.endswith("="):
+            return self._below(index - 1, 1)  # x += y
         return index - 1 if _is_mutation(step) else None
 
     def assigned(self) -> Iterator[str]:
@@ -342,8 +347,10 @@ class _Body:
     def targets(self) -> Iterator[tuple[_Load, str]]:
         """Yield the objects of which an element or an attribute is set or deleted, and which one."""
         for index, step in enumerate(self._steps):
-            if not _is_mutation(step) and (end := self._end_of_mutated(index)) in self.loads:
-                yield self.loads[end], step.argval if step.opname.endswith("ATTR") else "an element"
+            end = None if _is_mutation(step) else self._end_of_mutated(index)
+            load = None if end is None else self.loads.get(end)
+            if load is not None and (step.opname != "BINARY_OP" or _may_change(load.value)):
+                yield load, step.argval if step.opname.endswith("ATTR") else "an element"
 
     def _end_of_target(self, index: int, number: int, depth: int) -> int:
         """Return where the instructions of `target` end, in `target[key] = value` or `target.x = value`.
@@ -554,7 +561,7 @@ def _may_change(value: Any) -> bool:
     """Return whether an object can change, as far as its type tells."""
     if isinstance(value, (type, types.ModuleType)) or functions_in(value):
         return False
-    return isinstance(value, _CONTAINERS) or isinstance(getattr(value, "__dict__", None), dict)
+    return isinstance(value, CONTAINERS) or isinstance(getattr(value, "__dict__", None), dict)
 
 
 def _name_of(value: Any) -> str:
