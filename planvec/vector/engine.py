@@ -96,9 +96,8 @@ class Engine:
             return groups
         self._close_groups()
         self._processes = self._local = None
-        proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if not found:
-            self._options = replace(wanted, proofs=proofs)
+            self._options = wanted
             return self._open_here(env_fns)
         _log.warning(
             "each environment gets a process of its own (%d), because in one process they could change each "
@@ -112,6 +111,7 @@ class Engine:
         if variables != dict(os.environ):
             os.environ.clear()
             os.environ.update(variables)
+        proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if any(sharing.is_seen for sharing in found):
             proofs = [next(sharing.why for sharing in found if sharing.is_seen)] * self.num_envs
         self._options = replace(self._options, num_workers=self.num_envs, proofs=proofs, advises=False)

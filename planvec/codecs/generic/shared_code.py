@@ -53,6 +53,7 @@ _CHANGING = {
     ),
 }
 """Functions that change their arguments."""
+_CALLS = ("PRECALL", "CALL", "CALL_KW")
 _TAKING_NOTHING = (
     "LOAD_",
     "PUSH_",
@@ -88,6 +89,10 @@ _WITHOUT_HASHES = {
     *("scipy", "torch", "None", *sys.stdlib_module_names),
 }
 """Packages whose results do not depend on hashes of texts. Built-in methods have no module."""
+
+
+_Changers = Mapping[types.FunctionType, Collection[str]]
+"""Functions that change their arguments, and which ones."""
 
 
 class _Load(NamedTuple):
@@ -149,11 +154,11 @@ class CodeReader:
         )
         stored = [(body, name) for body in bodies for name in body.stored_on_self()]
         self._stored = {name for _, name in stored}
-        changers = {body.function for body in bodies if body.changes_arguments()}
-        self._passing = {body for body in bodies if body.calls_any(changers)}
-        self.changed_on_self = {
-            name for body in bodies for name in body.changed_on_self(are_passed_changed=body in self._passing)
-        }
+        changers: dict[types.FunctionType, set[str]] = {}
+        for body in bodies:
+            changers.setdefault(body.function, set()).update(body.changed_arguments())
+        self._changers = {function: names for function, names in changers.items() if names}
+        self.changed_on_self = {name for body in bodies for name in body.changed_on_self(self._changers)}
         self.changing = {body.owner for body, _ in stored if not body.name.endswith(".__init__")}
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
         self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
@@ -210,7 +215,7 @@ class CodeReader:
             elif is_drawn(load.value):
                 yield f"draws from {body.full_name(load)}"
             elif isinstance(load.value, CONTAINERS) and (
-                _is_mutation(load.next) or (body in self._passing and body.is_passed(end))
+                _is_mutation(load.next) or body.is_changed_by_call(end, self._changers)
             ):
                 yield f"changes {body.full_name(load)}"
         for load, attribute in body.targets():
@@ -269,34 +274,54 @@ class _Body:
             if is_stored and _local(self._steps[self._end_of_target(index, 1, 0)]) == self._first:
                 yield step.argval
 
-    def changed_on_self(self, are_passed_changed: bool) -> Iterator[str]:
+    def changed_on_self(self, changers: _Changers) -> Iterator[str]:
         """Yield the names of the attributes whose content a method changes in place.
 
         Args:
-            are_passed_changed: Whether the functions that it calls may change what it passes to them.
+            changers: The functions that change their arguments, and which ones.
         """
         held = self._held()
         for index in range(len(self._steps)):
             end = self._end_of_mutated(index)
             if end in held:
                 yield held[end]
-        if are_passed_changed:
-            yield from (name for end, name in held.items() if self.is_passed(end))
+        for end, name in held.items():
+            if self.is_changed_by_call(end, changers):
+                yield name
 
-    def changes_arguments(self) -> bool:
-        """Return whether the code changes one of its arguments in place, but for the object of a method."""
+    def changed_arguments(self) -> set[str]:
+        """Return the arguments that the code changes in place, by name, without the object of a method."""
         code = self.function.__code__
         arguments = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - {self._first}
         ends = map(self._end_of_mutated, range(len(self._steps)))
-        return any(_local(self._steps[end]) in arguments for end in ends if end is not None)
+        return arguments & {_local(self._steps[end]) for end in ends if end is not None}
 
-    def calls_any(self, changers: Collection[types.FunctionType]) -> bool:
-        """Return whether the code uses functions that change their arguments: these, or known ones."""
-        if _CHANGING & {*self._code.co_names}:
+    def is_changed_by_call(self, end: int, changers: _Changers) -> bool:
+        """Return whether what the instructions until `end` load is passed to a function that changes it."""
+        index, above = self._taker(end)
+        call = self._steps[index]
+        if call.opname not in _CALLS or call.arg is None:
+            return False
+        before = self._steps[index - 1]
+        keywords = self._code.co_consts[before.arg or 0] if before.opname == "KW_NAMES" else ()
+        position = call.arg - 1 - above
+        keyword = keywords[position - call.arg] if position >= call.arg - len(keywords) else ""
+        callee = self._below(index - 1, call.arg)
+        if self._steps[callee].opname == "PUSH_NULL":
+            callee -= 1
+        if keyword == "out" or str(self._steps[callee].argval) in _CHANGING:
             return True
-        if any(isinstance(constant, tuple) and "out" in constant for constant in self._code.co_consts):
-            return True  # np.add(x, y, out=x)
-        return any(found in changers for load in self.loads.values() for found in functions_in(load.value))
+        load = self.loads.get(callee)
+        if load is None:
+            return False
+        for function in functions_in(load.value):
+            names = function.__code__.co_varnames
+            first = isinstance(load.value, (classmethod, types.MethodType)) or bool(load.attribute)
+            is_bound = first and not isinstance(load.value, staticmethod)
+            name = keyword or next(iter(names[position + is_bound :]), "")
+            if name in changers.get(function, ()):
+                return True
+        return False
 
     def _held(self) -> dict[int, str]:
         """Return where what an attribute of the object holds is loaded: end -> name of the attribute."""
@@ -413,10 +438,6 @@ class _Body:
         index, above = self._taker(end)
         return index if above == 1 and _is_subscript(self._steps[index]) else 0
 
-    def is_passed(self, end: int) -> bool:
-        """Return whether what the instructions until `end` load is an argument of a call."""
-        return "CALL" in self._steps[self._taker(end)[0]].opname
-
     def _taker(self, end: int) -> tuple[int, int]:
         """Return which instruction takes what those until `end` load, and how many objects lie above that.
 
@@ -427,7 +448,10 @@ class _Body:
             step = self._steps[index]
             if _num_taken(step) > above:
                 return index, above
-            above += dis.stack_effect(step.opcode, step.arg, jump=False)
+            # Behind the jump stands the other value.
+            above += (
+                -1 if step.opname == "JUMP_FORWARD" else dis.stack_effect(step.opcode, step.arg, jump=False)
+            )
         return 0, 0
 
     def _after(self, index: int) -> dis.Instruction | None:
@@ -511,7 +535,7 @@ def _is_subscript(step: dis.Instruction) -> bool:
 
 def _num_taken(step: dis.Instruction) -> int:
     """Return how many objects an instruction takes from the stack; of calls, only the arguments."""
-    if step.opname in ("PRECALL", "CALL", "CALL_KW"):
+    if step.opname in _CALLS:
         return step.arg or 0
     if not _is_attribute(step) and step.opname.startswith(_TAKING_NOTHING):
         return 0
