@@ -152,6 +152,7 @@ class Late(Walk):
 STATISTICS: dict[str, Any] = {"wins": [], "of": {"x": 0}, "levels": types.SimpleNamespace(n=0)}
 COUNTER: collections.Counter[str] = collections.Counter()
 DECK = list(range(20))
+LISTS: dict[int, list[int]] = {1: [], 2: []}
 HEAP: list[int] = []
 ARRAY = np.zeros(3)
 

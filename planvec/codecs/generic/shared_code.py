@@ -448,10 +448,11 @@ class _Body:
             step = self._steps[index]
             if _num_taken(step) > above:
                 return index, above
-            # Behind the jump stands the other value.
-            above += (
-                -1 if step.opname == "JUMP_FORWARD" else dis.stack_effect(step.opcode, step.arg, jump=False)
-            )
+            # Behind a jump stands the other value of `x if y else z`.
+            effect = dis.stack_effect(step.opcode, step.arg, jump=False)
+            above += -1 if step.opname == "JUMP_FORWARD" else effect
+            if above < 0:  # it was called
+                break
         return 0, 0
 
     def _after(self, index: int) -> dis.Instruction | None:
