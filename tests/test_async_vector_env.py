@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import multiprocessing
 import subprocess
 import sys
@@ -195,6 +196,12 @@ def test_float16_observations_work() -> None:
     env = make([_box(1, dtype=np.float16)] * 2)
     assert env.reset()[0].dtype == np.float16
     env.close()
+
+
+def test_help_shows_the_arguments() -> None:
+    ours, theirs = map(inspect.signature, (AsyncVectorEnv, gymnasium.vector.AsyncVectorEnv))
+    assert [*ours.parameters][: len(theirs.parameters)] == [*theirs.parameters]
+    assert isinstance(AsyncVectorEnv.__new__(AsyncVectorEnv), AsyncVectorEnv)  # as Gymnasium's own tests do
 
 
 def test_a_custom_worker_is_run_by_gymnasium() -> None:

@@ -68,9 +68,9 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         WorkerStartError: An environment could not be made. No worker is left.
     """
 
-    def __new__(cls, env_fns: Any, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return an object of this class, or Gymnasium's own with `worker`."""
-        worker = args[4] if len(args) > 4 else kwargs.get("worker")
+        worker = args[5] if len(args) > 5 else kwargs.get("worker")
         if worker is None or cls is not AsyncVectorEnv:
             return super().__new__(cls)
         unknown = [name for name in kwargs if name not in inspect.signature(OwnAsyncVectorEnv).parameters]
@@ -79,7 +79,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 f"worker: expected None with {unknown}, got {worker!r}; Gymnasium runs a custom worker, and "
                 "has no such arguments"
             )
-        return OwnAsyncVectorEnv(env_fns, *args, **kwargs)
+        return OwnAsyncVectorEnv(*args, **kwargs)
 
     def __init__(
         self,
@@ -310,3 +310,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         self._check_open()
         self._pending.check_free("get_states")
+
+
+_parameters = [*inspect.signature(AsyncVectorEnv.__init__).parameters.values()]
+# `help` would show that of `__new__`.
+AsyncVectorEnv.__signature__ = inspect.Signature(_parameters[1:])  # type: ignore[attr-defined]
