@@ -72,7 +72,7 @@ import time, warnings
 warnings.simplefilter("ignore")
 import gymnasium, numpy as np
 from planvec.envs import make_env
-from planvec.vector import AsyncVectorEnv
+from planvec.vector import EnvPool
 
 PLACES = [3, 5, 8]
 
@@ -92,7 +92,7 @@ class Walk(gymnasium.Env):
 make = Walk if {env_id!r} == "a script's own" else lambda: make_env({env_id!r})
 make().close()  # imports what it needs
 started = time.perf_counter()
-env = AsyncVectorEnv([make] * 8, num_workers={num_workers})
+env = EnvPool([make] * 8, num_workers={num_workers})
 print(time.perf_counter() - started, flush=True)
 env.close()
 """
