@@ -173,33 +173,33 @@ def test_the_code_shows_what_changes_late(kind: Callable[[], Any]) -> None:
     assert found.why
 
 
-def test_a_message_says_what_has_changed_that_no_code_shows(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "planvec"), EnvPool([LateUnseen] * 3, num_workers=1) as pool:
+def messages_of(kind: Callable[[], Any], num_steps: int, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a worker with three environments logs while they are stepped, until the first message."""
+    with caplog.at_level(logging.WARNING, "planvec"), EnvPool([kind] * 3, num_workers=1) as pool:
         assert pool._engine.num_workers == 1
         pool.reset(seed=0)
-        for _ in range(5000):
+        for _ in range(num_steps):
             pool.step([1] * 3)
             if caplog.messages:
                 break
-            time.sleep(0.001)
-    (message,) = caplog.messages
+            time.sleep(0.001)  # workers compare from time to time
+    return caplog.messages
+
+
+def test_a_message_says_what_has_changed_that_no_code_shows(caplog: pytest.LogCaptureFixture) -> None:
+    (message,) = messages_of(LateUnseen, 5000, caplog)
     assert "its 3 environments share sharing.STATISTICS, which has changed while they were stepped" in message
 
 
 def test_what_each_has_for_itself_is_no_change_beside_them(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "planvec"), EnvPool([DrawsAlone] * 3, num_workers=1) as pool:
-        assert pool._engine.num_workers == 1
-        pool.reset(seed=0)
-        for _ in range(300):
-            pool.step([1] * 3)
-            time.sleep(0.001)
-    assert not caplog.messages
+    assert not messages_of(DrawsAlone, 300, caplog)
 
 
 @pytest.mark.parametrize("kind", [CountsInConstructor, LateInList])
 def test_opening_changes_no_variable_of_the_program(kind: Callable[[], Any]) -> None:
     forget()
-    AsyncVectorEnv([kind] * 3, num_workers=0).close()
+    with EnvPool([kind] * 3, num_workers=0) as pool:
+        assert pool._engine._options.start_method is None  # only the trial is in a fork
     assert (sharing.COUNT, sharing.STATISTICS["wins"]) == (0, [])
 
 

@@ -80,13 +80,17 @@ class Engine:
 
     def _open(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
         """Open the environments as the user wants, and in a process each if that could have other results."""
-        wanted, for_workers = self._options, env_fns
+        wanted = separate = self._options
+        for_workers, can_fork = env_fns, hasattr(os, "fork")
         if not wanted.num_workers:
             # Pickled before an environment is made in this process, which may change what the functions hold.
             pickled = _pickled_rows(env_fns)
-            for_workers = env_fns if pickled is None else pickled
-            # What a look changes would stay in this process: look in a fork. That needs no pickle, either.
-            if hasattr(os, "fork") and (pickled is None or EnvFunctions(env_fns).has_variables):
+            if pickled is not None:
+                for_workers = pickled
+            elif can_fork:  # which needs no pickle
+                separate = replace(wanted, start_method="fork")
+            # Environments that were tried here would leave changed variables behind: try them in a fork.
+            if can_fork and (pickled is None or EnvFunctions(env_fns).has_variables):
                 self._options = replace(wanted, num_workers=1, start_method="fork")
         folder, variables = os.getcwd(), dict(os.environ)
         generators = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -114,7 +118,7 @@ class Engine:
         proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if any(sharing.is_seen for sharing in found):
             proofs = [next(sharing.why for sharing in found if sharing.is_seen)] * self.num_envs
-        self._options = replace(self._options, num_workers=self.num_envs, proofs=proofs, advises=False)
+        self._options = replace(separate, num_workers=self.num_envs, proofs=proofs, advises=False)
         return self._open_workers(for_workers)
 
     def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
