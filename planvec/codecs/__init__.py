@@ -14,13 +14,7 @@ from planvec.codecs.generic.attributes import attributes_of, slot_names
 from planvec.codecs.generic.copied import Copied
 from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.named import Named, names_of
-from planvec.codecs.generic.shared import (
-    EnvFunctions,
-    Sharing,
-    Watch,
-    find_shared,
-    same_layers,
-)
+from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registered import (

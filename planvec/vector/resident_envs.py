@@ -146,20 +146,18 @@ class ResidentEnvs:
         if why:
             return Sharing(why, is_seen=True)
         if not saves_states:  # the user wants no proof, which steps environments
-            return Sharing(used) if used else self._find_shared(envs, env_fns, tries=False)
+            if not used:
+                sharing, self.watch = find_shared(envs, env_fns, tries=False)
+            return Sharing(used) if used else sharing
         self._prepare_states(env_fns)
         if self.states is None:  # what cannot be saved lies somewhere else, where others may find it
             return Sharing(self.inexact, is_seen=True)
         if used:
             return Sharing(used)
         unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
-        return self._find_shared(
+        sharing, self.watch = find_shared(
             [envs[row] for row in unproven], [env_fns[row] for row in unproven], self.states.caches
         )
-
-    def _find_shared(self, envs: Sequence[Any], *arguments: Any, **options: Any) -> Sharing:
-        sharing, watch = find_shared(envs, *arguments, **options)
-        self.watch = watch if len(envs) > 1 and not sharing.why else None
         return sharing
 
     @property

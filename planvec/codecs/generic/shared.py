@@ -58,14 +58,7 @@ from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_cla
 from planvec.codecs.layers import layers_of
 from planvec.codecs.reported_masks import LegalActions
 
-__all__ = [
-    "EnvFunctions",
-    "Sharing",
-    "Watch",
-    "find_shared",
-    "outside_object",
-    "same_layers",
-]
+__all__ = ["EnvFunctions", "Sharing", "Watch", "find_shared", "outside_object", "same_layers"]
 
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
 """Steps of the trial, and the time after which no further one is taken, but for the first ones."""
@@ -78,17 +71,8 @@ _IMMUTABLE = (
     *(gymnasium.Space, types.FunctionType),  # their generators and closures are looked at
 )
 _OUTSIDE = {
-    *(
-        "_multiprocessing",
-        "_socket",
-        "grpc",
-        "multiprocessing",
-        "ray",
-        "socket",
-        "sqlite3",
-        "subprocess",
-        "zmq",
-    ),
+    *("_multiprocessing", "_socket", "grpc", "multiprocessing", "ray"),
+    *("socket", "sqlite3", "subprocess", "zmq"),
 }
 """Packages whose objects speak with other processes."""
 _DATA = {"networkx", "pandas", "scipy", "torch"}
@@ -117,11 +101,8 @@ def same_layers(envs: Sequence[Any]) -> str:
             first = seen.setdefault(id(layer), row)
             if first != row:
                 return f"environments {first} and {row} are one {type(layer).__name__} object"
-    owners: dict[int, tuple[int, Any]] = {}
-    for row, env in enumerate(envs):
-        for path, value in _entries(env, layers_of(env)[:-1]):
-            if _is_mutable(value) and owners.setdefault(id(value), (row, value))[0] != row:
-                return f"two environments hold the same {type(value).__name__}, {path}"
+    for path, value in _held_by_two(_entries(env, layers_of(env)[:-1]) for env in envs):
+        return f"two environments hold the same {type(value).__name__}, {path}"
     mujoco = sys.modules.get("mujoco")
     for name in _CALLBACKS if mujoco is not None else ():
         if getattr(mujoco, f"get_mjcb_{name}", lambda: None)() is not None:
@@ -167,7 +148,7 @@ def find_shared(
     *,
     tries: bool = True,
 ) -> tuple[Sharing, Watch | None]:
-    """Return why environments need a process each, and what notices later what they change.
+    """Return why environments need a process each; if they do not, what notices later what they change.
 
     Args:
         envs: Environments of kinds that planvec does not know, which were not reset.
@@ -179,10 +160,11 @@ def find_shared(
         return Sharing(), None
     try:
         watch = Watch(envs, env_fns, caches)
-        return _find_shared(envs, env_fns, watch, tries), watch
+        sharing = _find_shared(envs, env_fns, watch, tries)
     except Exception as error:  # objects of users may refuse anything
         why = f"looking for what they share raised {type(error).__name__}: {error}"
         return Sharing(why, is_seen=True), None
+    return sharing, None if sharing.why or len(envs) == 1 else watch
 
 
 def _find_shared(
@@ -241,23 +223,30 @@ def _is_mutable(value: Any) -> bool:
     return not (isinstance(value, _IMMUTABLE) or is_frozen or is_compiled_function(value))
 
 
+def _held_by_two(rows: Iterable[Iterable[Entry]]) -> Iterator[Entry]:
+    """Iterate over the objects that can change and that two environments hold, whose entries are given."""
+    owners: dict[int, tuple[int, Any]] = {}  # keeps the objects alive, with their ids
+    for row, entries in enumerate(rows):
+        for entry in entries:
+            value = entry.value
+            if _is_mutable(value) and owners.setdefault(id(value), (row, value))[0] != row:
+                yield entry
+
+
 def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
     """Return which object two environments hold; "" if there is none.
 
     What modules, classes and default arguments hold, and what functions hand to environments, does not count
     if no method changes it in place, as far as the code shows. The trial watches it, too.
     """
-    owners: dict[int, tuple[int, Any]] = {}
-    shared: dict[int, Entry] = {}
-    for row, env in enumerate(envs):
-        for path, value in _entries(env):
-            generator = global_generator(value)
-            if generator:
-                return f"{path} is the global generator of {generator}"
-            if _is_mutable(value) and owners.setdefault(id(value), (row, value))[0] != row:
-                shared.setdefault(id(value), Entry(path, value))
-    constants = watch.constants(shared) if shared else set()
-    for path, value in shared.values():
+    rows = [list(_entries(env)) for env in envs]
+    for path, value in itertools.chain.from_iterable(rows):
+        generator = global_generator(value)
+        if generator:
+            return f"{path} is the global generator of {generator}"
+    shared = list(_held_by_two(rows))
+    constants = watch.constants({id(value) for _, value in shared}) if shared else set()
+    for path, value in shared:
         if id(value) not in constants or watch.is_changed(path, value):
             return f"two environments hold the same {type(value).__name__}, {path}"
     return ""
@@ -290,7 +279,7 @@ class Watch:
         functions = [entry.value for entry in entries if functions_in(entry.value)]
         reader = CodeReader([*self._classes, *functions], packages)
         held = _held_by(env_fns)
-        makers = CodeReader(held, packages)  # their uses are those of `used_by_functions`
+        makers = CodeReader(held, packages)  # `EnvFunctions` tells what they change
         has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
         own = ("of random", "of numpy.random") if has_own_generators else ()
         self._caches = {*caches}
@@ -340,11 +329,15 @@ class Watch:
 
     def is_changed(self, path: str, value: Any) -> bool:
         """Return whether a method may change an object in place that an attribute on a path holds."""
-        kind = type(value)
-        is_data = isinstance(value, CONTAINERS) or kind.__module__.partition(".")[0] in _DATA
-        if not (is_data or self._reader.is_own(kind)) or kind in self._reader.changing or is_drawn(value):
+        if not self._is_known(value) or type(value) in self._reader.changing or is_drawn(value):
             return True
         return any(name in self._reader.changed_on_self for name in re.findall(r"\.(\w+)", path))
+
+    def _is_known(self, value: Any) -> bool:
+        """Return whether an object is one that the code changes in ways that can be read."""
+        kind = type(value)
+        is_data = isinstance(value, CONTAINERS) or kind.__module__.partition(".")[0] in _DATA
+        return is_data or self._reader.is_own(kind)
 
     def generators(self, more: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the states of the global generators, and of spaces beside environments and some more."""
@@ -386,11 +379,8 @@ class Watch:
                 values[f"default argument {number} of {path}"] = default
         known = {id(value) for value in values.values()}
         for number, value in enumerate(self._given):
-            is_data = isinstance(value, CONTAINERS) or self._reader.is_own(type(value))
-            if is_data and id(value) not in known and not callable(value):
-                values[f"object {number} that functions hand to environments ({type(value).__name__})"] = (
-                    value
-                )
+            if self._is_known(value) and id(value) not in known and not callable(value):
+                values[f"object {number} that functions hand over ({type(value).__name__})"] = value
         return values
 
 

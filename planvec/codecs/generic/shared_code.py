@@ -40,30 +40,14 @@ _MUTATORS = {
 """Methods that change containers in place."""
 _CHANGING = {
     *("copyto", "fill_diagonal", "heapify", "heappop", "heappush", "heappushpop", "heapreplace"),
-    *(
-        "insort",
-        "insort_left",
-        "insort_right",
-        "place",
-        "put",
-        "put_along_axis",
-        "putmask",
-        "setitem",
-        "shuffle",
-    ),
+    *("insort", "insort_left", "insort_right", "place", "put", "put_along_axis", "putmask", "setitem"),
+    "shuffle",
 }
 """Functions that change their arguments."""
 _CALLS = ("PRECALL", "CALL", "CALL_KW")
 _TAKING_NOTHING = (
-    "LOAD_",
-    "PUSH_",
-    "COPY",
-    "SWAP",
-    "KW_NAMES",
-    "JUMP",
-    "EXTENDED_ARG",
-    "RESUME",
-    "MAKE_CELL",
+    *("LOAD_", "PUSH_", "COPY", "SWAP", "KW_NAMES", "JUMP", "EXTENDED_ARG"),
+    *("RESUME", "MAKE_CELL"),
 )
 _RETURNING_NOTHING = ("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_")
 """Beginnings of the names of instructions."""
@@ -280,21 +264,16 @@ class _Body:
         Args:
             changers: The functions that change their arguments, and which ones.
         """
-        held = self._held()
-        for index in range(len(self._steps)):
-            end = self._end_of_mutated(index)
-            if end in held:
-                yield held[end]
-        for end, name in held.items():
-            if self.is_changed_by_call(end, changers):
+        changed = {end for _, end in self._mutated}
+        for end, name in self._held().items():
+            if end in changed or self.is_changed_by_call(end, changers):
                 yield name
 
     def changed_arguments(self) -> set[str]:
         """Return the arguments that the code changes in place, by name, without the object of a method."""
         code = self.function.__code__
         arguments = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - {self._first}
-        ends = map(self._end_of_mutated, range(len(self._steps)))
-        return arguments & {_local(self._steps[end]) for end in ends if end is not None}
+        return arguments & {_local(self._steps[end]) for _, end in self._mutated}
 
     def is_changed_by_call(self, end: int, changers: _Changers) -> bool:
         """Return whether what the instructions until `end` load is passed to a function that changes it."""
@@ -316,8 +295,8 @@ class _Body:
             return False
         for function in functions_in(load.value):
             names = function.__code__.co_varnames
-            first = isinstance(load.value, (classmethod, types.MethodType)) or bool(load.attribute)
-            is_bound = first and not isinstance(load.value, staticmethod)
+            is_method = isinstance(load.value, (classmethod, types.MethodType)) or load.attribute != ""
+            is_bound = is_method and not isinstance(load.value, staticmethod)
             name = keyword or next(iter(names[position + is_bound :]), "")
             if name in changers.get(function, ()):
                 return True
@@ -345,6 +324,12 @@ class _Body:
                 names[following.argval] = name
         return found
 
+    @functools.cached_property
+    def _mutated(self) -> list[tuple[dis.Instruction, int]]:
+        """The instructions that change something in place, and where those end that load it."""
+        ends = map(self._end_of_mutated, range(len(self._steps)))
+        return [(step, end) for step, end in zip(self._steps, ends, strict=True) if end is not None]
+
     def _end_of_mutated(self, index: int) -> int | None:
         """Return where the instructions end that load what one changes in place; None if none does."""
         step = self._steps[index]
@@ -371,9 +356,8 @@ class _Body:
 
     def targets(self) -> Iterator[tuple[_Load, str]]:
         """Yield the objects of which an element or an attribute is set or deleted, and which one."""
-        for index, step in enumerate(self._steps):
-            end = None if _is_mutation(step) else self._end_of_mutated(index)
-            load = None if end is None else self.loads.get(end)
+        for step, end in self._mutated:
+            load = None if _is_mutation(step) else self.loads.get(end)
             if load is not None and (step.opname != "BINARY_OP" or _may_change(load.value)):
                 yield load, step.argval if step.opname.endswith("ATTR") else "an element"
 
