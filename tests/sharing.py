@@ -289,6 +289,77 @@ class LateSingle(Late):
         return self.only.n
 
 
+class Manager:
+    """One object for all who ask its class."""
+
+    one: Manager | None = None
+    n = 0
+
+    @classmethod
+    def get(cls) -> Manager:
+        if cls.one is None:
+            cls.one = cls()
+        return cls.one
+
+    def tick(self) -> None:
+        self.n += 1
+
+
+class LateManager(Late):
+    def end(self) -> None:
+        Manager.get().tick()
+
+    def value(self) -> float:
+        return Manager.get().n
+
+
+class Registry(dict[str, int]):
+    def note(self, key: str) -> None:
+        self[key] = self.get(key, 0) + 1
+
+
+REGISTRY = Registry()
+
+
+class LateRegistry(Late):
+    def end(self) -> None:
+        REGISTRY.note("x")
+
+    def value(self) -> float:
+        return REGISTRY.get("x", 0)
+
+
+class LateIfThere(LateInList):
+    def end(self) -> None:
+        if (wins := STATISTICS["wins"]) is not None:
+            wins.append(1)
+
+
+class LateInLoop(Late):
+    def end(self) -> None:
+        for numbers in LISTS.values():
+            numbers.append(1)
+
+    def value(self) -> float:
+        return len(LISTS[1])
+
+
+class LateInPairs(LateInLoop):
+    def end(self) -> None:
+        for _, numbers in LISTS.items():
+            numbers.append(1)
+
+
+class LateAt(LateOut):
+    def end(self) -> None:
+        np.add.at(ARRAY, [0], 1)
+
+
+class LateView(LateOut):
+    def end(self) -> None:
+        ARRAY.flat[0] += 1
+
+
 class LateUnseen(Late):
     """Changes what it asks others for, which nobody can read in its code."""
 
@@ -305,7 +376,8 @@ def everything() -> dict[str, Any]:
 
 LATE = (
     *(LateInList, LateItem, LateCounter, LateByAnotherName, LateInFunction, LateHeld, LateWorld, LateDeck),
-    *(LateHeap, LateOut, LateGlobals, LateByName, LateSingle),
+    *(LateHeap, LateOut, LateGlobals, LateByName, LateSingle, LateManager, LateRegistry, LateIfThere),
+    *(LateInLoop, LateInPairs, LateAt, LateView),
 )
 
 
@@ -754,7 +826,10 @@ def forget() -> None:
     COUNTER.clear()
     HEAP.clear()
     DECK[:] = range(20)
-    OnlyOne.one = None
+    OnlyOne.one = Manager.one = None
+    REGISTRY.clear()
+    for numbers in LISTS.values():
+        numbers.clear()
     CONFIG.clear()
     CONFIG["made"] = 0
     LOG.clear()

@@ -20,6 +20,7 @@ from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import _async_worker
+from marks import slow_after
 from methods import METHODS
 from processes import wait_until_dead
 from vectors import cartpole, kill_worker, processes_of, random_actions
@@ -60,7 +61,7 @@ def test_metadata_is_a_copy() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("mode", [*AutoresetMode, "SameStep"])
+@pytest.mark.parametrize("mode", slow_after(1, [*AutoresetMode, "SameStep"]))
 def test_the_mode_may_be_given_as_a_string(mode: Any) -> None:
     env = make(autoreset_mode=mode)
     assert env.metadata["autoreset_mode"] is AutoresetMode(mode)
@@ -227,7 +228,7 @@ def test_max_concurrency_limits_the_workers() -> None:
 # -- episodes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("copy", slow_after(1, [True, False]))
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_it_returns_what_gymnasium_returns(mode: AutoresetMode, num_workers: int, copy: bool) -> None:

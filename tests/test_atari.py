@@ -46,7 +46,7 @@ def check(env: Any, **kwargs: Any) -> planvec.CheckReport:
     return planvec.check_env(env, **{**few, **kwargs})
 
 
-QUICK_GAMES = ("Breakout", "MsPacman")
+QUICK_GAMES = ("Breakout",)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_game_is_exact(game: str) -> None:
     assert "sticky actions" in report.note
 
 
-QUICK_VARIANTS = ("ram", "frameskip by chance")
+QUICK_VARIANTS = ("ram",)
 
 
 @pytest.mark.parametrize(

@@ -884,6 +884,7 @@ def shown_images(states: Any) -> Any:
         return shown.observe(states)["image"]
 
 
+@pytest.mark.slow
 def test_constants_are_compared_by_value() -> None:
     with planvec.make(Walled, num_workers=2, codec=WalledCodec) as env:
         assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]

@@ -341,6 +341,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_after(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_during_a_compiled_function_that_returns_an_array_is_no_error_of_it(
     number: signal.Signals, tmp_path: Path
@@ -373,7 +374,7 @@ def make():
 """
 
 
-@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+@pytest.mark.parametrize("numbers", slow_after(1, ([signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2)))
 def test_the_first_interrupt_of_an_exploration_waits_for_the_round(
     numbers: list[int], tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from compare import same_states
 from faulty import ARMED, Faulty, fault
+from marks import slow_after
 from methods import METHODS
 
 import planvec
@@ -191,7 +192,7 @@ def test_a_worker_whose_first_message_was_interrupted_is_replaced_at_once(
 
 @SWALLOWED
 @pytest.mark.fault(36)
-@pytest.mark.parametrize("signum", [signal.SIGALRM, signal.SIGINT])
+@pytest.mark.parametrize("signum", slow_after(1, [signal.SIGALRM, signal.SIGINT]))
 @pytest.mark.parametrize("kill", [False, True], ids=["alone", "while-workers-die"])
 def test_a_signal_handler_that_raises_leaves_the_next_call_correct(
     env: planvec.BatchEnv, reference: planvec.BatchEnv, signum: signal.Signals, kill: bool

@@ -63,7 +63,8 @@ def index(given: tuple[int, Backend]) -> int:
 def env(given: tuple[int, Backend]) -> Iterator[Any]:
     index, backend = given
     case: Case = CASES[index]
-    with backend.open(case.make, num_workers=1 + index % 3, codec=case.codec) as env:
+    num_workers = 1 + index % 3 // (2 if backend.name in START_SLOWLY else 1)  # of which most cases have one
+    with backend.open(case.make, num_workers=num_workers, codec=case.codec) as env:
         yield env
 
 

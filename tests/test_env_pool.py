@@ -74,7 +74,7 @@ SLOW_WALKS = [pytest.param(make, marks=pytest.mark.slow) for make in (door_key, 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize("make", [cartpole, pendulum, Warehouse])
+@pytest.mark.parametrize("make", slow_after(1, [cartpole, pendulum, Warehouse]))
 def test_steps_are_those_of_gymnasium(make: Any, mode: AutoresetMode, num_workers: int) -> None:
     peer = SyncVectorEnv([make] * 3, autoreset_mode=mode)
     with EnvPool([make] * 3, num_workers=num_workers, autoreset_mode=mode) as pool:
@@ -496,13 +496,17 @@ def test_a_worker_that_needs_too_much_memory_is_replaced() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
     ("name", "expected", "text"),
-    [
-        ("exception", ValueError, "the rocket exploded"),
-        ("two_arguments", TwoArguments, "of two arguments"),
-        ("sys_exit", EnvError, "SystemExit: 3"),
-        ("broadcast", EnvError, r"observation: expected shape \(3,\).*got \(1,\)"),
-        ("wrong_shape", EnvError, r"observation: expected shape \(3,\).*got \(2, 2\)"),
-    ],
+    slow_after(
+        2,
+        [
+            ("exception", ValueError, "the rocket exploded"),
+            ("two_arguments", TwoArguments, "of two arguments"),
+            ("sys_exit", EnvError, "SystemExit: 3"),
+            ("broadcast", EnvError, r"observation: expected shape \(3,\).*got \(1,\)"),
+            ("wrong_shape", EnvError, r"observation: expected shape \(3,\).*got \(2, 2\)"),
+        ],
+        unpack=True,
+    ),
 )
 def test_errors_of_environments_are_raised_as_what_they_are(
     name: str, expected: type[Exception], text: str, num_workers: int
@@ -559,22 +563,38 @@ def test_float64_observations_are_converted_as_gymnasium_does() -> None:
 
 @pytest.mark.parametrize(
     ("call", "error", "text"),
-    [
-        (lambda pool: pool.step([0]), ValueError, "actions: expected 3, one per environment, got 1"),
-        (lambda pool: pool.step(0), TypeError, "actions: expected one action per environment, got int"),
-        (lambda pool: pool.step([0], rows=[5]), InvalidBatchError, "rows: expected indices from 0 to 2"),
-        (lambda pool: pool.step([0, 0], rows=[1, 1]), InvalidBatchError, "rows: expected each index once"),
-        (
-            lambda pool: pool.step([0], rows=[True]),
-            InvalidBatchError,
-            r"rows: expected a mask of shape \(3,\)",
-        ),
-        (lambda pool: pool.reset(seed=[1]), ValueError, "num_envs=3 but got length=1"),
-        (lambda pool: pool.reset(options=[{}]), InvalidBatchError, "options: expected 3, one per row, got 1"),
-        (lambda pool: pool.set_attr("x", [1]), InvalidBatchError, "values: expected 3, one per row, got 1"),
-        (lambda pool: pool.set_states(np.zeros(2)), InvalidBatchError, r"states: expected shape \(3,\)"),
-        (lambda pool: pool.get_attr("nothing"), AttributeError, "nothing"),
-    ],
+    slow_after(
+        5,
+        [
+            (lambda pool: pool.step([0]), ValueError, "actions: expected 3, one per environment, got 1"),
+            (lambda pool: pool.step(0), TypeError, "actions: expected one action per environment, got int"),
+            (lambda pool: pool.step([0], rows=[5]), InvalidBatchError, "rows: expected indices from 0 to 2"),
+            (
+                lambda pool: pool.step([0, 0], rows=[1, 1]),
+                InvalidBatchError,
+                "rows: expected each index once",
+            ),
+            (
+                lambda pool: pool.step([0], rows=[True]),
+                InvalidBatchError,
+                r"rows: expected a mask of shape \(3,\)",
+            ),
+            (lambda pool: pool.reset(seed=[1]), ValueError, "num_envs=3 but got length=1"),
+            (
+                lambda pool: pool.reset(options=[{}]),
+                InvalidBatchError,
+                "options: expected 3, one per row, got 1",
+            ),
+            (
+                lambda pool: pool.set_attr("x", [1]),
+                InvalidBatchError,
+                "values: expected 3, one per row, got 1",
+            ),
+            (lambda pool: pool.set_states(np.zeros(2)), InvalidBatchError, r"states: expected shape \(3,\)"),
+            (lambda pool: pool.get_attr("nothing"), AttributeError, "nothing"),
+        ],
+        unpack=True,
+    ),
 )
 def test_wrong_arguments_are_named(call: Any, error: type[Exception], text: str) -> None:
     with EnvPool([cartpole] * 3, num_workers=1) as pool:

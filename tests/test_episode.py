@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from environments import Plane, Warehouse
+from marks import slow_after
 
 import planvec
 from planvec.planners import EpisodeRecorder, EpisodeStep, Plan, save_trajectory, trajectory_arrays
@@ -132,7 +133,7 @@ def test_the_plan_callback_sees_the_batches_of_every_decision() -> None:
     assert equal(played, play("CartPole-v1", seed=0, max_steps=2))
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "MiniGrid-Empty-5x5-v0"])
+@pytest.mark.parametrize("env_id", slow_after(1, ["CartPole-v1", "FrozenLake-v1", "MiniGrid-Empty-5x5-v0"]))
 def test_the_states_replay_an_episode_in_one_batch(env_id: str) -> None:
     with planvec.make(env_id, num_workers=1) as env:
         played = planvec.run_episode(env, QUICK, seed=3, max_steps=9)

@@ -23,6 +23,7 @@ from compare import assert_same, same_states
 from faulty import ARMED, Faulty, Speechless, actions_with, fault, once
 from gymnasium import spaces
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+from marks import slow_after
 from methods import METHODS
 from processes import is_zombie_or_gone, wait_until_dead
 
@@ -351,11 +352,15 @@ def test_a_lone_process_that_was_killed_says_so_until_it_is_restarted() -> None:
 @pytest.mark.fault(3, 4)
 @pytest.mark.parametrize(
     ("name", "how"),
-    [
-        ("segfault", "was killed by SIGSEGV"),
-        ("os_exit", "exited with code 0"),
-        ("sigkill", "was killed by SIGKILL"),
-    ],
+    slow_after(
+        1,
+        [
+            ("segfault", "was killed by SIGSEGV"),
+            ("os_exit", "exited with code 0"),
+            ("sigkill", "was killed by SIGKILL"),
+        ],
+        unpack=True,
+    ),
 )
 def test_a_row_that_always_kills_its_worker_is_named_with_its_action_and_the_signal(
     env: planvec.BatchEnv, name: str, how: str
@@ -677,6 +682,7 @@ def test_a_worker_killed_while_it_first_starts_is_started_again(method: str, tmp
         assert_counts(env, states_of(env))
 
 
+@pytest.mark.slow
 @pytest.mark.fault(19)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
@@ -709,6 +715,7 @@ def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
     assert all(is_zombie_or_gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(20)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_restart_storm_ends_after_max_restarts(

@@ -123,6 +123,7 @@ def test_workers_started_around_an_edit_are_refused(method: str, folder: Path) -
     assert str(path) in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replaced_worker_has_the_first_environment_variables(
     method: str, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from compare import same_plans
 from gymnasium import spaces
+from marks import slow_after
 
 import planvec
 from planvec import MCTS
@@ -77,7 +78,7 @@ def test_actions_are_visited_as_halving_says_with_any_number_in_flight(
         assert [int((counts > visits).sum()) for visits in range(counts[0])] == np.bincount(wanted).tolist()
 
 
-@pytest.mark.parametrize("num_simulations", [2, 4, 8, 16])
+@pytest.mark.parametrize("num_simulations", slow_after(2, [2, 4, 8, 16]))
 def test_the_chosen_action_is_on_average_at_least_as_good_as_the_prior(num_simulations: int) -> None:
     planner = MCTS(
         num_simulations=num_simulations,

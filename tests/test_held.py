@@ -10,7 +10,7 @@ import gymnasium
 import held
 import numpy as np
 import pytest
-from backends import BACKENDS, PROCESSES, Backend, quick_or_slow
+from backends import HERE, PROCESSES, Backend, quick_or_slow
 from gymnasium import spaces
 from held import LIBRARIES, SETS
 from marks import slow_after
@@ -20,8 +20,11 @@ import planvec
 from planvec.codecs.compare import digest, same
 from planvec.planners import load_plan, save_plan
 
+EACH = quick_or_slow([HERE[0], *(backend for backend in PROCESSES if backend.name != "fork")], PROCESSES[:1])
+"""What matters here is whether an environment is saved and restored by processes with other addresses."""
 
-@pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, PROCESSES[:1]))
+
+@pytest.fixture(scope="module", params=EACH)
 def backend(request: pytest.FixtureRequest) -> Backend:
     opened: Backend = request.param
     return opened

@@ -102,7 +102,7 @@ BROKEN: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), BROKEN)
+@pytest.mark.parametrize(("make", "message"), slow_after(9, BROKEN, unpack=True))
 def test_an_environment_that_breaks_the_interface_is_refused(
     backend: Backend, make: Callable[[], Any], message: str
 ) -> None:

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import FrameStackObservation, RecordEpisodeStatistics, TimeLimit
+from marks import slow_after
 from numpy.typing import NDArray
 
 import planvec
@@ -48,8 +49,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Blackjack-v1", {"natural": True}),
     ("Blackjack-v1", {"sab": True}),
 ]
-QUICK = ("CartPole-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "CliffWalking-v1")
-"""The kernels of the other cases take half a minute to compile."""
+QUICK = ("CartPole-v1", "FrozenLake-v1")
+"""The kernels of the other cases take a minute to compile."""
 each_case = pytest.mark.parametrize(
     ("env_id", "options"),
     [pytest.param(n, o, id=f"{n} {o}", marks=[pytest.mark.slow] * (n not in QUICK)) for n, o in CASES],
@@ -194,6 +195,7 @@ def test_a_kernel_takes_every_form_of_arguments(env_id: str) -> None:
         check_same(expected, got)
 
 
+@pytest.mark.slow
 def test_infos_are_those_that_were_asked_for() -> None:
     for keys in (None, (), ("prob",), ("action_mask", "absent")):
         plain, compiled = (PlanEnv("Taxi-v4", info_keys=keys, compiled=flag) for flag in (False, True))
@@ -258,6 +260,7 @@ def test_a_kernel_that_differs_in_one_bit_is_not_used(
     assert "not used" in env.stepper.kernel.status
 
 
+@pytest.mark.slow
 def test_a_kernel_that_refuses_everything_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     env_class = type(gymnasium.make("MountainCar-v0").unwrapped)
     refusing = dataclasses.replace(GYMNASIUM_KERNELS[env_class], refuses=lambda state, ended, constants: True)
@@ -357,9 +360,9 @@ def edited(env: PlanEnv, **fields: Any) -> NDArray[Any]:
 
 
 EDITS: list[tuple[str, dict[str, Any]]] = [
+    ("CartPole-v1", {"physics": [np.nan, 0.0, 0.0, 0.0]}),
     ("Acrobot-v1", {"physics": [0.3, -0.2, 0.1, 0.7]}),
     ("Acrobot-v1", {"physics": [0.3, -0.2, 0.1, 0.7], "single": False}),
-    ("CartPole-v1", {"physics": [np.nan, 0.0, 0.0, 0.0]}),
     ("MountainCarContinuous-v0", {"physics": [0.44999999, 0.07], "single": True}),
     ("Pendulum-v1", {"torque": 1.5, "truncated": True}),
     ("Blackjack-v1", {"player": [10, 0, 5] + [0] * 61}),
@@ -367,7 +370,7 @@ EDITS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("env_id", "fields"), EDITS)
+@pytest.mark.parametrize(("env_id", "fields"), slow_after(1, EDITS, unpack=True))
 def test_states_that_users_edit_are_stepped_as_by_the_environment(
     env_id: str, fields: dict[str, Any]
 ) -> None:
@@ -388,7 +391,7 @@ ERRORS: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("env_id", "action", "fields"), ERRORS)
+@pytest.mark.parametrize(("env_id", "action", "fields"), slow_after(1, ERRORS, unpack=True))
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_states_at_which_the_environment_raises_raise(
     env_id: str, action: int, fields: dict[str, Any]

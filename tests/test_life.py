@@ -147,7 +147,7 @@ HUNG = "promise = env.step_batch(np.full(2, fault('hang_in_c')), state, blocking
 
 @pytest.mark.fault(25, 26)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rest", ["signal.pause()", BUSY, HUNG], ids=["idle", "busy", "hung"])
+@pytest.mark.parametrize("rest", slow_after(1, ["signal.pause()", BUSY, HUNG]), ids=["idle", "busy", "hung"])
 def test_a_killed_parent_leaves_no_process(method: str, rest: str) -> None:
     parent, pids = run_parent(method, rest)
     family = set(procfs.descendants(parent.pid))
@@ -257,7 +257,7 @@ signal.pause()
 
 @pytest.mark.fault(31)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("end", ["close", "kill", "timeout"])
+@pytest.mark.parametrize("end", slow_after(1, ["close", "kill", "timeout"]))
 def test_processes_that_an_environment_starts_go_with_its_worker(method: str, end: str) -> None:
     env, state, pids = opened(method, timeout=0.5)
     with env:
@@ -336,6 +336,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up(method: str) -> None:
@@ -359,6 +360,7 @@ def _open_files() -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.fault(38)
 @pytest.mark.parametrize("method", METHODS)
 def test_no_file_and_no_memory_is_left_after_crashes(method: str) -> None:

@@ -686,6 +686,7 @@ def test_names_of_fields_say_which_states_share_a_node() -> None:
         plan(MCTS(transpositions="sell", **common), "Taxi-v4")
 
 
+@pytest.mark.slow
 def test_progress_is_shown_without_pauses_of_the_search() -> None:
     seen: list[tuple[int, int]] = []
     shown = PlanProgress(lambda *counts: seen.append(counts), seconds=0.0)

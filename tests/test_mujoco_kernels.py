@@ -157,6 +157,7 @@ def test_infos_have_the_types_of_the_environment(name: str) -> None:
         assert np.asarray(value).tobytes() == np.asarray(got[key]).tobytes(), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Ant", pytest.param("Hopper", marks=pytest.mark.slow)])
 def test_time_limits_truncate_and_absorb(name: str) -> None:
     plain, compiled = (
@@ -167,6 +168,7 @@ def test_time_limits_truncate_and_absorb(name: str) -> None:
     assert got.truncated.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Ant", pytest.param("Hopper", marks=pytest.mark.slow)])
 def test_ended_rows_keep_their_state(name: str) -> None:
     plain, compiled = shared_pair(f"{name}-v5")
@@ -475,6 +477,7 @@ def test_an_option_that_mujoco_does_not_know_is_left_to_the_environment(name: st
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_a_replacement_of_a_function_of_mujoco_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

@@ -145,6 +145,7 @@ def test_states_without_draws_hold_no_generator_and_are_deterministic() -> None:
     assert gambler.is_stochastic
 
 
+@pytest.mark.slow
 def test_the_kernel_is_a_stage_of_the_check() -> None:
     report = planvec.check_env(Gambler, num_steps=60, num_restores=20)
     assert re.fullmatch(r"used: compared in [\d,]+ steps and in rollouts, with the same bits", report.kernel)
@@ -340,6 +341,7 @@ def count_steps(state: Any, action: Any, constants: Any) -> Any:
     return (position, velocity, count + 1), reward + 0.0, abs(position) > constants[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where", ["late", *[pytest.param(where, marks=pytest.mark.slow) for where in ("bound", "zero", "")]]
 )
@@ -374,6 +376,7 @@ def test_errors_in_a_kernel_leave_rows_to_the_environment() -> None:
     assert compiled.stepper.kernel.is_used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

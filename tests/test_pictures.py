@@ -15,6 +15,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from interrupted import interrupt_at
+from marks import slow_after
 from PIL import Image
 
 mpl.use("agg")
@@ -476,18 +477,22 @@ def browse(path: Path, *options: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("env_id", "planner"),
-    [
-        ("CartPole-v1", TREE),
-        ("Pendulum-v1", TREE),
-        ("Pendulum-v1", SWARM),
-        ("CartPole-v1", planvec.SwarmWave(num_walkers=16)),
-        ("Pendulum-v1", planvec.RandomShooting(num_trajectories=40, horizon=6)),
-        ("CartPole-v1", planvec.CEM(num_trajectories=24, horizon=6)),
-        ("Pendulum-v1", planvec.CEM(num_trajectories=24, horizon=6)),
-        ("Pendulum-v1", planvec.ICEM(num_trajectories=24, horizon=6)),
-        ("Pendulum-v1", planvec.MPPI(num_trajectories=16, horizon=6)),
-        ("Hopper-v5", planvec.ICEM(num_trajectories=40, horizon=6)),
-    ],
+    slow_after(
+        4,
+        [
+            ("CartPole-v1", TREE),
+            ("Pendulum-v1", TREE),
+            ("Pendulum-v1", SWARM),
+            ("CartPole-v1", planvec.SwarmWave(num_walkers=16)),
+            ("Pendulum-v1", planvec.RandomShooting(num_trajectories=40, horizon=6)),
+            ("CartPole-v1", planvec.CEM(num_trajectories=24, horizon=6)),
+            ("Pendulum-v1", planvec.CEM(num_trajectories=24, horizon=6)),
+            ("Pendulum-v1", planvec.ICEM(num_trajectories=24, horizon=6)),
+            ("Pendulum-v1", planvec.MPPI(num_trajectories=16, horizon=6)),
+            ("Hopper-v5", planvec.ICEM(num_trajectories=40, horizon=6)),
+        ],
+        unpack=True,
+    ),
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_report_shows_the_action_and_the_value_of_each_step(

@@ -50,7 +50,7 @@ def whole_run(directory: Path, env_id: str, planner: str, *arguments: str) -> No
     assert plan(env_id, *PLANNERS[planner], *common, *arguments) == 0
 
 
-@pytest.mark.parametrize(("env_id", "planner"), CASES)
+@pytest.mark.parametrize(("env_id", "planner"), slow_after(4, CASES, unpack=True))
 def test_an_interrupted_run_ends_with_the_bytes_of_a_whole_one(
     env_id: str, planner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +157,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_pat
     assert (whole / "trajectory.npz").read_bytes() == (killed / "trajectory.npz").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", slow_after(1, [signal.SIGTERM, signal.SIGHUP]))
 def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
     # Slow enough not to end before the signal.

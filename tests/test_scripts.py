@@ -521,3 +521,40 @@ def test_an_object_that_is_pickled_by_its_name_in_a_script_is_named(tmp_path: Pa
         raise AssertionError
     """
     run(code, tmp_path, "template")
+
+
+# -- classes that are noted where they are defined -----------------------------------------------------
+
+REGISTERED = """
+CLASSES = {}
+
+class Base(Walk):
+    def __init_subclass__(cls):
+        CLASSES[cls.__name__] = cls
+
+class Doubled(Base):
+    def step(self, action):
+        return super().step(2 * action)
+
+gymnasium.register("Doubled-v0", entry_point=lambda **kwargs: CLASSES["Doubled"](**kwargs))
+
+def make():
+    return gymnasium.make("Doubled-v0")
+
+for num_workers in (0, 1):
+    env = AsyncVectorEnv([make] * 2, num_workers=num_workers)
+    env.reset(seed=0)
+    assert env.step([1, 2])[1].tolist() == [2, 4]
+    env.close()
+    assert CLASSES == {"Doubled": Doubled}
+for start_method in (METHOD, "fork"):
+    for _ in range(2):
+        assert rewards(planvec.make(make, num_workers=1, start_method=start_method)) == [0, 2, 4]
+        assert CLASSES == {"Doubled": Doubled}
+assert Base.__subclasses__() == [Doubled]
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_class_of_a_script_is_not_defined_a_second_time(method: str, tmp_path: Path) -> None:
+    run(REGISTERED, tmp_path, method)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -76,24 +77,13 @@ INDIRECT = {kind.__name__ for kind in LATE}  # long walks, which differ in what 
 QUICK = {
     "Walk": 2,  # shares nothing
     "one_object": 2,
-    "ShowsTheCount": 0,
-    "ChangesConfig": 2,
-    "LogsLate": 0,
     "ClassCount": 2,
-    "DefaultArgument": 0,
     "LateHeld": 2,
     "InOneWorld": 0,
-    "Variable": 2,
     "NumpyGlobal": 0,
-    "HoldsModule": 2,
-    "popped_config": 0,
-    "TakesList": 2,
-    "GrowingInfo": 0,
-    "SameArrays": 0,
     "StructInfo": 2,
-    "OddInfo": 2,
 }
-"""One kind for each way to share, or to be unusual, and its number of workers."""
+"""Some ways to share, or to be unusual, and their numbers of workers."""
 
 
 @pytest.mark.parametrize(("kind", "num_workers"), QUICK.items())
@@ -124,7 +114,7 @@ def test_so_they_have_in_a_pool(kind: str, num_workers: int) -> None:
     assert difference(wanted, observed) is None
 
 
-MAP = (np.zeros(3), [1, 2])
+GIVEN = [{"scale": 3.0}, [1, 2], np.zeros(3), sharing.World(), (np.zeros(3), [1, 2])]
 
 
 class Holds(Walk):
@@ -203,7 +193,7 @@ def test_opening_changes_no_variable_of_the_program(kind: Callable[[], Any]) -> 
     assert (sharing.COUNT, sharing.STATISTICS["wins"]) == (0, [])
 
 
-@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1, 4]))
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2, 1, 4]))
 def test_one_object_from_all_functions_counts_for_each(num_workers: int) -> None:
     env = AsyncVectorEnv(KINDS["one_object"](4), num_workers=num_workers)
     env.reset(seed=0)
@@ -212,7 +202,7 @@ def test_one_object_from_all_functions_counts_for_each(num_workers: int) -> None
     env.close()
 
 
-@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1]))
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2, 1]))
 def test_what_wrappers_of_known_environments_share_counts_for_each(num_workers: int) -> None:
     statistics = gymnasium.wrappers.utils.RunningMeanStd(shape=(4,))
 
@@ -238,22 +228,39 @@ def test_a_message_says_why_environments_have_a_process_each(caplog: pytest.LogC
     assert message.endswith("CountsInConstructor.__init__ assigns the module variable COUNT")
 
 
+class DrawsUnseeded(Walk):
+    def shown(self) -> float:
+        return random.random()
+
+
+def test_environments_that_draw_from_random_differ_and_do_not_depend_on_workers() -> None:
+    walks = []
+    for num_workers in (0, 2):
+        random.seed(5)
+        with EnvPool([DrawsUnseeded] * 3, num_workers=num_workers) as pool:
+            walks.append([out[:5] for out in trajectory(pool, 5)])
+    assert difference(*walks) is None
+    assert len(np.unique(walks[0][2][0])) >= 3
+
+
 KNOWN = ("CartPole-v1", "Taxi-v4", "MiniGrid-DoorKey-5x5-v0")
 
 
+@pytest.mark.slow
 def test_a_known_or_separate_environment_shares_a_worker() -> None:
     for make in (Walk, *(functools.partial(make_env, env_id) for env_id in KNOWN)):
         with EnvPool([make] * 4, num_workers=2) as pool:
             assert pool._engine.num_workers == 2
 
 
-@pytest.mark.parametrize("given", [{"scale": 3.0}, [1, 2], np.zeros(3), sharing.World(), MAP], ids=type)
+@pytest.mark.parametrize("given", slow_after(1, GIVEN), ids=type)
 def test_environments_that_only_read_what_they_share_share_a_worker(given: Any) -> None:
     for make in (lambda: Holds(given), functools.partial(Holds, given)):
         with EnvPool([make] * 4, num_workers=1) as pool:
             assert (pool._engine.num_workers == 1) == (type(given) is not sharing.World)  # which may tick
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_after(1, ["Rescales", "CountsInConstructor"]))
 def test_rows_with_a_process_each_are_restored_after_a_crash(kind: str) -> None:
     factories = KINDS["CountsInConstructor"](3) if kind == "CountsInConstructor" else holding_one(3)
@@ -302,7 +309,7 @@ class Trail(gymnasium.Env[Any, Any]):
         return {"trail": self.trail, "t": len(self.trail)}, 0.0, False, False, {"trail": self.trail}
 
 
-@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1]))
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2, 1]))
 def test_what_a_call_returned_stays_as_it_was(num_workers: int) -> None:
     env = AsyncVectorEnv([Trail] * 2, shared_memory=False, num_workers=num_workers)
     env.reset()
@@ -360,6 +367,7 @@ class Controlled(InvertedPendulumEnv):
         super().close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", slow_after(1, [3, 0, 1]))
 def test_environments_with_a_callback_of_the_process_are_stepped_alone(num_workers: int) -> None:
     factories = [functools.partial(Controlled, gain) for gain in (0.1, 1.0, 3.0)]
@@ -396,7 +404,7 @@ class Arrays(Walk):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("num_workers", slow_after(2, [0, 2, 1]))
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2, 1]))
 def test_rewards_that_are_arrays_keep_their_shape_through_resets(num_workers: int, mode: str) -> None:
     env = AsyncVectorEnv([Arrays] * 3, num_workers=num_workers, autoreset_mode=mode)
     plain = AsyncVectorEnv([Walk] * 3, num_workers=0, autoreset_mode=mode)
@@ -416,6 +424,24 @@ class Ragged(Walk):
     def step(self, action: Any) -> Any:
         observation, _, terminated, truncated, info = super().step(action)
         return observation, np.zeros(self.t), terminated, truncated, info
+
+
+class Typed(Walk):
+    """Reports an array of its own type."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def info(self) -> dict[str, Any]:
+        return {"of_type": np.ones(2, self.dtype)}
+
+
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 2]))
+def test_infos_of_several_types_get_their_common_one(num_workers: int) -> None:
+    factories = [functools.partial(Typed, dtype) for dtype in ("f4", "f8", "i4")]
+    with EnvPool(factories, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        assert pool.step([1, 1, 1]).infos["of_type"].dtype == np.float64
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -462,7 +488,7 @@ class Echo(gymnasium.Env[Any, Any]):
         return 1, 0.0, False, False, {"text": repr(action)}
 
 
-@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.parametrize("kind", slow_after(2, ACTIONS))
 @pytest.mark.parametrize("num_workers", slow_after(1, [0, 2]))
 def test_samples_of_the_action_space_are_actions(kind: str, num_workers: int) -> None:
     factories = [lambda: Echo(kind)] * 3

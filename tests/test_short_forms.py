@@ -18,6 +18,7 @@ from backends import BACKENDS, HERE, PROCESSES, Backend, quick_or_slow
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from marks import slow_after
 from walks import shuffled_steps
 
 import planvec
@@ -147,7 +148,7 @@ class Prices(Scalar):
         return float(self.prices[self.time]) + len(self.names[self.time])
 
 
-@pytest.mark.parametrize("changes_itself", [False, True])
+@pytest.mark.parametrize("changes_itself", slow_after(1, [False, True]))
 def test_large_arrays_are_exact_whether_they_change_or_not(backend: Backend, changes_itself: bool) -> None:
     def make() -> Any:
         env = Prices(changes_itself)

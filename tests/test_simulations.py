@@ -206,13 +206,13 @@ BOXES = (
 )
 
 
-@pytest.mark.parametrize("env_class", slow_after(4, BOXES))
+@pytest.mark.parametrize("env_class", slow_after(2, BOXES))
 def test_a_simulation_is_found_wherever_it_is_and_restored_exactly(env_class: type[Box]) -> None:
     assert_exact(env_class, 100)
     assert type(codec_of(env_class())) is SimulationsCodec
 
 
-@pytest.mark.parametrize("env_class", [SteppedInHalves, TurnsGravity])
+@pytest.mark.parametrize("env_class", slow_after(1, [SteppedInHalves, TurnsGravity]))
 def test_it_is_exact_in_workers(env_class: type[Box]) -> None:
     walk = walk_of(env_class)
     with planvec.make(env_class, num_workers=2) as env:

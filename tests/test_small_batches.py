@@ -56,7 +56,9 @@ def step_often(env: planvec.BatchEnv[Any], num_rows: int = FEW, **options: Any) 
         step(env, num_rows, **options)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    "env_id", slow_after(2, ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])
+)
 def test_results_are_those_of_the_workers(env_id: str, here: list[int]) -> None:
     with planvec.make(env_id, num_workers=2) as env, planvec.make(env_id, num_workers=2, timeout=60) as other:
         env.action_space.seed(0)
@@ -98,13 +100,16 @@ def test_promises_are_kept_by_workers(here: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"timeout": 60.0},
-        {"max_worker_rss": 1 << 40},
-        {"codec": "copied"},
-        {"compiled": True},
-        {"render_mode": "rgb_array"},
-    ],
+    slow_after(
+        2,
+        [
+            {"timeout": 60.0},
+            {"max_worker_rss": 1 << 40},
+            {"codec": "copied"},
+            {"compiled": True},
+            {"render_mode": "rgb_array"},
+        ],
+    ),
     ids=lambda options: next(iter(options)),
 )
 def test_options_that_need_workers_keep_every_row_in_them(options: dict[str, Any], here: list[int]) -> None:
@@ -135,7 +140,7 @@ def test_a_program_that_changes_the_environment_here_does_not_change_results(
 
 
 @pytest.mark.parametrize("is_before", slow_after(1, [False, True]))
-@pytest.mark.parametrize("owner", ["class", "module", "function"])
+@pytest.mark.parametrize("owner", slow_after(1, ["class", "module", "function"]))
 def test_what_a_program_changes_for_all_environments_does_not_change_results(
     owner: str, is_before: bool, monkeypatch: pytest.MonkeyPatch, here: list[int]
 ) -> None:

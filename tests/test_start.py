@@ -363,6 +363,7 @@ NUMBERS = slow_after(1, [1, 1000])
 STAGES = slow_after(1, reversed(sabotage.STAGES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("stage", STAGES)
 def test_templates_killed_at_any_stage_of_a_start_are_nobodys_fault(

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from marks import slow_after
 from own_environments import Line
 
 import planvec
@@ -331,7 +332,7 @@ def test_different_seeds_give_different_plans() -> None:
     assert not same(plan("CartPole-v1", seed=1), plan("CartPole-v1", seed=2))
 
 
-@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
+@pytest.mark.parametrize("env_id", slow_after(1, ["FrozenLake-v1", "CartPole-v1"]))
 def test_a_plan_does_not_depend_on_the_number_of_workers(env_id: str) -> None:
     plans: list[list[Plan]] = []
     for num_workers in (0, 1, 3):

@@ -253,6 +253,7 @@ def test_a_goal_that_is_one_new_feature_after_the_other_is_reached(planner: plan
             assert (episode.total_return, episode.num_steps) == (1.0, 14)  # the shortest way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "planner", slow_after(1, [RolloutIW(num_simulations=3000), IW(num_simulations=3000)])
 )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from compare import assert_same
 from gymnasium import spaces
+from marks import slow_after
 from vectors import cartpole, kill_worker
 
 import planvec
@@ -218,7 +219,7 @@ def test_results_that_cannot_be_unpickled_here_fail_their_call_and_no_other() ->
         assert env.step([0, 0])[0].tolist() == [[101], [101]]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("num_workers", slow_after(1, [0, 1, 2]))
 def test_recv_returns_the_environments_that_did_not_raise_in_a_later_call(num_workers: int) -> None:
     def fussy() -> Any:
         return Fussy()

@@ -11,6 +11,7 @@ import numpy as np
 
 from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.compare import describe_difference
+from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.walks import RandomWalk, SavedPoint, select_infos
 from planvec.errors import UnsupportedEnvError
 
@@ -69,13 +70,20 @@ class Comparison(NamedTuple):
         for name in {**expected, **actual}:
             if expected.get(name) != actual.get(name):
                 _, is_attribute, attribute = name.rpartition(".")
-                leave_out = (
-                    "If it has no influence on results (a clock, a cache), leave it out: "
-                    f'codec=planvec.Copied(["{attribute}"]). Otherwise: '
-                )
+                cure = ""
+                if name == SHARED_MEMORY:
+                    cure = (
+                        "An attribute is a view of another one (self.row = self.grid[0]): take it where it "
+                        "is used instead. Otherwise: "
+                    )
+                elif is_attribute and not self.has_sets:
+                    cure = (
+                        "If it has no influence on results (a clock, a cache), leave it out: "
+                        f'codec=planvec.Copied(["{attribute}"]). Otherwise: '
+                    )
                 raise InexactStateError(
                     f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. "
-                    f"{leave_out if is_attribute and not self.has_sets else ''}{self.advice}"
+                    f"{cure}{self.advice}"
                 )
 
 

@@ -39,8 +39,9 @@ class ReportedMask:
         mask = mask_of_info(self._space, info, observation)
         if mask is not None and not has_ended and not _allows_an_action(self._space, mask):
             raise EnvError(
-                f"info[{ACTION_MASK_FIELD!r}]: expected at least one legal action where the episode goes on, "
-                "got none; let the step before it return terminated=True"
+                f"info[{ACTION_MASK_FIELD!r}]: expected a 1 for each legal action, and at least one where "
+                "the episode goes on, got zeros; report ones (0 and -inf, to add to logits, are no mask), or "
+                "let the step before it return terminated=True"
             )
         self._value = b"\1" * self._size if mask is None else mask.tobytes()
 

@@ -189,10 +189,16 @@ def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outco
     except Exception:
         return None
     if not isinstance(outcome, tuple) or len(outcome) != 5:
-        number = f"{len(outcome)} values" if isinstance(outcome, tuple) else type(outcome).__name__
+        number = f"{len(outcome)} values" if isinstance(outcome, tuple) else f"a {type(outcome).__name__}"
+        cure = (
+            "For the older interface with four values, return terminated and truncated apart, or wrap it "
+            "with shimmy.GymV21"
+            if isinstance(outcome, tuple)
+            else "Return a tuple"
+        )
         raise UnsupportedEnvError(
-            f"step: expected (observation, reward, terminated, truncated, info), got {number}. For the older "
-            "interface with four values, return terminated and truncated apart, or wrap it with shimmy.GymV21"
+            "step: expected the tuple (observation, reward, terminated, truncated, info), got "
+            f"{number}. {cure}"
         )
     try:
         return copy.deepcopy(select_infos(outcome, info_keys))

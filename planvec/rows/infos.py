@@ -199,11 +199,23 @@ def vector_infos(columns: Columns) -> dict[str, Any]:
     return infos
 
 
+def _shape_of_numbers(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of a number, `()`, or of an array of numbers; None for anything else."""
+    if isinstance(value, np.ndarray):
+        return value.shape if value.dtype.kind in "biufc" else None
+    return () if _is_number(_kind(value)) else None
+
+
 def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return one array of values of several types: of their common dtype if all are numbers, else object."""
+    """Return one array of values of several types.
+
+    It has their common dtype if all are numbers, or arrays of numbers of one shape; else it is of objects.
+    """
     given = [value for value, has in zip(values, present, strict=True) if has]
-    if given and all(_is_number(_kind(value)) for value in given):
-        array = np.zeros(len(values), np.result_type(*(np.asarray(value) for value in given)))
+    shapes = {_shape_of_numbers(value) for value in given}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    if shape is not None:
+        array = np.zeros((len(values), *shape), np.result_type(*map(np.asarray, given)))
         array[present] = given
         return array
     objects = np.empty(len(values), object)

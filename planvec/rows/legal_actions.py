@@ -65,8 +65,9 @@ def mask_of_info(space: Space[Any], info: Mapping[str, Any], observation: Any) -
         mask = np.empty(0)
     if mask.dtype.kind not in "biuf" or mask.shape != (num_numbers,) or not ((mask == 0) | (mask == 1)).all():
         raise EnvError(
-            f"{name}: expected {num_numbers} zeros and ones, which of the actions of {space} are legal, got "
-            f"{given!r:.200}; report such a mask, or give what it is another name"
+            f"{name}: expected {num_numbers} zeros and ones (bool, integers or floats), a 1 for each action "
+            f"of {space} that is legal, got {given!r:.200}; report such a mask, or give what it is another "
+            "name"
         )
     return mask.astype(np.bool_)
 

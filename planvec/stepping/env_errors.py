@@ -25,6 +25,10 @@ _MASK_HINT = (
     ". If an action is not legal there: let reset and step report info['action_mask'], a 1 for each legal "
     "action and a 0 for each other one. Planners and random rollouts then take legal ones only"
 )
+_ALL_HINT = (
+    ". The reset or step before reported info['action_mask'] with ones alone, or reported none, which allows "
+    "all actions: report a mask each time"
+)
 
 
 def as_env_error(
@@ -56,8 +60,11 @@ def as_env_error(
         detail, row = error.detail, row if error.row is None else error.row
     elif stepped is not None:
         codec, space = stepped
-        may_report = codec.current_mask is None and not codec.is_built_in and mask_sizes(space).size
-        detail += _MASK_HINT if may_report and _LOOKS_ILLEGAL.search(detail) else ""
+        if not codec.is_built_in and mask_sizes(space).size and _LOOKS_ILLEGAL.search(detail):
+            if codec.current_mask is None:
+                detail += _MASK_HINT
+            elif codec.current_mask().all():
+                detail += _ALL_HINT
     return EnvError(where + detail, row=row, action=without_numpy(action))
 
 

@@ -131,7 +131,7 @@ class Engine:
         options = self._options
         bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
         factories = [
-            ServerFactory(env_fns[start:stop], options.for_rows(start, stop))
+            ServerFactory(env_fns[start:stop], options.for_rows(start, stop), start)
             for start, stop in itertools.pairwise(bounds)
         ]
         processes = self._processes = ServedProcesses(

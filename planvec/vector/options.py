@@ -60,19 +60,31 @@ class EngineOptions:
 
 
 class ServerFactory:
-    """Makes the `RowsServer` of a worker."""
+    """Makes the `RowsServer` of a worker.
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
+    Args:
+        env_fns: Make the environments of the worker.
+        options: The options.
+        first_row: The number of the first one among the environments of all workers.
+    """
+
+    def __init__(
+        self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions, first_row: int = 0
+    ) -> None:
         self._env_fns = env_fns
         self._options = options
         self._codecs = registered_codecs()
-        # As after a fork: a script that seeds them has the same environments in every run.
-        self._generators = random.getstate(), np.random.get_state()  # noqa: NPY002
+        # As after a fork, where Python seeds `random` anew and leaves the generator of NumPy as it is. But a
+        # script that seeds them has the same environments in every run.
+        self._numpy_state = np.random.get_state()  # noqa: NPY002
+        self._random_state, self._first_row = random.getstate(), first_row
 
     def __call__(self) -> RowsServer:
         self._codecs.install()
-        random.setstate(self._generators[0])
-        np.random.set_state(self._generators[1])  # noqa: NPY002
+        random.setstate(self._random_state)
+        if self._first_row:
+            random.seed(f"{random.getrandbits(64)} {self._first_row}")
+        np.random.set_state(self._numpy_state)  # noqa: NPY002
         resident = make_resident(self._env_fns, self._options, as_bytes=True)
         return RowsServer(resident, self._options.num_workers)
 

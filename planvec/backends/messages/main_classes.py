@@ -1,4 +1,4 @@
-"""Loads what the parent has pickled by cloudpickle, with the classes of the user's script."""
+"""Keeps the classes of the user's script the same in all processes, which cloudpickle sends by value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import cloudpickle
 
 from planvec.backends.messages.unpickling import load_pickled
 
-__all__ = ["load_from_parent"]
+__all__ = ["load_from_parent", "track_main_classes"]
 
 
 def load_from_parent(data: bytes) -> Any:
@@ -17,6 +17,13 @@ def load_from_parent(data: bytes) -> Any:
     value = load_pickled(data)
     _register_main_classes()
     return value
+
+
+def track_main_classes() -> None:
+    """Give the classes of the script their ids, by which this process knows what a forked child returns."""
+    for value in list(vars(sys.modules["__main__"]).values()):
+        if isinstance(value, type) and value.__module__ == "__main__":
+            cloudpickle.cloudpickle._get_or_create_tracker_id(value)
 
 
 def _register_main_classes() -> None:

@@ -12,6 +12,7 @@ Spaces from which the environment draws are reported, since their generators can
 
 from __future__ import annotations
 
+import pickle
 import random
 import types
 from collections.abc import Collection, Sequence
@@ -27,7 +28,7 @@ from planvec.codecs.generic.torch_forms import torch_generator_state
 from planvec.codecs.layers import layers_of
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Beside"]
+__all__ = ["Beside", "numpy_state"]
 
 
 class Beside:
@@ -59,7 +60,7 @@ class Beside:
     def begin(self) -> None:
         """Remember the present state. To be called right after a reset."""
         self._digests = self._variables()
-        self._random, self._numpy = random.getstate(), _numpy_state()
+        self._random, self._numpy = random.getstate(), numpy_state()
         self._torch = torch_generator_state()
         self._num_spawned = self.num_spawned()
         self._drawn = {path: _generator_states(space) for path, space in self._spaces.items()}
@@ -76,7 +77,7 @@ class Beside:
         name = type(self._env).__name__
         for module, has_changed in (
             ("random", random.getstate() != self._random),
-            ("numpy.random", _numpy_state() != self._numpy),
+            ("numpy.random", numpy_state() != self._numpy),
             ("torch", torch_generator_state() != self._torch),
         ):
             if has_changed:
@@ -123,8 +124,9 @@ class Beside:
         return digests
 
 
-def _numpy_state() -> str:
-    return repr(np.random.get_state(legacy=False))  # noqa: NPY002
+def numpy_state() -> bytes:
+    """Return the state of the global generator of `numpy.random`, to be compared with a later one."""
+    return pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002
 
 
 def _generator_states(space: gymnasium.Space[Any]) -> list[Any]:

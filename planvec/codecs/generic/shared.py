@@ -45,6 +45,7 @@ from gymnasium.envs.registration import EnvSpec
 from planvec.codecs.compare import same
 from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function, spaces_in
+from planvec.codecs.generic.beside import numpy_state
 from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.shared_code import (
     CONTAINERS,
@@ -343,7 +344,7 @@ class Watch:
         """Return the states of the global generators, and of spaces beside environments and some more."""
         states: dict[str, Any] = {
             "the global generator of random": random.getstate(),
-            "the global generator of numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002
+            "the global generator of numpy.random": numpy_state(),
         }
         torch = sys.modules.get("torch")
         if torch is not None:

@@ -39,11 +39,14 @@ _MUTATORS = {
 }
 """Methods that change containers in place."""
 _CHANGING = {
-    *("copyto", "fill_diagonal", "heapify", "heappop", "heappush", "heappushpop", "heapreplace"),
+    *("at", "copyto", "fill_diagonal", "heapify", "heappop", "heappush", "heappushpop", "heapreplace"),
     *("insort", "insort_left", "insort_right", "place", "put", "put_along_axis", "putmask", "setitem"),
     "shuffle",
 }
 """Functions that change their arguments."""
+_VIEWS = ("T", "flat", "imag", "real")
+"""Attributes of arrays in the memory of the array."""
+_SETTING = ("STORE_ATTR", "DELETE_ATTR")
 _CALLS = ("PRECALL", "CALL", "CALL_KW")
 _TAKING_NOTHING = (
     *("LOAD_", "PUSH_", "COPY", "SWAP", "KW_NAMES", "JUMP", "EXTENDED_ARG"),
@@ -51,7 +54,9 @@ _TAKING_NOTHING = (
 )
 _RETURNING_NOTHING = ("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_")
 """Beginnings of the names of instructions."""
-_OF_CLASSES = ("__new__", "__init_subclass__", "__class_getitem__")
+_AT_DEFINITION = ("__init_subclass__", "__set_name__")
+"""Methods that run when a class is defined, once for all environments."""
+_OF_CLASSES = ("__new__", "__class_getitem__")
 """Methods whose first argument is the class without a decorator."""
 _SEEDING = frozenset({"seed", "get_state", "set_state", "ranf", "sample"})
 """Functions of numpy.random that use its global generator without being methods of it."""
@@ -132,7 +137,8 @@ class CodeReader:
             if isinstance(value, type):
                 for base in filter(self.is_own, value.__mro__):
                     if self._is_new(base):
-                        todo.extend((member, base) for member in vars(base).values())
+                        members = vars(base).items()
+                        todo.extend((member, base) for name, member in members if name not in _AT_DEFINITION)
         self.uses_hashes = any(
             body.makes_sets() or any(map(self._may_hash, body.loads.values())) for body in bodies
         )
@@ -143,7 +149,11 @@ class CodeReader:
             changers.setdefault(body.function, set()).update(body.changed_arguments())
         self._changers = {function: names for function, names in changers.items() if names}
         self.changed_on_self = {name for body in bodies for name in body.changed_on_self(self._changers)}
-        self.changing = {body.owner for body, _ in stored if not body.name.endswith(".__init__")}
+        self.changing = {
+            body.owner
+            for body in bodies
+            if not body.name.endswith(".__init__") and (any(body.stored_on_self()) or body.changes_itself())
+        }
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
         self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
 
@@ -165,9 +175,13 @@ class CodeReader:
 
     def _used_by(self, body: _Body) -> Iterator[Any]:
         """Note the variables that a function uses, and yield its functions and classes."""
+        classes = (load.value for load in body.loads.values() if isinstance(load.value, type))
+        bases = {base for cls in classes for base in cls.__mro__ if self.is_own(base)}
+        methods = {id(member) for base in bases for member in vars(base).values()}
         for load in body.loads.values():
             if isinstance(load.value, type) or functions_in(load.value):
-                yield load.value
+                if id(load.value) not in methods:  # which are read with their class
+                    yield load.value
             elif not isinstance(load.value, types.ModuleType):
                 if load.space is not None and not global_generator(load.value, load.path):
                     self.variables.setdefault(
@@ -179,6 +193,8 @@ class CodeReader:
         value = load.value
         if isinstance(value, (set, frozenset)):
             return True
+        if isinstance(value, type) and load.next is not None and _is_attribute(load.next):
+            return False  # what is read of it counts
         if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)) or self.is_own(value):
             return False
         return str(value.__module__).partition(".")[0] not in _WITHOUT_HASHES
@@ -258,6 +274,12 @@ class _Body:
             if is_stored and _local(self._steps[self._end_of_target(index, 1, 0)]) == self._first:
                 yield step.argval
 
+    def changes_itself(self) -> bool:
+        """Return whether a method changes its object, a container: `self[key] = value`, `self.append(x)`."""
+        names = [_local(self._steps[end]) for step, end in self._mutated if step.opname not in _SETTING]
+        is_container = self.owner is not None and issubclass(self.owner, CONTAINERS)
+        return is_container and bool(self._first) and self._first in names
+
     def changed_on_self(self, changers: _Changers) -> Iterator[str]:
         """Yield the names of the attributes whose content a method changes in place.
 
@@ -335,7 +357,7 @@ class _Body:
         step = self._steps[index]
         if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
             return self._end_of_target(index, 2, depth=1)
-        if step.opname in ("STORE_ATTR", "DELETE_ATTR"):
+        if step.opname in _SETTING:
             return self._end_of_target(index, 1, depth=0)
         if step.opname == "BINARY_OP" and step.argrepr.endswith("="):
             return self._below(index - 1, 1)  # x += y
@@ -407,15 +429,33 @@ class _Body:
                 inner = _element(load, key) if element else _member(load, following)
                 if inner is None:
                     break
-                if not isinstance(load.value, (type, types.ModuleType)):
+                if not isinstance(load.value, types.ModuleType):
                     yield end, load._replace(next=following)
                 load, end = inner, element or end + 1
             if load.path == self._first:
                 continue
-            if following is not None and following.opname == "STORE_FAST":
-                self._names[following.argval] = load
-                named.add(end + 1)
+            for stored, value in self._stored_behind(end, load):
+                self._names[self._steps[stored].argval] = value
+                named.add(stored)
             yield end, load._replace(next=following)
+
+    def _stored_behind(self, end: int, load: _Load) -> Iterator[tuple[int, _Load]]:
+        """Yield the instructions that give a name to what was loaded, or to its elements in a loop."""
+        following = [*self._steps[end + 1 : end + 7], *self._steps[-1:] * 6]
+        names = [step.opname for step in following]
+        if names[0] == "STORE_FAST":
+            yield end + 1, load
+        elif names[:2] == ["COPY", "STORE_FAST"]:  # (name := load)
+            yield end + 2, load
+        elif "FOR_ITER" in names:
+            start = names.index("FOR_ITER") + 1
+            method = following[0].argval if _is_attribute(following[0]) else ""
+            pairs = names[start] == "UNPACK_SEQUENCE"
+            if names[0] != "GET_ITER" and method != ("items" if pairs else "values"):
+                return
+            stored, element = start + 2 * pairs, _element(load, None)
+            if element is not None and names[stored] == "STORE_FAST":
+                yield end + 1 + stored, element
 
     def _element_behind(self, end: int) -> int:
         """Return where an element of what is loaded until `end` is taken, by `[key]`; 0 if none is."""
@@ -535,6 +575,8 @@ def _member(load: _Load, step: dis.Instruction) -> _Load | None:
     """
     if not _is_attribute(step):
         return None
+    if isinstance(load.value, np.ndarray) and step.argval in _VIEWS:
+        return load._replace(path=f"{load.path}.{step.argval}", space=None)
     if not isinstance(load.value, (type, types.ModuleType)):
         held = getattr(load.value, "__dict__", {})
         return _inner(load, f".{step.argval}", held.get(step.argval) if isinstance(held, dict) else None)

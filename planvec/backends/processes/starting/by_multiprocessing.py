@@ -11,6 +11,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import DupFd
 from typing import Any
 
+from planvec.backends.messages.main_classes import track_main_classes
 from planvec.backends.processes.child import main as child_main
 from planvec.backends.processes.child.main import main
 from planvec.backends.processes.starting.hidden_main import hidden_main
@@ -104,6 +105,8 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
     spec = worker.spec
     if method == "forkserver":
         _start_fork_server(spec)
+    else:
+        track_main_classes()
     context: Any = multiprocessing.get_context(method)
     arguments = (spec, worker.channel, worker.lifeline, _InheritedMemory(worker.memory))
     process = context.Process(target=_run, name=spec.name, args=arguments)
