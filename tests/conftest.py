@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -47,6 +48,12 @@ def _workers() -> dict[int, str]:
 def pytest_configure() -> None:
     # A shell ignores Ctrl-C in what it runs in the background. The tests send it to themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    # Forks of this process would copy the memory of thousands of tests with their first collection.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

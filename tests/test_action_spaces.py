@@ -116,6 +116,7 @@ def test_a_box_of_bools_takes_its_samples_bools_and_zeros_and_ones(num_workers: 
         assert (env.rollout_batch(np.repeat(env.get_state(), 4), 5, action_seed=1).num_steps == 5).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", PLANNERS, ids=lambda planner: type(planner).__name__)
 @pytest.mark.parametrize("space", [FULL, FULL_UNSIGNED, BOOL, spaces.Box(3, 3, (1,), np.float32)], ids=str)
 def test_planners_choose_elements_of_odd_boxes(space: Any, planner: Any) -> None:
@@ -136,6 +137,7 @@ def test_planners_plan_where_there_is_one_action_or_two(space: Any, planner: Any
     assert contains(space, planner.plan(env, seed=0).action)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "space", [spaces.Discrete(2**40, start=-5), spaces.MultiDiscrete([2**62, 3])], ids=str
 )
@@ -148,6 +150,7 @@ def test_more_actions_than_can_be_listed_are_drawn(space: Any) -> None:
             planner.plan(env, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "space",
     slow_after(

@@ -39,7 +39,7 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
 
 
 START_SLOWLY = ("spawn", "forkserver", "ray")
-QUICK = [backend for backend in BACKENDS if backend.name not in START_SLOWLY]
+QUICK = [backend for backend in BACKENDS if backend.name not in (*START_SLOWLY, "compiled")]
 GIVEN = [
     pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)
     for index, case in enumerate(CASES)

@@ -411,6 +411,7 @@ def test_a_step_that_always_crashes_raises_and_leaves_the_state_before_it() -> N
         np.testing.assert_array_equal(step.observations[:, 0], [2, 2, 3, 3])
 
 
+@pytest.mark.slow
 def test_lost_episodes_are_truncated_if_the_user_wants_that() -> None:
     with EnvPool([cartpole] * 4, num_workers=2, on_crash="reset") as pool:
         pool.reset(seed=0)
@@ -447,6 +448,7 @@ def test_a_crash_raises_if_the_user_wants_that() -> None:
         pool.step([0, 1])
 
 
+@pytest.mark.slow
 def test_attributes_that_were_set_survive_a_kill() -> None:
     with EnvPool([cartpole] * 2, num_workers=1) as pool, EnvPool([cartpole] * 2, num_workers=0) as peer:
         for each in (pool, peer):
@@ -467,6 +469,7 @@ class Tunable(gymnasium.Wrapper):
         self.unwrapped.gravity = gravity
 
 
+@pytest.mark.slow
 def test_methods_that_change_settings_are_called_again_after_a_kill() -> None:
     make = lambda: Tunable(cartpole())  # noqa: E731
     with EnvPool([make] * 2, num_workers=1) as pool, EnvPool([make] * 2, num_workers=0) as peer:

@@ -177,6 +177,7 @@ def test_an_archive_does_not_depend_on_the_number_of_workers(
     assert_same_archives(archives[0], archives[2])
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing() -> None:
     with planvec.make("MountainCar-v0", num_workers=2, compiled=False) as env:
         expected = QUICK.run(env, seed=0, max_rounds=10)
@@ -449,6 +450,7 @@ def test_states_that_were_changed_are_noticed(tmp_path: Path) -> None:
         assert_same_archives(archive, loaded)
 
 
+@pytest.mark.slow
 def test_another_environment_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with planvec.make("MountainCar-v0", num_workers=0) as env:

@@ -682,7 +682,6 @@ def test_a_worker_killed_while_it_first_starts_is_started_again(method: str, tmp
         assert_counts(env, states_of(env))
 
 
-@pytest.mark.slow
 @pytest.mark.fault(19)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
@@ -715,7 +714,6 @@ def test_a_factory_that_fails_on_a_restart_is_an_error_and_the_rest_closes(
     assert all(is_zombie_or_gone(pid) for pid in pids)
 
 
-@pytest.mark.slow
 @pytest.mark.fault(20)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_restart_storm_ends_after_max_restarts(

@@ -70,7 +70,9 @@ class TellsTypes(gymnasium.Env[Any, Any]):
         return np.array([self.x], float), float(self.x), False, False, {"types": types_in(action)}
 
 
-@pytest.mark.parametrize("number", range(len(ACTION_SPACES)), ids=[str(space) for space in ACTION_SPACES])
+@pytest.mark.parametrize(
+    "number", slow_after(3, range(len(ACTION_SPACES))), ids=[str(space) for space in ACTION_SPACES]
+)
 @pytest.mark.parametrize("codec", slow_after(1, [None, "replay"]))
 def test_actions_have_the_types_that_their_space_samples(backend: Backend, number: int, codec: Any) -> None:
     reference = TellsTypes(number)

@@ -52,7 +52,7 @@ def test_a_set_of_objects_is_restored_exactly(backend: Backend, name: str) -> No
 
 
 @pytest.mark.usefixtures("_same_hashes")
-@pytest.mark.parametrize("name", slow_after(3, LIBRARIES))
+@pytest.mark.parametrize("name", slow_after(1, LIBRARIES))
 def test_data_of_libraries_is_restored_exactly(backend: Backend, name: str) -> None:
     check_exact(backend, LIBRARIES[name])
 

@@ -435,6 +435,7 @@ planvec.kernel(Pile, state=("left", "num_wrong", "action_mask"), observe=lambda 
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     slow_after(1, ["mcts", "mcts-no-rollouts", "mcts-dt", "swarm", "random-shooting", "rollout-iw"]),

@@ -336,7 +336,6 @@ print("fine")
 """
 
 
-@pytest.mark.slow
 @pytest.mark.fault(32)
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_of_blas_and_numba_in_the_parent_lock_no_worker_up(method: str) -> None:
@@ -360,7 +359,6 @@ def _open_files() -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.fault(38)
 @pytest.mark.parametrize("method", METHODS)
 def test_no_file_and_no_memory_is_left_after_crashes(method: str) -> None:

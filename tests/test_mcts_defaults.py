@@ -32,13 +32,17 @@ def choice(env_id: Any, planner: MCTS = PLANNER, **env_kwargs: Any) -> int:
 
 @pytest.mark.parametrize(
     ("env_id", "env_kwargs", "seed", "best"),
-    [
-        ("CliffWalking-v1", {}, 0, -13),
-        ("FrozenLake-v1", LAKE, 0, 1),
-        ("Taxi-v4", {}, 101, 4),
-        ("CartPole-v1", {}, 3, 500),
-        pytest.param("MiniGrid-DoorKey-5x5-v0", {}, 0, 0.9, marks=pytest.mark.slow),
-    ],
+    slow_after(
+        2,
+        [
+            ("CliffWalking-v1", {}, 0, -13),
+            ("FrozenLake-v1", LAKE, 0, 1),
+            ("Taxi-v4", {}, 101, 4),
+            ("CartPole-v1", {}, 3, 500),
+            ("MiniGrid-DoorKey-5x5-v0", {}, 0, 0.9),
+        ],
+        unpack=True,
+    ),
 )
 def test_small_tasks_are_solved_without_settings(
     env_id: str, env_kwargs: dict[str, Any], seed: int, best: float
@@ -49,14 +53,18 @@ def test_small_tasks_are_solved_without_settings(
 
 @pytest.mark.parametrize(
     ("env_id", "env_kwargs", "number"),
-    [
-        ("CliffWalking-v1", {}, GRAPH),
-        ("CartPole-v1", {}, SHORT_ROLLOUTS),
-        ("FrozenLake-v1", {}, AS_GIVEN),
-        ("Blackjack-v1", {}, AS_GIVEN),
-        ("Acrobot-v1", {}, AS_GIVEN),
-        ("Pendulum-v1", {}, AS_GIVEN),
-    ],
+    slow_after(
+        3,
+        [
+            ("CliffWalking-v1", {}, GRAPH),
+            ("CartPole-v1", {}, SHORT_ROLLOUTS),
+            ("FrozenLake-v1", {}, AS_GIVEN),
+            ("Blackjack-v1", {}, AS_GIVEN),
+            ("Acrobot-v1", {}, AS_GIVEN),
+            ("Pendulum-v1", {}, AS_GIVEN),
+        ],
+        unpack=True,
+    ),
 )
 def test_states_are_shared_where_they_repeat_and_chance_is_not_seen(
     env_id: str, env_kwargs: dict[str, Any], number: int

@@ -210,6 +210,7 @@ def test_states_move_between_kernels_rows_and_workers() -> None:
             states = (compiled if number % 2 else plain).step_batch(actions, states).new_states
 
 
+@pytest.mark.slow
 def test_a_kernel_takes_every_form_of_arguments() -> None:
     plain, compiled = shared_pair("Ant-v5")
     states = start_states(plain, 20)

@@ -165,6 +165,7 @@ def test_planners_plan_the_same(env_class: Any) -> None:
 # -- where it is used --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("env_class", slow_after(1, [Gambler, Swing]))
 def test_workers_use_the_kernel(env_class: Any, method: str) -> None:
@@ -483,22 +484,26 @@ def rounded(state: Any, action: Any, constants: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("step", "text"),
-    [
-        (late, r"in a rollout, expected state position \S+, got \S+"),
-        (rounded, r"expected state position \S+, got \S+"),
-        (
-            lambda state, action: (state, 0.0),
-            r"step of Own: expected \(state, reward, terminated\), got 2 results",
-        ),
-        (lambda state, action: (state, 0.0, False, 1.0), "got 4 results; infos= names the fourth"),
-        (lambda state, action: ((0.0,), 0.0, False), "a state of 2 entries .*velocity.*, got 1 entries"),
-        (lambda state, action: ((state, 0.0), 0.0, False), "expected position of type float64, got"),
-        (lambda state, action: (state, "much", False), "expected a number as reward, got Literal"),
-        (
-            lambda state, action: state.position,
-            r"numba cannot compile step of Own \(.*line \d+\).*batch_kernel",
-        ),
-    ],
+    slow_after(
+        6,
+        [
+            (
+                lambda state, action: (state, 0.0),
+                r"step of Own: expected \(state, reward, terminated\), got 2 results",
+            ),
+            (lambda state, action: (state, 0.0, False, 1.0), "got 4 results; infos= names the fourth"),
+            (lambda state, action: ((0.0,), 0.0, False), "a state of 2 entries .*velocity.*, got 1 entries"),
+            (lambda state, action: ((state, 0.0), 0.0, False), "expected position of type float64, got"),
+            (lambda state, action: (state, "much", False), "expected a number as reward, got Literal"),
+            (
+                lambda state, action: state.position,
+                r"numba cannot compile step of Own \(.*line \d+\).*batch_kernel",
+            ),
+            (late, r"in a rollout, expected state position \S+, got \S+"),
+            (rounded, r"expected state position \S+, got \S+"),
+        ],
+        unpack=True,
+    ),
 )
 def test_a_wrong_function_is_refused_and_the_message_says_what_is_wrong(
     step: Any, text: str, own_class: Any, caplog: pytest.LogCaptureFixture

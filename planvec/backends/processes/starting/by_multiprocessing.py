@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import multiprocessing
 import os
 import socket
@@ -82,6 +83,7 @@ def _open_handle(process: Any) -> int:
 
 def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memory: _InheritedMemory) -> None:
     """Run a worker in the new process; see `child.main.main`."""
+    gc.freeze()  # a collection would otherwise write to all objects of the parent, and so copy their memory
     main(spec, channel, lifeline, memory.detach())
 
 
