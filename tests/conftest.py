@@ -8,12 +8,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray_here import disconnect_ray
 
 from planvec.backends.processes.os import procfs
+from planvec.codecs import registered as codecs
 from planvec.codecs import timing
+from planvec.kernels.own import registered as kernels
 
 # `.ci/run` runs them in environments of their own, since PyTorch and JAX are large.
 collect_ignore = [
@@ -65,6 +68,21 @@ def _nothing_is_left_after_the_suite() -> Iterator[None]:
     assert not _workers(), "worker processes are left"
     after = set(shared.iterdir()) if shared.is_dir() else set()
     assert after <= before, "shared memory is left"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_its_own_codecs_are_registered(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers would import all modules of tests that register a codec or a kernel, which takes 0.4 s."""
+    used = {id(value) for value in vars(request.module).values()}
+    registries: list[dict[type, Any]] = [codecs._envs, codecs._wrappers, kernels._kernels]
+    everything = [dict(registry) for registry in registries]
+    for registry in registries:
+        for cls in [cls for cls in registry if id(cls) not in used]:
+            del registry[cls]
+    yield
+    for registry, before in zip(registries, everything, strict=True):
+        registry.clear()
+        registry.update(before)
 
 
 @pytest.fixture
