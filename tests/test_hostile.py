@@ -93,7 +93,7 @@ class DeepState(Walk):
 
 
 BROKEN: list[tuple[Callable[[], Any], str]] = [
-    (FourValues, r"step: expected \(observation, reward, .*got 4 values"),
+    (FourValues, r"step: expected the tuple \(observation, reward, .*got 4 values"),
     (OneValue, r"reset: expected \(observation, info\), got ndarray"),
     (RaisesInReset, "raised AttributeError: no board while planvec checked"),
     (RaisesInSecondReset, "raised RuntimeError: only once while planvec checked"),
