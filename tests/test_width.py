@@ -268,7 +268,7 @@ def test_a_corridor_with_a_key_is_solved() -> None:
     with planvec.make(
         lambda: FullyObsWrapper(gymnasium.make("MiniGrid-KeyCorridorS3R3-v0")), num_workers=2
     ) as env:
-        episode = planvec.run_episode(env, IW(num_simulations=3000), seed=1, max_steps=60)
+        episode = planvec.run_episode(env, IW(num_simulations=1500), seed=1, max_steps=60)
     assert episode.terminated
     assert episode.total_return > 0.9
 
