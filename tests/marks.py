@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 __all__ = ["slow_after"]
 
@@ -16,15 +15,10 @@ def slow_after(number: int, values: Iterable[Any], *, unpack: bool = False) -> l
 
     Args:
         number: How many are quick.
-        values: The values. Those that are `pytest.param` keep their marks and names.
+        values: The values.
         unpack: Whether each is a tuple of values for several arguments.
     """
-    params = []
-    for index, value in enumerate(values):
-        if isinstance(value, ParameterSet):
-            given, marks, name = value
-        else:
-            given, marks, name = value if unpack else (value,), (), None
-        more = [pytest.mark.slow] if index >= number else []
-        params.append(pytest.param(*given, marks=[*marks, *more], id=name))
-    return params
+    return [
+        pytest.param(*(value if unpack else (value,)), marks=[pytest.mark.slow] * (index >= number))
+        for index, value in enumerate(values)
+    ]

@@ -10,7 +10,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from marks import slow_after
 
 import planvec
 from planvec.planners.root_actions import mean_action
@@ -153,15 +152,12 @@ def test_more_actions_than_can_be_listed_are_drawn(space: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "space",
-    slow_after(
-        1,
-        [
-            spaces.Box(-np.inf, np.inf, (2,), np.float32),
-            spaces.Box(2, np.inf, (2,), np.float32),
-            spaces.Box(-np.inf, -2, (), np.float64),
-            spaces.Box(np.array([-np.inf, 0], np.float32), np.array([1, np.inf], np.float32)),
-        ],
-    ),
+    [
+        spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        spaces.Box(2, np.inf, (2,), np.float32),
+        spaces.Box(-np.inf, -2, (), np.float64),
+        spaces.Box(np.array([-np.inf, 0], np.float32), np.array([1, np.inf], np.float32)),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("planner", PLANNERS, ids=lambda planner: type(planner).__name__)

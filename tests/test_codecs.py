@@ -696,7 +696,7 @@ class Growing(Counting):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_the_bytes_of_a_copied_state_do_not_tell_where_it_was_made(method: str) -> None:
     states = []
     for num_workers in (0, 2):

@@ -342,7 +342,7 @@ def make():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", slow_after(1, [signal.SIGINT, signal.SIGTERM]))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_a_compiled_function_that_returns_an_array_is_no_error_of_it(
     number: signal.Signals, tmp_path: Path
 ) -> None:

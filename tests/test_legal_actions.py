@@ -437,8 +437,7 @@ planvec.kernel(Pile, state=("left", "num_wrong", "action_mask"), observe=lambda 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    slow_after(1, ["mcts", "mcts-no-rollouts", "mcts-dt", "swarm", "random-shooting", "rollout-iw"]),
+    "name", ["mcts", "mcts-no-rollouts", "mcts-dt", "swarm", "random-shooting", "rollout-iw"]
 )
 def test_compiled_environments_with_masks_give_the_same_plans(name: str) -> None:
     plans = []

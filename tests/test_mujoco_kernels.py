@@ -158,7 +158,7 @@ def test_infos_have_the_types_of_the_environment(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Ant", pytest.param("Hopper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["Ant", "Hopper"])
 def test_time_limits_truncate_and_absorb(name: str) -> None:
     plain, compiled = (
         PlanEnv(lambda: TimeLimit(gymnasium.make(f"{name}-v5").unwrapped, 7), compiled=flag)
@@ -169,7 +169,7 @@ def test_time_limits_truncate_and_absorb(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Ant", pytest.param("Hopper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["Ant", "Hopper"])
 def test_ended_rows_keep_their_state(name: str) -> None:
     plain, compiled = shared_pair(f"{name}-v5")
     states = start_states(plain, 12)

@@ -166,8 +166,8 @@ def test_planners_plan_the_same(env_class: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["template", pytest.param("spawn", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("env_class", slow_after(1, [Gambler, Swing]))
+@pytest.mark.parametrize("method", ["template", "spawn"])
+@pytest.mark.parametrize("env_class", [Gambler, Swing])
 def test_workers_use_the_kernel(env_class: Any, method: str) -> None:
     plain = PlanEnv(env_class, compiled=False)
     states = start_states(plain, 40)
@@ -343,9 +343,7 @@ def count_steps(state: Any, action: Any, constants: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where", ["late", *[pytest.param(where, marks=pytest.mark.slow) for where in ("bound", "zero", "")]]
-)
+@pytest.mark.parametrize("where", ["late", "bound", "zero", ""])
 def test_a_kernel_that_differs_at_a_bound_or_late_is_refused(where: str) -> None:
     class Own(Counted):
         pass
@@ -379,12 +377,7 @@ def test_errors_in_a_kernel_leave_rows_to_the_environment() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"rollout_horizon": 0},
-        pytest.param({"rollout_horizon": 20}, marks=pytest.mark.slow),
-        pytest.param({"chance": "open_loop"}, marks=pytest.mark.slow),
-    ],
+    "options", [{"rollout_horizon": 0}, {"rollout_horizon": 20}, {"chance": "open_loop"}]
 )
 def test_a_compiled_search_plans_the_same_where_a_kernel_raises(options: Any) -> None:
     plans, trees = [], []

@@ -35,9 +35,9 @@ PLANNERS = {
 CASES = [
     *(("CartPole-v1", name) for name in PLANNERS),
     ("FrozenLake8x8-v1", "mcts"),
-    pytest.param("MiniGrid-DoorKey-8x8-v0", "rollout-iw", marks=pytest.mark.slow),
-    pytest.param("MiniGrid-Empty-5x5-v0", "mcts", marks=pytest.mark.slow),
-    pytest.param("MiniGrid-Empty-5x5-v0", "swarm", marks=pytest.mark.slow),
+    ("MiniGrid-DoorKey-8x8-v0", "rollout-iw"),
+    ("MiniGrid-Empty-5x5-v0", "mcts"),
+    ("MiniGrid-Empty-5x5-v0", "swarm"),
 ]
 
 
@@ -158,7 +158,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_with_the_same_bytes(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", slow_after(1, [signal.SIGTERM, signal.SIGHUP]))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
     # Slow enough not to end before the signal.
     arguments = ["CartPole-v1", "--num-walkers", "512", "--num-iterations", "80"]

@@ -77,13 +77,24 @@ INDIRECT = {kind.__name__ for kind in LATE}  # long walks, which differ in what 
 QUICK = {
     "Walk": 2,  # shares nothing
     "one_object": 2,
+    "ShowsTheCount": 0,
+    "ChangesConfig": 2,
+    "LogsLate": 0,
     "ClassCount": 2,
+    "DefaultArgument": 0,
     "LateHeld": 2,
     "InOneWorld": 0,
+    "Variable": 2,
     "NumpyGlobal": 0,
+    "HoldsModule": 2,
+    "popped_config": 0,
+    "TakesList": 2,
+    "GrowingInfo": 0,
+    "SameArrays": 0,
     "StructInfo": 2,
+    "OddInfo": 2,
 }
-"""Some ways to share, or to be unusual, and their numbers of workers."""
+"""One kind for each way to share, or to be unusual, and its number of workers."""
 
 
 @pytest.mark.parametrize(("kind", "num_workers"), QUICK.items())
@@ -261,7 +272,7 @@ def test_environments_that_only_read_what_they_share_share_a_worker(given: Any) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", slow_after(1, ["Rescales", "CountsInConstructor"]))
+@pytest.mark.parametrize("kind", ["Rescales", "CountsInConstructor"])
 def test_rows_with_a_process_each_are_restored_after_a_crash(kind: str) -> None:
     factories = KINDS["CountsInConstructor"](3) if kind == "CountsInConstructor" else holding_one(3)
     runs = []
@@ -368,7 +379,7 @@ class Controlled(InvertedPendulumEnv):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", slow_after(1, [3, 0, 1]))
+@pytest.mark.parametrize("num_workers", [3, 0, 1])
 def test_environments_with_a_callback_of_the_process_are_stepped_alone(num_workers: int) -> None:
     factories = [functools.partial(Controlled, gain) for gain in (0.1, 1.0, 3.0)]
     walks = []

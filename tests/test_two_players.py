@@ -294,7 +294,7 @@ PLANNERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["connect_four", pytest.param("pig", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["connect_four", "pig"])
 def test_a_plan_does_not_depend_on_the_number_of_workers_or_their_deaths(name: str) -> None:
     plans: dict[str, list[planvec.Plan]] = {planner: [] for planner in PLANNERS}
     for num_workers in (0, 1, 3):

@@ -254,9 +254,7 @@ def test_a_goal_that_is_one_new_feature_after_the_other_is_reached(planner: plan
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "planner", slow_after(1, [RolloutIW(num_simulations=3000), IW(num_simulations=3000)])
-)
+@pytest.mark.parametrize("planner", [RolloutIW(num_simulations=3000), IW(num_simulations=3000)])
 def test_a_door_is_opened_with_its_key(planner: planvec.Planner) -> None:
     with planvec.make("MiniGrid-DoorKey-5x5-v0", num_workers=2) as env:
         episode = planvec.run_episode(env, planner, seed=1, max_steps=30)

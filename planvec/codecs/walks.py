@@ -189,16 +189,15 @@ def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outco
     except Exception:
         return None
     if not isinstance(outcome, tuple) or len(outcome) != 5:
-        number = f"{len(outcome)} values" if isinstance(outcome, tuple) else f"a {type(outcome).__name__}"
-        cure = (
-            "For the older interface with four values, return terminated and truncated apart, or wrap it "
-            "with shimmy.GymV21"
-            if isinstance(outcome, tuple)
-            else "Return a tuple"
-        )
+        got, cure = f"a {type(outcome).__name__}", "Return a tuple"
+        if isinstance(outcome, tuple):
+            got = f"{len(outcome)} values"
+            cure = (
+                "For the older interface with four values, return terminated and truncated apart, or wrap it "
+                "with shimmy.GymV21"
+            )
         raise UnsupportedEnvError(
-            "step: expected the tuple (observation, reward, terminated, truncated, info), got "
-            f"{number}. {cure}"
+            f"step: expected the tuple (observation, reward, terminated, truncated, info), got {got}. {cure}"
         )
     try:
         return copy.deepcopy(select_infos(outcome, info_keys))

@@ -68,9 +68,7 @@ class ServerFactory:
         first_row: The number of the first one among the environments of all workers.
     """
 
-    def __init__(
-        self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions, first_row: int = 0
-    ) -> None:
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions, first_row: int) -> None:
         self._env_fns = env_fns
         self._options = options
         self._codecs = registered_codecs()

@@ -28,7 +28,7 @@ from planvec.codecs.generic.torch_forms import torch_generator_state
 from planvec.codecs.layers import layers_of
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Beside", "numpy_state"]
+__all__ = ["Beside", "global_generators"]
 
 
 class Beside:
@@ -60,8 +60,7 @@ class Beside:
     def begin(self) -> None:
         """Remember the present state. To be called right after a reset."""
         self._digests = self._variables()
-        self._random, self._numpy = random.getstate(), numpy_state()
-        self._torch = torch_generator_state()
+        self._generators = global_generators()
         self._num_spawned = self.num_spawned()
         self._drawn = {path: _generator_states(space) for path, space in self._spaces.items()}
 
@@ -75,12 +74,8 @@ class Beside:
             UnsupportedEnvError: Something has changed that cannot be saved.
         """
         name = type(self._env).__name__
-        for module, has_changed in (
-            ("random", random.getstate() != self._random),
-            ("numpy.random", numpy_state() != self._numpy),
-            ("torch", torch_generator_state() != self._torch),
-        ):
-            if has_changed:
+        for module, state in global_generators().items():
+            if state != self._generators[module]:
                 raise UnsupportedEnvError(
                     f"{name}: its steps draw from the global generator of `{module}`, which is no part of "
                     f"the environment. Draw from self.np_random instead. {ADVICE}"
@@ -124,9 +119,13 @@ class Beside:
         return digests
 
 
-def numpy_state() -> bytes:
-    """Return the state of the global generator of `numpy.random`, to be compared with a later one."""
-    return pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002
+def global_generators() -> dict[str, Any]:
+    """Return the states of the global generators by their modules, to be compared with later ones."""
+    return {
+        "random": random.getstate(),
+        "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
+        "torch": torch_generator_state(),
+    }
 
 
 def _generator_states(space: gymnasium.Space[Any]) -> list[Any]:

@@ -26,7 +26,6 @@ import itertools
 import logging
 import os
 import pathlib
-import random
 import re
 import sys
 import threading
@@ -45,7 +44,7 @@ from gymnasium.envs.registration import EnvSpec
 from planvec.codecs.compare import same
 from planvec.codecs.generic.atoms import ATOMS
 from planvec.codecs.generic.attributes import attributes_of, is_compiled_function, spaces_in
-from planvec.codecs.generic.beside import numpy_state
+from planvec.codecs.generic.beside import global_generators
 from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.shared_code import (
     CONTAINERS,
@@ -342,13 +341,7 @@ class Watch:
 
     def generators(self, more: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the states of the global generators, and of spaces beside environments and some more."""
-        states: dict[str, Any] = {
-            "the global generator of random": random.getstate(),
-            "the global generator of numpy.random": numpy_state(),
-        }
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            states["the global generator of torch"] = bytes(torch.random.get_rng_state().numpy())
+        states = {f"the global generator of {name}": state for name, state in global_generators().items()}
         spaces = [*more, *(v for v in self._values().values() if isinstance(v, gymnasium.Space))]
         for space in spaces:
             for number, inner in enumerate(spaces_in(space)):

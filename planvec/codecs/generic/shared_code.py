@@ -135,15 +135,20 @@ class CodeReader:
                     todo.extend((used, None) for body in found for used in self._used_by(body))
                     bodies += found
             if isinstance(value, type):
-                for base in filter(self.is_own, value.__mro__):
-                    if self._is_new(base):
-                        members = vars(base).items()
-                        todo.extend((member, base) for name, member in members if name not in _AT_DEFINITION)
+                # Before the functions that code finds in the class, which would be read without their object.
+                members = [
+                    (member, base)
+                    for base in value.__mro__
+                    if self.is_own(base) and self._is_new(base)
+                    for name, member in vars(base).items()
+                    if name not in _AT_DEFINITION
+                ]
+                todo.extendleft(reversed(members))
         self.uses_hashes = any(
             body.makes_sets() or any(map(self._may_hash, body.loads.values())) for body in bodies
         )
-        stored = [(body, name) for body in bodies for name in body.stored_on_self()]
-        self._stored = {name for _, name in stored}
+        stored = {body: {*body.stored_on_self()} for body in bodies}
+        self._stored = {name for names in stored.values() for name in names}
         changers: dict[types.FunctionType, set[str]] = {}
         for body in bodies:
             changers.setdefault(body.function, set()).update(body.changed_arguments())
@@ -151,8 +156,8 @@ class CodeReader:
         self.changed_on_self = {name for body in bodies for name in body.changed_on_self(self._changers)}
         self.changing = {
             body.owner
-            for body in bodies
-            if not body.name.endswith(".__init__") and (any(body.stored_on_self()) or body.changes_itself())
+            for body, names in stored.items()
+            if (names or body.changes_itself()) and not body.name.endswith(".__init__")
         }
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
         self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
@@ -175,13 +180,9 @@ class CodeReader:
 
     def _used_by(self, body: _Body) -> Iterator[Any]:
         """Note the variables that a function uses, and yield its functions and classes."""
-        classes = (load.value for load in body.loads.values() if isinstance(load.value, type))
-        bases = {base for cls in classes for base in cls.__mro__ if self.is_own(base)}
-        methods = {id(member) for base in bases for member in vars(base).values()}
         for load in body.loads.values():
             if isinstance(load.value, type) or functions_in(load.value):
-                if id(load.value) not in methods:  # which are read with their class
-                    yield load.value
+                yield load.value
             elif not isinstance(load.value, types.ModuleType):
                 if load.space is not None and not global_generator(load.value, load.path):
                     self.variables.setdefault(
@@ -434,28 +435,29 @@ class _Body:
                 load, end = inner, element or end + 1
             if load.path == self._first:
                 continue
-            for stored, value in self._stored_behind(end, load):
+            stored, value = self._stored_behind(end, load)
+            if value is not None:
                 self._names[self._steps[stored].argval] = value
                 named.add(stored)
             yield end, load._replace(next=following)
 
-    def _stored_behind(self, end: int, load: _Load) -> Iterator[tuple[int, _Load]]:
-        """Yield the instructions that give a name to what was loaded, or to its elements in a loop."""
-        following = [*self._steps[end + 1 : end + 7], *self._steps[-1:] * 6]
+    def _stored_behind(self, end: int, load: _Load) -> tuple[int, _Load | None]:
+        """Return which instruction names what was loaded, or elements of it in a loop, and what it names."""
+        following = self._steps[end + 1 : end + 8]
         names = [step.opname for step in following]
-        if names[0] == "STORE_FAST":
-            yield end + 1, load
-        elif names[:2] == ["COPY", "STORE_FAST"]:  # (name := load)
-            yield end + 2, load
-        elif "FOR_ITER" in names:
-            start = names.index("FOR_ITER") + 1
-            method = following[0].argval if _is_attribute(following[0]) else ""
-            pairs = names[start] == "UNPACK_SEQUENCE"
-            if names[0] != "GET_ITER" and method != ("items" if pairs else "values"):
-                return
-            stored, element = start + 2 * pairs, _element(load, None)
-            if element is not None and names[stored] == "STORE_FAST":
-                yield end + 1 + stored, element
+        if names[:1] == ["STORE_FAST"]:
+            return end + 1, load
+        if names[:2] == ["COPY", "STORE_FAST"]:  # (name := load)
+            return end + 2, load
+        if "FOR_ITER" not in names:
+            return end, None
+        stored = names.index("FOR_ITER") + 1
+        has_pairs = names[stored : stored + 1] == ["UNPACK_SEQUENCE"]
+        stored += 2 * has_pairs
+        method = following[0].argval if _is_attribute(following[0]) else ""
+        is_loop = names[0] == "GET_ITER" or method == ("items" if has_pairs else "values")
+        is_named = names[stored : stored + 1] == ["STORE_FAST"]
+        return end + 1 + stored, _element(load, None) if is_loop and is_named else None
 
     def _element_behind(self, end: int) -> int:
         """Return where an element of what is loaded until `end` is taken, by `[key]`; 0 if none is."""
