@@ -33,7 +33,7 @@ class ByProcess(Nasty):
         return float(os.getpid() % 10_007) if self.time > 300 else 1.0
 
 
-def step_often(env: planvec.BatchEnv, states: Any = None) -> None:
+def step_often(env: planvec.BatchEnv | planvec.PlanEnv, states: Any = None) -> None:
     for _ in range(200):
         env.step_batch(np.zeros(256, int), states)
 
@@ -102,3 +102,13 @@ def test_masked_rows_are_not_audited() -> None:
 def test_the_fraction_is_checked(wrong: Any) -> None:
     with pytest.raises(planvec.InvalidBatchError, match="audit: expected a fraction from 0 to 1"):
         planvec.make("CartPole-v1", num_workers=0, audit=wrong)
+    with pytest.raises(planvec.InvalidBatchError, match="audit: expected a fraction from 0 to 1"):
+        planvec.PlanEnv("CartPole-v1", audit=wrong)
+
+
+def test_a_plan_env_is_audited_as_often_as_asked() -> None:
+    with planvec.PlanEnv(Late, audit=0.5) as env, pytest.raises(planvec.UnsupportedEnvError, match="audit=0"):
+        step_often(env)
+    with planvec.PlanEnv(Late, audit=0) as env, env.clone() as twin:
+        step_often(env)
+        step_often(twin)

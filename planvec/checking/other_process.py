@@ -15,7 +15,7 @@ def open_in_worker(
 ) -> BatchEnv:
     """Open an environment in a worker process, or in an actor of a Ray cluster."""
     if over_ray is None:
-        return BatchEnv([ExternalProcess(factory)])
+        return BatchEnv([ExternalProcess(factory)], audit=0.0)
     return BatchEnv(
         over_ray(
             factory,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from planvec.backends import InProcess, num_cores
+from planvec.backends import DEFAULT_AUDIT, InProcess, check_limits, num_cores
 from planvec.codecs import CodecChoice, StateCodec, check_codec, codec_for
 from planvec.envs.env_calls import EnvCalls
 from planvec.envs.sources import EnvSource, make_env
@@ -30,6 +30,8 @@ class PlanEnv(EnvCalls[Literal[True]]):
         render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec.
         env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
         trust: Whether to use the codec without verifying it.
+        audit: Part of the time of all steps in which rows are stepped a second time. If the results differ,
+            the call raises `UnsupportedEnvError`.
         compiled: Whether to step with a kernel, which gives the same bits: None takes it when it saves time,
             True at once, and fails if there is none.
         num_threads: Number of threads that step a batch with a kernel; None takes one per available core.
@@ -52,12 +54,14 @@ class PlanEnv(EnvCalls[Literal[True]]):
         render_mode: str | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         trust: bool = False,
+        audit: float = DEFAULT_AUDIT,
         compiled: bool | None = None,
         num_threads: int | None = None,
     ) -> None:
         check_info_keys(info_keys)
         check_compiled(compiled, num_threads)
         check_codec(codec)
+        check_limits(None, 0, None, audit)
         made = make_env(env, render_mode, env_kwargs)
         try:
             self.codec: StateCodec = codec_for(made, codec, info_keys=info_keys, trust=trust)
@@ -66,7 +70,7 @@ class PlanEnv(EnvCalls[Literal[True]]):
         except BaseException:
             made.close()
             raise
-        super().__init__(InProcess(self.stepper), blocking=True)
+        super().__init__(InProcess(self.stepper, audit), blocking=True)
         self._source = env
         self._options: dict[str, Any] = {
             "codec": codec,
@@ -74,6 +78,7 @@ class PlanEnv(EnvCalls[Literal[True]]):
             "render_mode": render_mode,
             "env_kwargs": env_kwargs,
             "trust": trust,
+            "audit": audit,
             "compiled": compiled,
             "num_threads": num_threads,
         }
