@@ -5,21 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import re
 
-__all__ = ["install_command"]
-
 _OF_EXTRA = re.compile(r"\s*(?P<package>[^;]+?)\s*;.*\bextra\s*==\s*[\"'](?P<extra>[^\"']+)[\"']")
 _OWN = re.compile(r"planvec\[(?P<extras>[^\]]+)\]")
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra, such as `pip install "ale-py>=0.12"`.
-
-    The packages are named and not the extra: `planvec[atari]` can only be installed where planvec is on an
-    index or where its source is.
-
-    Args:
-        extra: Name of the extra.
-    """
+    """Return the command that installs the packages of an extra, such as `pip install "ale-py>=0.12"`."""
+    # The packages are named and not the extra: `planvec[atari]` can only be installed where planvec is on an
+    # index or where its source is.
     packages = _packages(extra)
     return "pip install " + " ".join(f'"{package}"' for package in packages or [f"planvec[{extra}]"])
 

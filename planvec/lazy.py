@@ -14,12 +14,7 @@ __all__ = ["lazy_names"]
 def lazy_names(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` of a package.
-
-    Args:
-        package: The `__name__` of the package.
-        modules: Public name -> the module that defines it.
-    """
+    """Return the `__getattr__` and the `__dir__` of a package."""
 
     def get(name: str) -> Any:
         module = modules.get(name, f"{package}.{name}")

@@ -121,11 +121,7 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
 
 
 def _check_frames(frames: list[NDArray[Any]], smallest: int) -> None:
-    """Check that frames make a film.
-
-    Raises:
-        InvalidBatchError: They do not.
-    """
+    """Check that frames make a film."""
     if not frames:
         raise InvalidBatchError("frames: expected at least one, got none")
     shape = frames[0].shape

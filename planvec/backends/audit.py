@@ -16,61 +16,38 @@ from planvec.errors import UnsupportedEnvError
 from planvec.rows import Answer, Outputs, Request, copy_tree
 from planvec.stepping import output_difference
 
-__all__ = ["DEFAULT_AUDIT", "KERNEL_ADVICE", "Audit", "AuditedRow"]
-
-DEFAULT_AUDIT = 0.005
-"""Fraction of the time that is spent on audits unless the user chooses another."""
+DEFAULT_AUDIT = 0.005  # fraction of the time that is spent on audits unless the user chooses another
+# the cause and the fix if two steps of the environment differ
 ENV_ADVICE = (
     "The environment is no function of its state. planvec.check_env searches for the cause; "
     'codec="replay" restores states from the seed and the actions'
 )
-"""The cause and the fix if two steps of the environment differ."""
+# the same if the first step was that of a kernel
 KERNEL_ADVICE = (
     "The compiled kernel of the environment gives other results than the environment itself. Pass "
     "compiled=False, which does not use it, and correct the kernel if it is your own, else please report this"
 )
-"""The same if the first step was that of a kernel."""
-_OVERHEAD_SECONDS = 0.5e-3
-"""Time that a row costs besides its step: a chunk of its own, and the comparison."""
+_OVERHEAD_SECONDS = 0.5e-3  # time that a row costs besides its step: a chunk of its own, and the comparison
 
 
 @dataclass(slots=True)
 class AuditedRow:
-    """Holds a row to step again, and its first results.
+    """Holds a row to step again, and its first results."""
 
-    Attributes:
-        request: The request for this row alone.
-        expected: Its first results.
-        row: Its index in the batch.
-        stepped_by: Name of the worker that stepped it first.
-    """
-
-    request: Request[Any]
-    expected: Outputs
-    row: int
-    stepped_by: str
+    request: Request[Any]  # the request for this row alone
+    expected: Outputs  # its first results
+    row: int  # its index in the batch
+    stepped_by: str  # name of the worker that stepped it first
 
     def compare(
         self, answer: Answer, stepped_by: str, advice: str = ENV_ADVICE
     ) -> UnsupportedEnvError | None:
-        """Return the error to raise if the second results differ from the first ones, else None.
-
-        Args:
-            answer: The second results.
-            stepped_by: Name of the worker that stepped the row the second time.
-            advice: The cause and the fix, for the message.
-        """
+        """Return the error to raise if the second results differ from the first ones, else None."""
         difference = output_difference(self.expected, answer.outputs)
         return None if difference is None else UnsupportedEnvError(self.text(stepped_by, difference, advice))
 
     def text(self, stepped_by: str, difference: str, advice: str = ENV_ADVICE) -> str:
-        """Return the message of an error.
-
-        Args:
-            stepped_by: Name of the worker that stepped the row the second time.
-            difference: What was different.
-            advice: The cause and the fix.
-        """
+        """Return the message of an error."""
         return (
             f"audit: row {self.row} of an earlier {self.request.verb} was repeated and gave another result "
             f"({self.stepped_by}, then {stepped_by}): {difference}. {advice}; audit=0 switches this check off"
@@ -78,11 +55,7 @@ class AuditedRow:
 
 
 class Audit:
-    """Chooses the rows that are stepped again.
-
-    Args:
-        fraction: Part of the time of all steps that the second steps may take; 0 chooses none.
-    """
+    """Chooses the rows that are stepped again."""
 
     def __init__(self, fraction: float) -> None:
         self._fraction = fraction
@@ -90,14 +63,7 @@ class Audit:
         self._random = random.Random(0)  # the choice has no influence on results
 
     def choose(self, request: Request[Any], rows: slice, answer: Answer, name: str) -> AuditedRow | None:
-        """Return a row to step again, or None.
-
-        Args:
-            request: A request.
-            rows: The rows of it that have been stepped.
-            answer: Their results.
-            name: Name of the worker that stepped them.
-        """
+        """Return a row to step again, or None."""
         self._budget += self._fraction * answer.seconds
         num_rows = rows.stop - rows.start
         if self._budget < _OVERHEAD_SECONDS or not request.is_counted or not num_rows:

@@ -16,10 +16,7 @@ from planvec.backends.waiting import Events
 from planvec.errors import PlanvecError
 from planvec.rows import Answer, EnvDescription, KernelUse, Perform, Promise, Request
 
-__all__ = ["Backend", "Future", "StepsElsewhere", "Worker", "WorkerExit", "WorkerGroup"]
-
-_KILLS_PER_EXIT = 10
-"""Number of workers killed from outside that count as much as one exit of another kind."""
+_KILLS_PER_EXIT = 10  # number of workers killed from outside that count as much as one exit of another kind
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -10,8 +10,6 @@ from planvec.backends.base import Backend
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.extras import install_command
 
-__all__ = ["ray_connection", "ray_opener"]
-
 
 def ray_opener(
     backend: Any,
@@ -20,19 +18,7 @@ def ray_opener(
     ray_address: str | None,
     ray_actor_options: Mapping[str, Any] | None,
 ) -> Callable[..., Backend] | None:
-    """Return the function that opens Ray's backend; None if workers are processes.
-
-    Args:
-        backend: "processes" or "ray".
-        num_workers: Number of workers; 0 steps in this process; None takes as many as there is room for.
-        start_method: How processes are started.
-        ray_address: The address of a Ray cluster.
-        ray_actor_options: Options of actors.
-
-    Raises:
-        InvalidBatchError: There is no such backend, or an argument belongs to another one.
-        UnsupportedEnvError: Ray is not installed.
-    """
+    """Return the function that opens Ray's backend; None if workers are processes."""
     if backend == "processes":
         options = {"ray_address": ray_address, "ray_actor_options": ray_actor_options}
         given = [name for name, value in options.items() if value is not None]
@@ -61,12 +47,7 @@ def ray_opener(
 
 
 def ray_connection(backend: str, ray_address: str | None) -> AbstractContextManager[object]:
-    """Return a connection to Ray to keep while several backends are opened; nothing for processes.
-
-    Raises:
-        InvalidBatchError: The address has another form, or this process is connected to another cluster.
-        WorkerStartError: The cluster does not answer.
-    """
+    """Return a connection to Ray to keep while several backends are opened; nothing for processes."""
     if backend != "ray":
         return nullcontext()
     from planvec.backends.ray import Cluster

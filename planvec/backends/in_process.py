@@ -26,29 +26,18 @@ from planvec.stepping import EnvStepper
 if TYPE_CHECKING:
     from planvec.kernels import BatchKernel
 
-__all__ = ["InProcess"]
-
 T = TypeVar("T")
 
 
 class InProcess:
-    """Executes every request in this process, before `run` returns.
-
-    Args:
-        stepper: Steps the environment. `close` closes it.
-        audit: Part of the time of all steps in which rows are stepped a second time, and compared.
-
-    Attributes:
-        description: The description of the environment.
-        stats: Counts of rows and chunks.
-    """
+    """Executes every request in this process, before `run` returns."""
 
     num_workers = 0
 
     def __init__(self, stepper: EnvStepper, audit: float = DEFAULT_AUDIT) -> None:
         self._stepper = stepper
-        self.description: EnvDescription = stepper.description
-        self.stats = Stats()
+        self.description: EnvDescription = stepper.description  # the description of the environment
+        self.stats = Stats()  # counts of rows and chunks
         self._closed = False
         self._audit = Audit(audit)
         self._local = threading.local()  # `frame`: of `run`, while it performs a request in this thread
@@ -71,15 +60,7 @@ class InProcess:
             return Failed(error)
 
     def _perform(self, request: Request[Any], outputs: Outputs | None) -> Answer:
-        """Perform a request, and repeat one of its rows from time to time.
-
-        Args:
-            request: The request.
-            outputs: The arrays to fill; None makes new ones.
-
-        Raises:
-            PlanvecError: The environment is closed, or failed.
-        """
+        """Perform a request, and repeat one of its rows from time to time."""
         if self._closed:
             raise ClosedError("the environment was closed")
         frame = getattr(self._local, "frame", None)
@@ -108,11 +89,7 @@ class InProcess:
         return perform
 
     def audit(self, request: Request[Any], answer: Answer) -> None:
-        """Let the environment step a row of a request again if it is time for an audit.
-
-        Raises:
-            UnsupportedEnvError: The results differ.
-        """
+        """Let the environment step a row of a request again if it is time for an audit."""
         row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
         if row is not None:
             self._repeat(row)
@@ -145,13 +122,7 @@ class InProcess:
 
 
 class _KernelUse:
-    """Lets a planner use the kernel of a backend; see `planvec.rows.KernelUse`.
-
-    Args:
-        backend: The backend.
-        kernel: Its kernel.
-        is_required: Whether the user has asked for it.
-    """
+    """Lets a planner use the kernel of a backend; see `planvec.rows.KernelUse`."""
 
     def __init__(self, backend: InProcess, kernel: BatchKernel, is_required: bool) -> None:
         self._backend = backend

@@ -7,21 +7,10 @@ from typing import Any
 from planvec.backends.audit import DEFAULT_AUDIT
 from planvec.errors import InvalidBatchError
 
-__all__ = ["check_limits"]
-
 
 def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: Any = DEFAULT_AUDIT) -> None:
-    """Check the limits of workers.
-
-    Args:
-        timeout: Seconds above 0, or None.
-        max_restarts: An integer of at least 0.
-        max_worker_rss: Bytes above 0, or None.
-        audit: A number from 0 to 1.
-
-    Raises:
-        InvalidBatchError: One of them is something else.
-    """
+    """Check the limits of workers."""
+    # `timeout`: Seconds above 0, or None. `max_worker_rss`: Bytes above 0, or None.
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
         raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
     if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:

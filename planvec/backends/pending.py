@@ -8,22 +8,12 @@ from typing import Any, Self
 from planvec.backends.base import WorkerExit
 from planvec.rows import Answer, Request
 
-__all__ = ["Pending"]
-
 
 class Pending:
-    """Holds a request and is the future of its answer. Implements `backends.base.Future`.
+    """Holds a request and is the future of its answer. Implements `backends.base.Future`."""
 
-    `concurrent.futures.Future` has a lock and a condition of its own, which cost several microseconds. This
-    class relies on the lock of the worker, which is held during all calls.
-
-    Args:
-        request: The request.
-
-    Attributes:
-        request: The request.
-        is_sent: Whether the request is sent to the worker.
-    """
+    # `concurrent.futures.Future` has a lock and a condition of its own, which cost several microseconds. This
+    # class relies on the lock of the worker, which is held during all calls.
 
     __slots__ = (
         "_answer",
@@ -38,7 +28,7 @@ class Pending:
 
     def __init__(self, request: Request[Any]) -> None:
         self.request = request
-        self.is_sent = False
+        self.is_sent = False  # whether the request is sent to the worker
         self._callback: Callable[[Any], object] | None = None
         self._answer: Answer | None = None
         self._error: BaseException | None = None
@@ -79,22 +69,15 @@ class Pending:
         return self._answer
 
     def finish(self, answer: Answer | None = None, error: BaseException | None = None) -> None:
-        """Complete the request, and call the callback.
-
-        If a signal handler raises during the callback, this is called again with a `WorkerExit`.
-        """
+        """Complete the request, and call the callback."""
+        # If a signal handler raises during the callback, this is called again with a `WorkerExit`.
         if not self._is_reported:
             self._answer, self._error, self._is_done = answer, error, True
             if self._callback is not None:
                 self._report(self._callback)
 
     def fail(self, exit: WorkerExit, is_current: bool) -> None:
-        """Fail the request after the exit of the worker.
-
-        Args:
-            exit: The exit.
-            is_current: Whether the worker was executing this request.
-        """
+        """Fail the request after the exit of the worker."""
         if not is_current and exit.is_cause:
             exit = exit.of_another()
         self.finish(error=exit)

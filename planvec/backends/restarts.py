@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["pause_before_restart"]
-
 _FIRST_PAUSE = 0.05
+# seconds before the restart of a worker that exited at least twice without finishing anything
 _LONGEST_PAUSE = 1.0
-"""Seconds before the restart of a worker that exited at least twice without finishing anything."""
 
 
 def pause_before_restart(num_failures: float) -> float:

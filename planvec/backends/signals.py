@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["HANDLED", "REENTERED", "delayed_signals", "is_from_handler", "is_running", "original_signal_mask"]
-
+# the message for a call from a signal handler that has interrupted another one
 REENTERED = (
     "a signal handler called this environment during another call; let the handler set a flag, and call the "
     "environment after the interrupted call"
 )
-"""The message for a call from a signal handler that has interrupted another one."""
 
 _IMMEDIATE = {
     "SIGKILL",
@@ -30,20 +28,18 @@ _IMMEDIATE = {
     "SIGCONT",
 }
 _JOB_CONTROL = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+# Signals to delay: all but those that cannot or must not wait, and those of job control. (A fork server that
+# is started meanwhile needs SIGCHLD.)
 HANDLED = {number for number in signal.Signals if number.name not in _IMMEDIATE | _JOB_CONTROL}
-"""Signals to delay: all but those that cannot or must not wait, and those of job control. (A fork server that
-is started meanwhile needs SIGCHLD.)"""
 
 
+# signal masks of the main thread before each nested `delayed_signals`, the outermost first
 _masks: list[set[int]] = []
-"""Signal masks of the main thread before each nested `delayed_signals`, the outermost first."""
 
 
 def is_running(frame: FrameType | None) -> bool:
-    """Return whether this thread is inside the call of a frame. Then a signal handler has called again.
-
-    A flag would not suffice: a signal handler may raise just before it is reset.
-    """
+    """Return whether this thread is inside the call of a frame. Then a signal handler has called again."""
+    # A flag would not suffice: a signal handler may raise just before it is reset.
     caller = None if frame is None else sys._getframe()
     while caller is not None:
         if caller is frame:
@@ -54,12 +50,10 @@ def is_running(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
-    """Delay signals, and run the user's handlers at the end.
-
-    Python runs handlers in the main thread only; in other threads this does nothing. Blocking the signals
-    alone would not be enough, since other threads may receive them. They are blocked, too, because a child
-    process that is started meanwhile inherits the mask.
-    """
+    """Delay signals, and run the user's handlers at the end."""
+    # Python runs handlers in the main thread only; in other threads this does nothing. Blocking the signals
+    # alone would not be enough, since other threads may receive them. They are blocked, too, because a child
+    # process that is started meanwhile inherits the mask.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -87,11 +81,9 @@ def delayed_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def original_signal_mask() -> Iterator[None]:
-    """Restore the user's signal mask inside `delayed_signals`, to start a process that other code uses, too.
-
-    A process inherits the signal mask, and passes it on to the processes that it starts. Handlers are still
-    delayed.
-    """
+    """Restore the user's signal mask inside `delayed_signals`, to start a process that other code uses."""
+    # A process inherits the signal mask, and passes it on to the processes that it starts. Handlers are still
+    # delayed.
     if not _masks or threading.current_thread() is not threading.main_thread():
         yield
         return

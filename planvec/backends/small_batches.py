@@ -26,34 +26,27 @@ from planvec.kernels import Uses, uses_of_steps
 from planvec.rows import EnvDescription, Promise, Request
 from planvec.stepping import EnvStepper
 
-__all__ = ["HarmlessFactory", "SmallBatches"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _log = logging.getLogger("planvec")
 
-_MAX_STEPS = 128
-"""Largest number of steps of a small batch."""
+_MAX_STEPS = 128  # largest number of steps of a small batch
+# small batches that go to workers before an environment is opened here, which takes some milliseconds
 _NUM_BEFORE = 100
-"""Small batches that go to workers before an environment is opened here, which takes some milliseconds."""
+# every so many small batches, one goes where it takes longer, so that both times stay up to date
 _INTERVAL = 256
-"""Every so many small batches, one goes where it takes longer, so that both times stay up to date."""
+# calls of a size before their time counts as measured: the least time of these, since the first is slow
 _NUM_FIRST = 3
-"""Calls of a size before their time counts as measured: the least time of these, since the first is slow."""
+# weight of the latest call in the average times, and how many times the average it counts at most
 _WEIGHT, _MAX_RATIO = 0.2, 3.0
-"""Weight of the latest call in the average times, and how many times the average it counts at most."""
 
 
 @runtime_checkable
 class HarmlessFactory(Protocol):
-    """Makes the environment of a worker, and can make it here, too.
+    """Makes the environment of a worker, and can make it here, too."""
 
-    Attributes:
-        is_harmless: Whether the environment can be stepped in this process: its code cannot crash or hang.
-    """
-
-    is_harmless: bool
+    is_harmless: bool  # whether the environment can be stepped in this process: its code cannot crash or hang
 
     def open_here(self) -> EnvStepper:
         """Return a stepper of the environment in this process."""
@@ -82,12 +75,9 @@ class _Times:
 
 
 class _Timed(Promise[T_co]):
-    """Reports how long a call took when its result is read.
+    """Reports how long a call took when its result is read."""
 
-    Args:
-        promise: The promise of the call, which begins now.
-        learn: Called with the seconds.
-    """
+    # `learn`: Called with the seconds.
 
     def __init__(self, promise: Promise[T_co], started: float, learn: Callable[[float], None]) -> None:
         self._promise = promise
@@ -109,13 +99,7 @@ class _Timed(Promise[T_co]):
 
 
 class SmallBatches(StepsElsewhere):
-    """Spreads requests over workers, except for small ones that this process answers sooner. A `Backend`.
-
-    Args:
-        workers: The backend over the workers. `close` closes it.
-        factory: Makes the environment.
-        audit: Part of the time of the steps made here in which rows are stepped a second time.
-    """
+    """Spreads requests over workers, except for small ones that this process answers sooner. A `Backend`."""
 
     def __init__(self, workers: Backend, factory: HarmlessFactory, audit: float) -> None:
         self._workers = workers

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["ExitReason", "Stats"]
-
 
 class ExitReason(Enum):
     """Names the reason for the exit of a worker."""

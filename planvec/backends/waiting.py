@@ -14,10 +14,7 @@ from typing import Protocol
 
 from planvec.errors import WorkerTimeoutError
 
-__all__ = ["Events", "Waiter"]
-
-_MAX_SECONDS = 0.5
-"""Longest time that a follower waits before it checks by itself."""
+_MAX_SECONDS = 0.5  # longest time that a follower waits before it checks by itself
 
 
 class Events(Protocol):
@@ -28,24 +25,14 @@ class Events(Protocol):
         ...
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until a message arrives, and handle it.
-
-        Args:
-            timeout: Seconds to wait, or None for no limit.
-
-        Returns:
-            Whether a message arrived.
-        """
+        """Wait until a message arrives, and handle it."""
+        # `timeout`: Seconds to wait, or None for no limit.
+        # Returns whether a message arrived.
         ...
 
 
 class Waiter:
-    """Lets threads wait until their call is done.
-
-    Args:
-        events: Reads the messages of the workers; None if they have threads of their own.
-        on_idle: Called when no message has arrived for a while. Completes what an interrupt left undone.
-    """
+    """Lets threads wait until their call is done."""
 
     def __init__(self, events: Events | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
         self._events = events
@@ -70,15 +57,8 @@ class Waiter:
                 self._give_up_lead()
 
     def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until `is_done()` returns True.
-
-        Args:
-            is_done: The condition. It is evaluated after every message, so it must be cheap.
-            timeout: Seconds to wait in total, or None for no limit.
-
-        Raises:
-            WorkerTimeoutError: The condition was not true within `timeout`.
-        """
+        """Wait until `is_done()` returns True."""
+        # `timeout`: Seconds to wait in total, or None for no limit.
         deadline = None if timeout is None else time.monotonic() + timeout
         if deadline is not None:
             self.poll()  # messages that have arrived count, even if the timeout is 0

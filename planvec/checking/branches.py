@@ -13,46 +13,27 @@ from numpy.typing import NDArray
 from planvec.checking.reference import Outcome, ReferenceEnv, ReferenceStep
 from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal, finish_rows
 
-__all__ = ["Branch", "random_branches", "replay_branches", "split_rows", "step_branches"]
-
-_DEPTH = 4
-"""Number of steps of a branch."""
-_MAX_ROWS = 64
-"""Largest number of rows in a batch."""
+_DEPTH = 4  # number of steps of a branch
+_MAX_ROWS = 64  # largest number of rows in a batch
 
 
 class Branch(NamedTuple):
-    """Describes a branch: a state, and random actions from there.
+    """Describes a branch: a state, and random actions from there."""
 
-    Attributes:
-        seed: Seed of the reset that began the episode of the state.
-        previous_actions: The actions from that reset to the state.
-        state: The state.
-        actions: The actions of the branch.
-    """
-
-    seed: int
-    previous_actions: tuple[Any, ...]
+    seed: int  # seed of the reset that began the episode of the state
+    previous_actions: tuple[Any, ...]  # the actions from that reset to the state
     state: Any
     actions: list[Any]
 
 
 def random_branches(
     steps: Sequence[ReferenceStep],
-    states: NDArray[Any],
+    states: NDArray[Any],  # `[B]`, the state before each step
     action_space: gymnasium.Space[Any],
     num_restores: int,
     num_children: int,
 ) -> Iterator[Branch]:
-    """Yield random branches from states that are spread evenly over the steps.
-
-    Args:
-        steps: B steps of the reference.
-        states: `[B]`, the state before each step.
-        action_space: The space to sample actions from.
-        num_restores: Number of states, at most B.
-        num_children: Number of branches from each state.
-    """
+    """Yield random branches from states that are spread evenly over the steps."""
     for row in np.unique(np.linspace(0, len(steps) - 1, num_restores).astype(int)):
         for _ in range(num_children):
             actions = [action_space.sample() for _ in range(_DEPTH)]
@@ -62,16 +43,8 @@ def random_branches(
 def step_branches(
     env: BatchStepper, branches: Sequence[Branch], order: NDArray[np.integer[Any]]
 ) -> list[list[Outcome]]:
-    """Step each branch to its end, or to the end of its episode.
-
-    Args:
-        env: Steps the branches, in batches.
-        branches: The branches.
-        order: Permutation of their indices: the order in which to step them.
-
-    Returns:
-        The results of the steps of each branch, in the order of `branches`.
-    """
+    """Step each branch to its end, or to the end of its episode."""
+    # Returns the results of the steps of each branch, in the order of `branches`.
     space = env.observation_space
     outcomes = [list[Outcome]() for _ in branches]
     for rows in split_rows(order):
@@ -116,19 +89,8 @@ def replay_branches(
     seconds: float,
     compare: Callable[[Outcome, Outcome, str], None],
 ) -> int:
-    """Replay branches from their resets with the reference, and compare each step. Stop when time is up.
-
-    Args:
-        env: The reference.
-        branches: The branches.
-        outcomes: The results of the steps of each branch, to compare.
-        order: Permutation of the indices of the branches: the order in which to replay them.
-        seconds: Time after which no further branch is replayed.
-        compare: Called with the result of the reference, the result to compare, and the name of the step.
-
-    Returns:
-        The number of branches that were replayed, at least 1.
-    """
+    """Replay branches from their resets with the reference, and compare each step. Stop when time is up."""
+    # Returns the number of branches that were replayed, at least 1.
     started, num_replayed = time.monotonic(), 0
     for row in order:
         branch = branches[row]

@@ -30,8 +30,6 @@ from planvec.codecs import CodecChoice
 from planvec.envs import PlanEnv, find_source, make_env
 from planvec.errors import PlanvecError
 
-__all__ = ["check_env"]
-
 
 def check_env(
     env: str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]],

@@ -10,36 +10,20 @@ import numpy as np
 from planvec.checking.reference import Outcome
 from planvec.checking.report import Difference
 
-__all__ = ["Comparison"]
-
+# Keys of the info that `RecordEpisodeStatistics` adds. "t" is a wall-clock time, which is not compared.
 _EPISODE_STATISTICS = {"r", "l", "t"}
-"""Keys of the info that `RecordEpisodeStatistics` adds. "t" is a wall-clock time, which is not compared."""
 
 
 class Comparison:
-    """Compares results with the reference, and collects the differences.
-
-    Args:
-        info_keys: The info keys to compare; None compares all.
-
-    Attributes:
-        differences: Stage -> field -> how its values differ.
-    """
+    """Compares results with the reference, and collects the differences."""
 
     def __init__(self, info_keys: Sequence[str] | None) -> None:
         self._info_keys = info_keys
+        # stage -> field -> how its values differ
         self.differences: dict[str, dict[str, Difference]] = {}
 
     def compare(self, stage: str, field: str, expected: Any, got: Any, where: str) -> None:
-        """Compare one value with the reference.
-
-        Args:
-            stage: The stage of the check, a key of `STAGES`.
-            field: Name of the value, such as "observation".
-            expected: The value of the reference.
-            got: The value to check.
-            where: Where the value comes from, such as "step 3", for the report.
-        """
+        """Compare one value with the reference."""
         fields = self.differences.setdefault(stage, {})
         fields.setdefault(field, Difference()).add(expected, got, where)
 
@@ -50,14 +34,7 @@ class Comparison:
         self.compare(stage, field, self._comparable(expected), self._comparable(got), where)
 
     def compare_outcomes(self, stage: str, expected: Outcome, got: Outcome, where: str) -> None:
-        """Compare all fields of the result of a step, and each key of the info.
-
-        Args:
-            stage: The stage of the check, a key of `STAGES`.
-            expected: The result of the reference.
-            got: The result to check.
-            where: Which step it is, such as "step 3", for the report.
-        """
+        """Compare all fields of the result of a step, and each key of the info."""
         for number, field in enumerate(("observation", "reward", "terminated", "truncated")):
             self._compare_items(stage, field, expected[number], got[number], where)
         infos = self._comparable(expected[4]), self._comparable(got[4])

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from planvec.backends import Backend, ExternalProcess
 from planvec.envs import BatchEnv, PlanEnv
 
-__all__ = ["open_in_worker"]
-
 
 def open_in_worker(
     over_ray: Callable[..., Backend] | None, ray_address: str | None, factory: Callable[[], PlanEnv]

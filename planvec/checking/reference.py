@@ -11,31 +11,21 @@ from planvec.codecs import LegalActions, same
 from planvec.envs import PlanEnv
 from planvec.rows import empty_rows, finish_rows, own_copy, stack_rows, take_row
 
-__all__ = ["Outcome", "ReferenceEnv", "ReferenceStep", "random_steps"]
-
+# the result of `gymnasium.Env.step`, with the types that a row of a batch has
 Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
-"""The result of `gymnasium.Env.step`, with the types that a row of a batch has."""
 
 _MIN_EPISODES = 4
 _NUM_REPEATED_RESETS = 10
 
 
 class ReferenceEnv:
-    """Steps an environment without planvec. Every episode gets a new environment.
-
-    Args:
-        make: Makes an environment.
-        changed: If planvec changes the environment on purpose (the sticky actions of Atari), a `PlanEnv` of
-            it, whose environment is stepped directly; otherwise None.
-
-    Attributes:
-        starts: Seed of a reset -> its first observation and info.
-    """
+    """Steps an environment without planvec. Every episode gets a new environment."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], changed: PlanEnv | None) -> None:
         self._make = make
         self._changed = changed
         self._env: gymnasium.Env[Any, Any] | None = None
+        # seed of a reset -> its first observation and info
         self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}
 
     def reset(self, seed: int) -> None:
@@ -50,10 +40,8 @@ class ReferenceEnv:
         self.starts.setdefault(seed, (self._converted(start[0]), own_copy(start[1])))
 
     def repeats_infos(self, seed: int) -> bool:
-        """Return whether resets with a seed always give the same info. Some infos contain random values.
-
-        A random value from a small set (an action) may be the same by chance, so there are ten resets.
-        """
+        """Return whether resets with a seed always give the same info. Some infos contain random values."""
+        # A random value from a small set (an action) may be the same by chance, so there are ten resets.
         infos = []
         for _ in range(_NUM_REPEATED_RESETS):
             self.starts.clear()
@@ -83,33 +71,19 @@ class ReferenceEnv:
 
 
 class ReferenceStep(NamedTuple):
-    """Records one step of a `ReferenceEnv`.
+    """Records one step of a `ReferenceEnv`."""
 
-    Attributes:
-        seed: Seed of the reset that began the episode.
-        actions: All actions since that reset. The last one is the action of this step.
-        outcome: The result of the step.
-    """
-
-    seed: int
-    actions: tuple[Any, ...]
-    outcome: Outcome
+    seed: int  # seed of the reset that began the episode
+    actions: tuple[Any, ...]  # All actions since that reset. The last one is the action of this step.
+    outcome: Outcome  # the result of the step
 
 
 def random_steps(
     env: ReferenceEnv, action_space: gymnasium.Space[Any], num_steps: int, seed: int
 ) -> Iterator[ReferenceStep]:
-    """Take random steps and yield them.
-
-    There are at least four episodes if there are enough steps, because one reset might be correct by
-    accident.
-
-    Args:
-        env: The environment to step.
-        action_space: The space to sample actions from.
-        num_steps: Number of steps.
-        seed: Seed of the first reset. The following ones take `seed + 1`, `seed + 2`, ...
-    """
+    """Take random steps and yield them."""
+    # There are at least four episodes if there are enough steps, because one reset might be correct by
+    # accident.
     actions, drawn = tuple[Any, ...](), LegalActions(action_space)
     env.reset(seed)
     drawn.note(*env.starts[seed])

@@ -11,8 +11,7 @@ import numpy as np
 
 from planvec.codecs import same
 
-__all__ = ["STAGES", "CheckReport", "Difference"]
-
+# Stages of the check, in order -> what each does. Its results are compared with those of the reference.
 STAGES = {
     "same instance": "step from each saved state to the next one",
     "other instance": "step from all states, shuffled, in a second environment",
@@ -21,7 +20,6 @@ STAGES = {
     "branches": "step several branches from some states, in the second environment and in the worker process",
     "replay": "step some of the branches without planvec, from the reset",
 }
-"""Stages of the check, in order -> what each does. Its results are compared with those of the reference."""
 
 
 _ADVICE = (
@@ -34,28 +32,16 @@ _ADVICE = (
 
 @dataclass(slots=True)
 class Difference:
-    """Counts how many values of one field differ in one stage, and by how much.
+    """Counts how many values of one field differ in one stage, and by how much."""
 
-    Attributes:
-        num_compared: Number of values that were compared.
-        num_different: Number of values that differ in at least one bit.
-        largest: The largest absolute difference; infinite if the shape or the type of a value differs.
-        first: Where the first difference is, or "".
-    """
-
-    num_compared: int = 0
-    num_different: int = 0
+    num_compared: int = 0  # number of values that were compared
+    num_different: int = 0  # number of values that differ in at least one bit
+    # the largest absolute difference; infinite if the shape or the type of a value differs
     largest: float = 0.0
-    first: str = ""
+    first: str = ""  # where the first difference is, or ""
 
     def add(self, expected: Any, got: Any, where: str) -> None:
-        """Compare one more value.
-
-        Args:
-            expected: The value of the reference.
-            got: The value to check.
-            where: Where the value comes from, such as "step 3".
-        """
+        """Compare one more value."""
         self.num_compared += 1
         if same(expected, got):
             return

@@ -24,21 +24,9 @@ from planvec.codecs import time_codec
 from planvec.envs import BatchEnv, PlanEnv, make_env
 from planvec.rows import BatchStepper, finish_rows, take_row
 
-__all__ = ["Check"]
-
 
 class Check:
-    """Runs one check of an environment. Closing it closes all environments that it has opened.
-
-    Args:
-        source: A spec or a factory.
-        options: The arguments of `PlanEnv`.
-        seed: Seed of the resets, the actions and the order of the states.
-        open_in_worker: Opens a factory of a `PlanEnv` in another process.
-
-    Raises:
-        PlanvecError: An environment cannot be opened.
-    """
+    """Runs one check of an environment. Closing it closes all environments that it has opened."""
 
     def __init__(
         self,

@@ -21,10 +21,7 @@ from planvec.envs import Makeable, find_source, make
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import action_masks, draw_legal, uniform_actions
 
-__all__ = ["Throughput", "measure_throughput"]
-
-_ROUNDS = 5
-"""Turns of each contender, whose median counts: other programs disturb some of them."""
+_ROUNDS = 5  # turns of each contender, whose median counts: other programs disturb some of them
 
 
 @dataclass(eq=False)

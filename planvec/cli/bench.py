@@ -9,8 +9,6 @@ from typing import Any
 from planvec.cli.environments import add_environment, codec_of, given_env
 from planvec.cli.parser import add_json, integer
 
-__all__ = ["add_bench"]
-
 
 def add_bench(commands: Any) -> None:
     """Add the parser of `planvec bench`."""

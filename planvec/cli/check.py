@@ -10,8 +10,6 @@ from typing import Any
 from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, given_env
 from planvec.cli.parser import FAILED, add_json, integer
 
-__all__ = ["add_check"]
-
 
 def add_check(commands: Any) -> None:
     """Add the parser of `planvec check`."""

@@ -15,17 +15,9 @@ from planvec.cli.parser import UsageError
 if TYPE_CHECKING:
     from planvec.runs import RunConfig, RunFiles
 
-__all__ = ["default_directory", "holds_exploration", "run_files"]
-
 
 def default_directory(env_id: str, what: str, seed: int | None) -> Path:
-    """Return where results go without `--out`.
-
-    Args:
-        env_id: Name of the environment.
-        what: What is done, such as the name of the planner.
-        seed: The seed.
-    """
+    """Return where results go without `--out`."""
     name = re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
     return Path("runs") / f"{name}-{what}-seed{seed}"
 
@@ -39,11 +31,7 @@ def holds_exploration(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunFiles]:
-    """Make the directory of a run, and try to write there. Remove it if nothing is written into it.
-
-    Raises:
-        UsageError: That is not possible.
-    """
+    """Make the directory of a run, and try to write there. Remove it if nothing is written into it."""
     from planvec.runs import RunFiles
 
     is_new = arguments.out is None and arguments.resume is None
@@ -79,11 +67,7 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
 
 
 def _new_directory(config: RunConfig) -> Path:
-    """Return a new directory: two runs at a time never get the same.
-
-    Raises:
-        UsageError: It cannot be made.
-    """
+    """Return a new directory: two runs at a time never get the same."""
     first = default_directory(config.env_id, config.planner, config.seed)
     again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
     try:

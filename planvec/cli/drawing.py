@@ -14,15 +14,9 @@ from planvec.cli.parser import UsageError
 if TYPE_CHECKING:
     from planvec.envs import Makeable, PlanEnv
 
-__all__ = ["check_film", "check_writable", "load_plots", "open_shown", "save_figure", "write_film"]
-
 
 def load_plots() -> None:
-    """Import what draws, for files.
-
-    Raises:
-        ImportError: A package is missing. The message says how to install it.
-    """
+    """Import what draws, for files."""
     importlib.import_module("planvec.plots")
     import matplotlib
 
@@ -39,13 +33,7 @@ def save_figure(axes: Any, path: Path) -> Path:
 
 
 def check_film(path: Path) -> None:
-    """Check that a film can be written there.
-
-    Raises:
-        ImportError: A package is missing.
-        ValueError: The format is unknown.
-        UsageError: The path cannot be written.
-    """
+    """Check that a film can be written there."""
     from planvec.video import check_video_path
 
     check_writable("--video", check_video_path(path))
@@ -59,11 +47,7 @@ def write_film(path: Path, frames: Any, env: PlanEnv) -> None:
 
 
 def check_writable(option: str, path: Path) -> None:
-    """Check that a file can be written.
-
-    Raises:
-        UsageError: It cannot.
-    """
+    """Check that a file can be written."""
     exists = path.exists()
     try:
         with path.open("ab"):
@@ -75,16 +59,8 @@ def check_writable(option: str, path: Path) -> None:
 
 
 def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) -> tuple[PlanEnv | None, str]:
-    """Open an environment for rendering.
-
-    Args:
-        source: The environment.
-        env_kwargs: Arguments of `gymnasium.make`.
-        codec: How states are saved, as `--codec` names it.
-
-    Returns:
-        The environment, and ""; or None if it renders no frames, and why.
-    """
+    """Open an environment for rendering."""
+    # Returns the environment, and ""; or None if it renders no frames, and why.
     from planvec.envs import PlanEnv
 
     env: PlanEnv | None = None

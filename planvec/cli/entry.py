@@ -24,21 +24,13 @@ from planvec.cli.plan import add_plan
 from planvec.cli.planner_options import all_options, owners_of
 from planvec.cli.replay import add_replay
 
-__all__ = ["main"]
-
 _COMMANDS = ("plan", "explore", "replay", "check", "bench", "envs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        argv: The arguments after the name of the program; None takes those of the process.
-
-    Returns:
-        The exit status: 0; 1 if a check failed; 2 after an error; 130 after Ctrl-C, and 128 plus its number
-        after another signal.
-    """
+    """Run the command line."""
+    # Returns the exit status: 0; 1 if a check failed; 2 after an error; 130 after Ctrl-C, and 128 plus its
+    # number after another signal.
     argv = sys.argv[1:] if argv is None else argv
     as_json = "--json" in argv
     with interrupts():
@@ -63,11 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str]) -> Any:
-    """Return the arguments.
-
-    Raises:
-        UsageError: They are wrong.
-    """
+    """Return the arguments."""
     if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
         hint = did_you_mean(argv[0], _COMMANDS) or f"; to plan, type: planvec plan {argv[0]}"
         raise UsageError(f"expected a command ({', '.join(_COMMANDS)}), got {argv[0]!r}{hint}")

@@ -16,27 +16,9 @@ if TYPE_CHECKING:
     from planvec.codecs import CodecChoice
     from planvec.envs import Makeable
 
-__all__ = [
-    "add_backend",
-    "add_environment",
-    "add_workers",
-    "backend_of",
-    "codec_of",
-    "env_source",
-    "given_env",
-    "object_named",
-    "render_source",
-    "workers_of",
-]
-
 
 def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the arguments that name an environment and its options.
-
-    Args:
-        parser: The parser.
-        optional: Whether a file of settings may name the environment instead.
-    """
+    """Add the arguments that name an environment and its options."""
     parser.add_argument(
         "env_id",
         metavar="ENV_ID",
@@ -121,22 +103,7 @@ def given_env(arguments: argparse.Namespace) -> tuple[Makeable, dict[str, Any]]:
 def env_source(
     env_id: str, make: Mapping[str, Any], wrappers: Sequence[str]
 ) -> tuple[Makeable, dict[str, Any]]:
-    """Return the environment that arguments name.
-
-    Args:
-        env_id: The name; see `planvec.envs.find_source`.
-        make: Arguments of `gymnasium.make`.
-        wrappers: As `--wrappers`.
-
-    Returns:
-        An id or a factory, and the arguments of `gymnasium.make`.
-
-    Raises:
-        gymnasium.error.Error: The id is unknown.
-        ModuleNotFoundError: There is no such module.
-        UnsupportedEnvError: The module has no such function.
-        ValueError: `make` is given for a function, or a wrapper is unknown.
-    """
+    """Return the environment that arguments name."""
     from planvec.envs import find_source
 
     _find_own_modules()
@@ -158,12 +125,7 @@ def _find_own_modules() -> None:
 
 
 def object_named(option: str, text: str) -> Any:
-    """Return the object that `module:name` names; None if the text is of another form.
-
-    Raises:
-        ModuleNotFoundError: There is no such module.
-        UsageError: It has no such object.
-    """
+    """Return the object that `module:name` names; None if the text is of another form."""
     from planvec.envs import import_named
 
     where, _, name = text.rpartition(":")
@@ -177,11 +139,7 @@ def object_named(option: str, text: str) -> Any:
 
 
 def codec_of(text: str | None) -> CodecChoice:
-    """Return the codec that `--codec` names.
-
-    Raises:
-        UsageError: It names none.
-    """
+    """Return the codec that `--codec` names."""
     from planvec.codecs import Codec, Copied
 
     if text in (None, "copied", "replay"):
@@ -199,12 +157,7 @@ def codec_of(text: str | None) -> CodecChoice:
 
 
 def render_source(source: Makeable, env_kwargs: dict[str, Any]) -> Makeable:
-    """Return a factory of the same environment that renders arrays; a function of the user's own is kept.
-
-    Args:
-        source: What `env_source` returned.
-        env_kwargs: The arguments of `gymnasium.make`.
-    """
+    """Return a factory of the same environment that renders arrays; a function of the user's own is kept."""
     from planvec.envs import make_env
 
     if isinstance(source, _Wrapped):
@@ -215,13 +168,7 @@ def render_source(source: Makeable, env_kwargs: dict[str, Any]) -> Makeable:
 
 
 class _Wrapped:
-    """Makes an environment with wrappers around it.
-
-    Args:
-        source: A spec or a factory.
-        make_kwargs: The arguments of `gymnasium.make`.
-        wrappers: Classes of wrappers and their positional arguments, innermost first.
-    """
+    """Makes an environment with wrappers around it."""
 
     def __init__(
         self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[Any, tuple[Any, ...]]]
@@ -260,11 +207,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def _wrapper(text: str) -> tuple[Any, tuple[Any, ...]]:
-    """Return a wrapper of Gymnasium's, or one that `module:Wrapper` names, and its arguments.
-
-    Raises:
-        ModuleNotFoundError, UsageError, ValueError: There is no such wrapper.
-    """
+    """Return a wrapper of Gymnasium's, or one that `module:Wrapper` names, and its arguments."""
     import gymnasium
 
     name, equals, value = text.partition("=")

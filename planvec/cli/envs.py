@@ -6,8 +6,6 @@ import argparse
 import json
 from typing import Any
 
-__all__ = ["add_envs"]
-
 
 def add_envs(commands: Any) -> None:
     """Add the parser of `planvec envs`."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from planvec.envs import Makeable, PlanEnv
     from planvec.exploring import Archive, CellFunction, Explorer
 
-__all__ = ["add_explore"]
-
 
 def add_explore(commands: Any) -> None:
     """Add the parser of `planvec explore`."""
@@ -161,11 +159,7 @@ def _explorer_of(arguments: argparse.Namespace) -> Explorer:
 def _explored(
     explorer: Explorer, env: Any, progress: ExplorationProgress, **arguments: Any
 ) -> tuple[Archive, int]:
-    """Explore, and return the archive and the exit status. A first interrupt ends it after the round.
-
-    Raises:
-        KeyboardInterrupt: There was a second one. It tells how to go on.
-    """
+    """Explore, and return the archive and the exit status. A first interrupt ends it after the round."""
     from planvec.exploring import read_header
 
     hint = b"\nplanvec: ending after this round; once more: at once, without what was not saved yet\n"
@@ -190,11 +184,7 @@ def _explored(
 
 
 def _cells_of(text: str | None) -> CellFunction | None:
-    """Return the function of cells that `--cells` names.
-
-    Raises:
-        UsageError: It names none.
-    """
+    """Return the function of cells that `--cells` names."""
     from planvec.exploring import Downscaled
 
     if text is None:
@@ -208,11 +198,7 @@ def _cells_of(text: str | None) -> CellFunction | None:
 
 
 def _shown(arguments: argparse.Namespace, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
-    """Try what pictures need, and return the environment for rendering, if a film is wanted.
-
-    Raises:
-        UsageError: A package is missing, a path cannot be written, or the environment does not render.
-    """
+    """Try what pictures need, and return the environment for rendering, if a film is wanted."""
     try:
         if arguments.plot:
             load_plots()

@@ -9,21 +9,12 @@ import numpy as np
 if TYPE_CHECKING:
     from planvec.envs import BatchEnv
 
-__all__ = ["planner_hint"]
-
 _NUM_ACTIONS = 8
 _NUM_SEEDS = 8
 
 
 def planner_hint(env: BatchEnv) -> str:
-    """Return the advice to take tree search if steps are random, since swarms take luck for skill.
-
-    Args:
-        env: The environment, after its reset.
-
-    Returns:
-        "" if no step from the start is random.
-    """
+    """Return the advice to take tree search if steps are random, since swarms take luck for skill."""
     from planvec.rows import action_masks, draw_legal, uniform_actions
 
     is_discrete = getattr(env.action_space, "n", None) is not None

@@ -13,32 +13,21 @@ from typing import Any
 
 from planvec.cli.parser import INTERRUPTED
 
-__all__ = ["Interrupt", "exit_status", "interrupts", "late_interrupts"]
-
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Interrupt(KeyboardInterrupt):
-    """Raised by a signal that asks the process to end.
-
-    Args:
-        number: The number of the signal.
-
-    Attributes:
-        status: The exit status.
-        text: What ended the command.
-    """
+    """Raised by a signal that asks the process to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        self.status = _status_of(number)
-        self.text = "interrupted" if number == signal.SIGINT else f"ended by {self}"
+        self.status = _status_of(number)  # the exit status
+        self.text = "interrupted" if number == signal.SIGINT else f"ended by {self}"  # what ended the command
         _latest[:] = [number, weakref.ref(self)]
 
 
-_latest: list[Any] = []
-"""The number of the signal, and a weak reference to the exception."""
+_latest: list[Any] = []  # the number of the signal, and a weak reference to the exception
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
@@ -49,12 +38,10 @@ def exit_status(error: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
-    """Raise `Interrupt` in the main thread upon Ctrl-C, SIGTERM and SIGHUP.
-
-    Compiled code may drop an exception: NumPy ignores errors of attributes that it looks up, and an `Enum`
-    is looked up in Python, where a signal is handled. So the exception is raised again until it arrives here
-    or at `exit_status`. Where numba would turn it into a `SystemError`, it is raised later.
-    """
+    """Raise `Interrupt` in the main thread upon Ctrl-C, SIGTERM and SIGHUP."""
+    # Compiled code may drop an exception: NumPy ignores errors of attributes that it looks up, and an `Enum`
+    # is looked up in Python, where a signal is handled. So the exception is raised again until it arrives
+    # here or at `exit_status`. Where numba would turn it into a `SystemError`, it is raised later.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,14 +60,7 @@ def interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def late_interrupts(hint: bytes) -> Iterator[Callable[[], int | None]]:
-    """Only note the first signal, so that what runs can end where nothing is lost; the second one interrupts.
-
-    Args:
-        hint: What the first one writes to the terminal.
-
-    Yields:
-        A function that returns the exit status for a signal that was noted; None: there was none.
-    """
+    """Note only the first signal, so that all ends where nothing is lost; the second one interrupts."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

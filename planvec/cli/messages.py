@@ -7,8 +7,6 @@ import sys
 import traceback
 from pathlib import Path
 
-__all__ = ["one_line", "print_error", "warn"]
-
 
 def warn(text: str) -> None:
     """Print a line to the standard error stream, if it is open and there is one."""

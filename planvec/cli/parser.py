@@ -8,23 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-__all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "USAGE_ERROR",
-    "Parser",
-    "UsageError",
-    "add_json",
-    "did_you_mean",
-    "integer",
-    "listed",
-    "one_of",
-]
-
 FAILED = 1
 USAGE_ERROR = 2
-INTERRUPTED = 130
-"""Exit statuses."""
+INTERRUPTED = 130  # exit statuses
 
 
 class UsageError(Exception):
@@ -76,12 +62,7 @@ def one_of(words: Iterable[str]) -> Callable[[str], str]:
 
 
 def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
-    """Return an argparse type that accepts the integers of a range.
-
-    Args:
-        lowest: The smallest integer.
-        highest: The largest integer; infinite if there is none.
-    """
+    """Return an argparse type that accepts the integers of a range."""
 
     def integer(text: str) -> int:
         try:

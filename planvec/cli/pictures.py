@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from planvec.report import ReportRecorder
     from planvec.runs import RunConfig, RunFiles
 
-__all__ = ["Pictures", "add_pictures"]
-
 
 def add_pictures(parser: argparse._ActionsContainer) -> None:
     """Add the arguments that ask for films, pictures and reports."""
@@ -36,29 +34,15 @@ def add_pictures(parser: argparse._ActionsContainer) -> None:
 
 
 class Pictures:
-    """Makes the pictures that were asked for. Everything is tried before the first step.
-
-    Args:
-        arguments: The arguments.
-        config: The settings of the run.
-        source: The environment.
-        env_kwargs: Arguments of `gymnasium.make`.
-
-    Attributes:
-        recorder: Keeps what a report needs; None without one.
-        made: The files that were made.
-
-    Raises:
-        UsageError: A path cannot be written, a package is missing, or the environment does not render.
-    """
+    """Makes the pictures that were asked for. Everything is tried before the first step."""
 
     def __init__(
         self, arguments: argparse.Namespace, config: RunConfig, source: Makeable, env_kwargs: dict[str, Any]
     ) -> None:
         self._video, self._plot, self._report = arguments.video, arguments.plot, arguments.report
         self._config = config
-        self.recorder: ReportRecorder | None = None
-        self.made: list[Path] = []
+        self.recorder: ReportRecorder | None = None  # keeps what a report needs; None without one
+        self.made: list[Path] = []  # the files that were made
         self._env: PlanEnv | None = None
         try:
             if self._plot:
@@ -81,24 +65,14 @@ class Pictures:
         return self._plot or self._video is not None or self._report is not None
 
     def _open(self, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
-        """Return the environment for rendering; None if it renders no frames, and only a report needs them.
-
-        Raises:
-            UsageError: A film needs frames.
-        """
+        """Return the environment for rendering; None if it renders no frames and only a report needs them."""
         env, problem = open_shown(source, env_kwargs, self._config.codec)
         if env is None and self._video is not None:
             raise UsageError(f"--video: {self._config.env_id} renders no frames here: {problem}")
         return env
 
     def make(self, index: int, episode: Episode, files: RunFiles) -> None:
-        """Make the pictures of an episode.
-
-        Args:
-            index: Index of the episode, from 0.
-            episode: The episode.
-            files: The files of the run.
-        """
+        """Make the pictures of an episode."""
         frames = None
         if self._env is not None:
             from planvec.video import episode_frames

@@ -31,16 +31,9 @@ if TYPE_CHECKING:
     from planvec.planners import Planner
     from planvec.runs import RunConfig, RunFiles, RunObserver
 
-__all__ = ["add_plan"]
-
 
 def add_plan(commands: Any, argv: Sequence[str]) -> None:
-    """Add the parser of `planvec plan`.
-
-    Args:
-        commands: The subparsers of `planvec`.
-        argv: All arguments. They name the planner whose options are added.
-    """
+    """Add the parser of `planvec plan`."""
     parser = commands.add_parser(
         "plan",
         help="play episodes with a planner",
@@ -155,12 +148,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _look_at(source: Makeable, env_kwargs: dict[str, Any], planner: Planner) -> int | None:
-    """Return the time limit of an environment, after a look at it before any worker starts.
-
-    Raises:
-        UnsupportedEnvError: The planner does not support its actions.
-        Exception: What the environment raised.
-    """
+    """Return the time limit of an environment, after a look at it before any worker starts."""
     from planvec.envs import make_env
 
     env = make_env(source, env_kwargs=env_kwargs)
@@ -181,11 +169,7 @@ def _play(
     observers: list[RunObserver],
     summary: RunSummary,
 ) -> int:
-    """Play the episodes, and return 0, or the exit status after an interrupt.
-
-    Raises:
-        KeyboardInterrupt: There was one before the first step.
-    """
+    """Play the episodes, and return 0, or the exit status after an interrupt."""
     from planvec.runs import play_run
 
     num_played = 0
@@ -211,11 +195,7 @@ def _play(
 
 
 def _finish(env: BatchEnv, config: RunConfig, files: RunFiles, pictures: Pictures) -> None:
-    """Make the pictures of a run that is complete, from its trajectories.
-
-    Raises:
-        UsageError: A report is asked for, which needs more.
-    """
+    """Make the pictures of a run that is complete, from its trajectories."""
     from planvec.runs import read_trajectory, replay
 
     files.checkpoint.unlink(missing_ok=True)

@@ -16,20 +16,10 @@ from planvec.cli.parser import one_of
 if TYPE_CHECKING:
     from planvec.planners import Planner
 
-__all__ = [
-    "DEFAULT_PLANNER",
-    "add_planner",
-    "all_options",
-    "given_options",
-    "make_planner",
-    "owners_of",
-    "planner_name",
-]
-
 DEFAULT_PLANNER = "swarm"
 _METAVARS = {str: "WORD", int: "N", float: "X", tuple: "A,B"}
+# types that an option may have -> how the help and the error messages show them
 _TYPE_NAMES = {str: "a word", int: "an integer", float: "a number", tuple: "two numbers A,B"}
-"""Types that an option may have -> how the help and the error messages show them."""
 
 
 def planner_name(argv: Sequence[str], default: str = DEFAULT_PLANNER) -> str:
@@ -58,15 +48,7 @@ def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def make_planner(name: str, options: dict[str, Any]) -> Planner:
-    """Return a planner.
-
-    Args:
-        name: Its name on the command line.
-        options: Its fields that are given.
-
-    Raises:
-        ValueError: There is no such planner, or an option is unknown or out of range. The message names it.
-    """
+    """Return a planner."""
     from planvec.planners import PLANNERS
 
     try:
@@ -117,13 +99,13 @@ def _class_of(name: str) -> type[Planner]:
 
 def _option_fields(planner_class: type[Planner]) -> list[dataclasses.Field[Any]]:
     """Return the fields that are declared as options."""
-    from planvec.planners import HELP
+    from planvec.planners import on_command_line
 
-    return [field for field in dataclasses.fields(planner_class) if HELP in field.metadata]
+    return [field for field in dataclasses.fields(planner_class) if on_command_line(field)]
 
 
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
-    from planvec.planners import HELP
+    from planvec.planners import help_text
 
     planner_class = _class_of(name)
     group = parser.add_argument_group(f"--planner {name}", _summary(planner_class))
@@ -131,7 +113,7 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     for field in _option_fields(planner_class):
         value_types = set(_value_types(hints[field.name]))
         default = "" if field.default is None else f" (default: {_shown(field.default)})"
-        text = f"{field.metadata[HELP]}{default}".replace("%", "%%")
+        text = f"{help_text(field)}{default}".replace("%", "%%")
         option = _option_of(field.name)
         if value_types >= {bool, str}:  # a flag, or names
             names: Any = {"nargs": "?", "const": True, "type": _names, "metavar": "NAME,..."}

@@ -9,22 +9,16 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["PRESETS", "Preset", "preset_of"]
-
 
 class Preset(NamedTuple):
-    """A planner with its settings.
+    """A planner with its settings."""
 
-    Attributes:
-        planner: Its name on the command line.
-        options: Its fields that differ from the defaults.
-    """
-
-    planner: str
-    options: dict[str, Any]
+    planner: str  # its name on the command line
+    options: dict[str, Any]  # its fields that differ from the defaults
 
 
 _STATES_REPEAT = Preset("mcts", {"max_env_steps": 1000})
+# name of an environment without module and version -> its preset
 PRESETS: dict[str, Preset] = {
     "Acrobot": Preset("swarm-wave", {"num_walkers": 100_000, "dt": (3, 6), "reward_scale": 2.0}),
     "CartPole": Preset("mcts", {"max_env_steps": 1000}),
@@ -38,13 +32,8 @@ PRESETS: dict[str, Preset] = {
     "Pendulum": Preset("icem", {}),
     "Taxi": _STATES_REPEAT,
 }
-"""Name of an environment without module and version -> its preset."""
 
 
 def preset_of(env_id: str) -> Preset | None:
-    """Return the preset of an environment; None if there is none.
-
-    Args:
-        env_id: Its id, such as "CartPole-v1", with or without version, or `module:EnvId`.
-    """
+    """Return the preset of an environment; None if there is none."""
     return PRESETS.get(re.sub(r"-v\d+$", "", env_id.rpartition(":")[2]))

@@ -9,22 +9,12 @@ from typing import Any
 from planvec.planners import Episode, EpisodeStep
 from planvec.runs import RunObserver
 
-__all__ = ["ProgressBar"]
-
-_INTERVAL = 0.1
-"""Seconds between two pictures of the bar."""
-_WIDE = 72
-"""Columns from which on there is room for words."""
+_INTERVAL = 0.1  # seconds between two pictures of the bar
+_WIDE = 72  # columns from which on there is room for words
 
 
 class ProgressBar(RunObserver):
-    """Shows a bar on the standard error stream.
-
-    Args:
-        total: Largest number of steps of an episode; None if there is no limit.
-        num_episodes: Number of episodes.
-        num_simulations: Simulations of a decision; None if another budget ends it.
-    """
+    """Shows a bar on the standard error stream."""
 
     def __init__(self, total: int | None, num_episodes: int, num_simulations: int | None) -> None:
         from tqdm import tqdm

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from planvec.exploring import Archive
 
-__all__ = ["ExplorationProgress", "print_reached"]
-
 
 def print_reached(
     arguments: argparse.Namespace, archive: Archive, files: list[str], *, was_interrupted: bool
@@ -55,11 +53,7 @@ def _has_score(archive: Archive) -> bool:
 
 
 class ExplorationProgress:
-    """Shows what was reached, in one line, after each round.
-
-    Args:
-        is_shown: Whether to show anything.
-    """
+    """Shows what was reached, in one line, after each round."""
 
     def __init__(self, is_shown: bool) -> None:
         self._is_shown = is_shown and sys.stderr is not None

@@ -13,8 +13,6 @@ from planvec.cli.parser import FAILED, UsageError, add_json
 if TYPE_CHECKING:
     from planvec.runs import RunFiles
 
-__all__ = ["add_replay"]
-
 
 def add_replay(commands: Any) -> None:
     """Add the parser of `planvec replay`."""

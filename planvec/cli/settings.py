@@ -15,10 +15,8 @@ from planvec.cli.presets import PRESETS, Preset, preset_of
 if TYPE_CHECKING:
     from planvec.runs import RunConfig
 
-__all__ = ["config_of", "default_planner", "settings_of_file"]
-
+# arguments that determine the trajectory, and are the fields of `RunConfig`
 _SETTINGS = ("env_id", "make", "wrappers", "codec", "planner", "seed", "episodes", "max_steps")
-"""Arguments that determine the trajectory, and are the fields of `RunConfig`."""
 
 
 def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
@@ -49,13 +47,7 @@ def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def default_planner(argv: Sequence[str], settings: dict[str, Any], flags: set[str]) -> str:
-    """Return the name of the planner that is taken without `--planner`.
-
-    Args:
-        argv: All arguments.
-        settings: Those of a file.
-        flags: The options that take no value.
-    """
+    """Return the name of the planner that is taken without `--planner`."""
     if "--preset" in argv:
         words = [
             word
@@ -71,15 +63,7 @@ def default_planner(argv: Sequence[str], settings: dict[str, Any], flags: set[st
 
 
 def _preset(env_id: str | None, planner: str | None) -> Preset:
-    """Return the preset of an environment.
-
-    Args:
-        env_id: Its id, if one is given.
-        planner: The planner, if one is given.
-
-    Raises:
-        UsageError: There is none, or it is of another planner.
-    """
+    """Return the preset of an environment."""
     preset = preset_of(env_id or "")
     if preset is None:
         raise UsageError(f"--preset: expected one of {', '.join(PRESETS)}, got {env_id or 'no ENV_ID'}")
@@ -92,11 +76,7 @@ def _preset(env_id: str | None, planner: str | None) -> Preset:
 
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
-    """Return the settings of the run.
-
-    Raises:
-        UsageError: No environment is named; or settings are given with `--resume`.
-    """
+    """Return the settings of the run."""
     import secrets
 
     from planvec.runs import RunConfig, RunFiles, with_tuples

@@ -16,19 +16,9 @@ if TYPE_CHECKING:
     from planvec.planners import Episode, Planner
     from planvec.runs import RunConfig, RunFiles
 
-__all__ = ["RunSummary", "print_summary"]
-
 
 class RunSummary:
-    """Collects what the episodes of a run scored, and writes it after each of them.
-
-    Args:
-        config: The settings.
-        planner: The planner.
-        env: The environment.
-        files: The files of the run.
-        resume: Whether the run goes on, so that earlier episodes are in the file.
-    """
+    """Collects what the episodes of a run scored, and writes it after each of them."""
 
     def __init__(
         self, config: RunConfig, planner: Planner, env: BatchEnv, files: RunFiles, resume: bool
@@ -112,14 +102,7 @@ def _ended(episode: Episode, interrupted: bool) -> str:
 def print_summary(
     summary: dict[str, Any], directory: Path, files: Sequence[Path], options: dict[str, Any]
 ) -> None:
-    """Print a summary for people.
-
-    Args:
-        summary: As `RunSummary.to_dict` returns it.
-        directory: The directory of the run.
-        files: What was written, there and elsewhere.
-        options: The options of the planner that are not the defaults.
-    """
+    """Print a summary for people."""
     inside = _without_gaps([path.name for path in files if path.parent == directory])
     outside = [str(path) for path in files if path.parent != directory]
     given = ", ".join(f"{name}={value}" for name, value in options.items())

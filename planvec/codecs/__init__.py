@@ -23,9 +23,10 @@ from planvec.codecs.registered import (
     register_wrapper_codec,
     registered_codecs,
 )
-from planvec.codecs.registry import CodecChoice, check_codec, codec_for
+from planvec.codecs.registry import check_codec, codec_for
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
+from planvec.codecs.selection import CodecChoice
 from planvec.codecs.timing import time_codec
 from planvec.codecs.unpickling import from_file
 from planvec.codecs.walks import random_walk

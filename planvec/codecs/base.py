@@ -22,23 +22,10 @@ from numpy.typing import NDArray
 from planvec.codecs.fields import Fields
 from planvec.rows import StateFormat
 
-__all__ = [
-    "Codec",
-    "CodecMaker",
-    "Outcome",
-    "RollOut",
-    "Rows",
-    "StateCodec",
-    "Step",
-    "WrapperCodec",
-    "WrapperCodecMaker",
-]
-
+# return value of `gymnasium.Env.step`: observation, reward, terminated, truncated, info
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
-"""Return value of `gymnasium.Env.step`: observation, reward, terminated, truncated, info."""
 
-Step = Callable[[Any], Outcome]
-"""Steps an environment with one action."""
+Step = Callable[[Any], Outcome]  # steps an environment with one action
 
 RollOut = Callable[[Iterable[int], int, float], tuple[float, int, bool, bool]]
 """`roll_out(numbers, max_steps, discount)` takes legal actions at random, up to the end of the episode.
@@ -183,79 +170,54 @@ class WrapperCodec(Fields):
         return None
 
 
+# makes the codec of an unwrapped environment: a `Codec` subclass or a function
 CodecMaker = Callable[[Any], Codec]
-"""Makes the codec of an unwrapped environment: a `Codec` subclass or a function."""
 
+# makes the codec of a wrapper: a `WrapperCodec` subclass or a function
 WrapperCodecMaker = Callable[[Any], WrapperCodec]
-"""Makes the codec of a wrapper: a `WrapperCodec` subclass or a function."""
 
 
 class Rows(NamedTuple):
-    """Holds states as Python objects, column by column. Each list has B entries.
+    """Holds states as Python objects, column by column. Each list has B entries."""
 
-    Attributes:
-        values: What `StateCodec.set` takes and `get` returns.
-        elapsed: Steps since the reset, if the codec counts them (`time_limit`), else zeros.
-        terminated: Flags.
-        truncated: Flags.
-    """
-
-    values: list[Any]
-    elapsed: list[int]
-    terminated: list[bool]
-    truncated: list[bool]
+    values: list[Any]  # what `StateCodec.set` takes and `get` returns
+    elapsed: list[int]  # steps since the reset, if the codec counts them (`time_limit`), else zeros
+    terminated: list[bool]  # flags
+    truncated: list[bool]  # flags
 
 
 class StateCodec(ABC):
-    """Saves, restores and steps a whole environment, wrappers included.
+    """Saves, restores and steps a whole environment, wrappers included."""
 
-    Args:
-        step: Steps the environment, as `gymnasium.Env.step`.
-        step_without_info: Does the same and returns an empty info; None takes `step`.
-
-    Attributes:
-        format: The dtype of one state, and the environment and codec that it belongs to.
-        time_limit: Steps after which an episode is truncated, if `step` does not count them itself;
-            else None.
-        stochastic: False only if a step is known to have one outcome, whatever is drawn.
-        fresh_results: Whether every step returns new observations and infos, as Gymnasium asks. Otherwise
-            they are copied before the next step.
-        steps_base: Whether `step` is the step of the unwrapped environment, and states hold the fields of
-            its codec, and nothing of wrappers. Then a kernel for its class may replace the steps.
-        is_built_in: Whether planvec ships the codecs of all layers.
-        takes_ints: Whether the environment steps alike with a Python int and with the NumPy scalar that
-            `space.sample()` gives for a Discrete space. It then gets ints, which it handles faster.
-        fingerprint: Bytes that are equal for environments with the same constants.
-        walk: A digest of the outcome of each step of the random walk that verified it, as far as it came.
-        uses_hashes: Whether the environment may depend on hashes of texts, which differ between processes.
-        how: How states are saved, for reports.
-        note: What planvec changes in the environment, for reports.
-        warning: What users should be told when the environment is opened; "" for nothing.
-        step_without_info: The same step for callers that ignore the info, which may be empty.
-        roll_out: Makes random rollouts, see `RollOut`; None if they are made of steps.
-        current_mask: Returns the mask of the actions that are legal now; None if that is not known.
-        set: Puts the environment into the state of a value.
-        get: Returns the value of the current state, given the observation that it was reached with.
-    """
-
-    format: StateFormat
+    format: StateFormat  # the dtype of one state, and the environment and codec that it belongs to
+    # steps after which an episode is truncated, if `step` does not count them itself; else None
     time_limit: int | None = None
-    stochastic: bool = True
+    stochastic: bool = True  # False only if a step is known to have one outcome, whatever is drawn
+    # Whether every step returns new observations and infos, as Gymnasium asks. Otherwise they are copied
+    # before the next step.
     fresh_results: bool = False
+    # Whether the environment steps alike with a Python int and with the NumPy scalar that `space.sample()`
+    # gives for a Discrete space. It then gets ints, which it handles faster.
     takes_ints: bool = False
+    # Whether `step` is the step of the unwrapped environment, and states hold the fields of its codec, and
+    # nothing of wrappers. Then a kernel for its class may replace the steps.
     steps_base: bool = False
-    is_built_in: bool = False
-    fingerprint: bytes = b""
+    is_built_in: bool = False  # whether planvec ships the codecs of all layers
+    fingerprint: bytes = b""  # bytes that are equal for environments with the same constants
+    # A digest of the outcome of each step of the random walk that verified it, as far as it came
     walk: tuple[bytes, ...] = ()
+    # whether the environment may depend on hashes of texts, which differ between processes
     uses_hashes: bool = False
-    how: str = ""
-    note: str = ""
-    warning: str = ""
+    how: str = ""  # how states are saved, for reports
+    note: str = ""  # what planvec changes in the environment, for reports
+    warning: str = ""  # what users should be told when the environment is opened; "" for nothing
     step: Step
-    step_without_info: Step
-    roll_out: RollOut | None = None
+    step_without_info: Step  # the same step for callers that ignore the info, which may be empty
+    roll_out: RollOut | None = None  # makes random rollouts, see `RollOut`; None if they are made of steps
+    # returns the mask of the actions that are legal now; None if that is not known
     current_mask: Callable[[], NDArray[Any]] | None = None
-    set: Callable[[Any], None]
+    set: Callable[[Any], None]  # puts the environment into the state of a value
+    # returns the value of the current state, given the observation that it was reached with
     get: Callable[[Any], Any]
 
     def __init__(self, step: Step, step_without_info: Step | None = None) -> None:

@@ -11,47 +11,23 @@ import numpy as np
 
 from planvec.codecs.shuffled_sets import plain_type
 
-__all__ = ["describe_difference", "difference", "digest", "dtype_text", "origin_of", "same"]
-
-
-_MAX_TEXT = 200
-"""Largest number of characters of a value in a message."""
+_MAX_TEXT = 200  # largest number of characters of a value in a message
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return whether two values are equal bit for bit, through nested dicts, sequences and arrays.
-
-    NaN equals NaN.
-    """
+    """Return whether two values are equal bit for bit, through nested dicts, sequences and arrays."""
+    # NaN equals NaN.
     return difference(a, b) is None
 
 
 def difference(a: Any, b: Any, path: str = "") -> str | None:
-    """Return where two values first differ, or None if they are the same.
-
-    Args:
-        a: One value.
-        b: Another.
-        path: Prefix of the result.
-
-    Returns:
-        A path such as "['left'][0]"; "" if the values differ as a whole.
-    """
+    """Return where two values first differ, or None if they are the same."""
     found = _first_difference(a, b, path)
     return None if found is None else found.path
 
 
 def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
-    """Return a short text on how two values differ, or None if they are the same.
-
-    Args:
-        name: The name of the value.
-        expected: The expected value.
-        actual: The other value.
-
-    Returns:
-        A text such as "expected observation[3] 0.5, got 0.25".
-    """
+    """Return a short text on how two values differ, or None if they are the same."""
     found = _first_difference(expected, actual, name)
     if found is None:
         return None
@@ -134,10 +110,8 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
 
 
 def digest(value: Any) -> bytes:
-    """Return bytes that are the same for equal values in every process.
-
-    Objects that are neither containers nor numbers nor text count by their type alone.
-    """
+    """Return bytes that are the same for equal values in every process."""
+    # Objects that are neither containers nor numbers nor text count by their type alone.
     if isinstance(value, dict):
         parts = sorted(digest(key) + digest(item) for key, item in value.items())
     elif isinstance(value, (list, tuple)):

@@ -12,21 +12,13 @@ from planvec.codecs.base import Rows, StateCodec
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.timing import time_codec
 
-__all__ = ["warning_on_costs"]
-
 _MAX_BYTES = 1 << 20
 _MAX_STEPS, _MIN_MICROSECONDS = 10, 1000
 _REPEATS = 5
 
 
 def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: ObjectGraph) -> str:
-    """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 1 ms; else "".
-
-    Args:
-        codec: The codec. The state of its environment changes.
-        env: The environment.
-        graph: Saves the layers that are copied.
-    """
+    """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 1 ms; else ""."""
     observation, _ = codec.reset(0, None)
     states = np.zeros(_REPEATS, codec.format.dtype)
     flags = [False] * _REPEATS

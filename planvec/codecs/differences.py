@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Differences", "is_equal_memory"]
-
 _SIZE = struct.Struct("<I")
 _compare_memory = ctypes.CDLL(None).memcmp
 _compare_memory.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -22,11 +20,7 @@ def is_equal_memory(first: int, second: int, size: int) -> bool:
 
 
 class Differences:
-    """Converts blocks of bytes to their differences from a first block, and back.
-
-    Args:
-        first: The block to compare with. It must be the same in all processes.
-    """
+    """Converts blocks of bytes to their differences from a first block, and back."""
 
     def __init__(self, first: bytes) -> None:
         self._first = first

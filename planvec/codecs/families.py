@@ -16,58 +16,37 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from planvec.codecs.base import CodecMaker
 
-__all__ = [
-    "FAMILIES",
-    "Family",
-    "FamilyCodec",
-    "FamilyModule",
-    "WrapperSupport",
-    "families_of",
-    "load_family",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Describes a family of environments.
+    """Describes a family of environments."""
 
-    Attributes:
-        name: Name of the family, for reports.
-        module: The module that must be installed for it.
-        extra: The extra of planvec that installs what the family needs.
-        env_package: The package that defines the classes of the environments.
-        ids: The ids that are checked. "ALE/*-v5" stands for every registered one. Empty if there are none, or
-            if they need packages that exclude those of other families; see `docs/environments.md`.
-        id_prefixes: What the ids begin with, if they are registered by importing a module. Empty for the
-            environments of Gymnasium, which are always registered.
-        registrant: The module that registers them; "" for `module`.
-        codec_module: The `FamilyModule` with its codecs, imported when such an environment is opened: the
-            simulator may be missing, or slow to import. "" if a pickle of the attributes is enough.
-        simulator: A module on which environments of any class may be built. If it is imported, the codecs of
-            the family are asked for every environment that no other family knows. "" if there is none.
-        note: What users should know about it, for reports.
-    """
-
-    name: str
-    module: str
-    extra: str
-    env_package: str
+    name: str  # name of the family, for reports
+    module: str  # the module that must be installed for it
+    extra: str  # the extra of planvec that installs what the family needs
+    env_package: str  # the package that defines the classes of the environments
+    # The ids that are checked. "ALE/*-v5" stands for every registered one. Empty if there are none, or if
+    # they need packages that exclude those of other families; see `docs/environments.md`.
     ids: tuple[str, ...]
+    # What the ids begin with, if they are registered by importing a module. Empty for the environments of
+    # Gymnasium, which are always registered.
     id_prefixes: tuple[str, ...] = ()
-    registrant: str = ""
+    registrant: str = ""  # the module that registers them; "" for `module`
+    # The `FamilyModule` with its codecs, imported when such an environment is opened: the simulator may be
+    # missing, or slow to import. "" if a pickle of the attributes is enough.
     codec_module: str = ""
+    # A module on which environments of any class may be built. If it is imported, the codecs of the family
+    # are asked for every environment that no other family knows. "" if there is none.
     simulator: str = ""
-    note: str = ""
+    note: str = ""  # what users should know about it, for reports
 
 
 class WrapperSupport(Enum):
-    """Tells who wrote the codecs of the wrappers around an environment.
+    """Tells who wrote the codecs of the wrappers around an environment."""
 
-    Attributes:
-        BUILT_IN: planvec has a codec for every wrapper.
-        REGISTERED: Users have registered codecs for the wrappers that planvec does not know.
-        MISSING: A wrapper has no codec. It may change any attribute of the environment.
-    """
+    # `BUILT_IN`: planvec has a codec for every wrapper. `REGISTERED`: Users have registered codecs for the
+    # wrappers that planvec does not know. `MISSING`: A wrapper has no codec. It may change any attribute of
+    # the environment.
 
     BUILT_IN = auto()
     REGISTERED = auto()
@@ -75,18 +54,14 @@ class WrapperSupport(Enum):
 
 
 class FamilyCodec(NamedTuple):
-    """Tells how the states of an environment are saved.
+    """Tells how the states of an environment are saved."""
 
-    Attributes:
-        make: Makes the codec; None if the actions must be replayed.
-        is_verified: Whether the codec was written for exactly this class, so that it is not verified by
-            replay when an environment is opened.
-        alternatives: Makers of codecs that are tried in turn, if the verification shows that the states of
-            the codec before are not exact.
-    """
-
-    make: CodecMaker | None
+    make: CodecMaker | None  # makes the codec; None if the actions must be replayed
+    # whether the codec was written for exactly this class, so that it is not verified by replay when an
+    # environment is opened
     is_verified: bool
+    # makers of codecs that are tried in turn, if the verification shows that the states of the codec before
+    # are not exact
     alternatives: tuple[CodecMaker, ...] = ()
 
 
@@ -94,23 +69,12 @@ class FamilyModule(Protocol):
     """The interface of a module that `Family.codec_module` names."""
 
     def codec_for_env(self, env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
-        """Return how the states of an environment are saved.
-
-        Args:
-            env: The unwrapped environment. Its class, or one of its bases, belongs to the family, or the
-                simulator of the family is imported.
-            wrappers: Who wrote the codecs of the wrappers around it.
-
-        Returns:
-            None if the family has no codec for this class.
-        """
+        """Return how the states of an environment are saved."""
 
 
 def families_of(env: Any) -> Iterator[Family]:
-    """Yield the families of an environment.
-
-    Those of its class come first, then those of the base classes, then those whose simulator is imported.
-    """
+    """Yield the families of an environment."""
+    # Those of its class come first, then those of the base classes, then those whose simulator is imported.
     known = []
     for env_class in type(env).__mro__:
         for family in FAMILIES:
@@ -130,6 +94,7 @@ _MUJOCO = (
     *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
     *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
 )
+# the families, in the order of the reports
 FAMILIES = (
     Family(
         name="classic control",
@@ -229,4 +194,3 @@ FAMILIES = (
         codec_module="planvec.codecs.retro",
     ),
 )
-"""The families, in the order of the reports."""

@@ -13,8 +13,6 @@ from typing import Any
 from planvec.codecs.families import FAMILIES, Family
 from planvec.extras import install_command
 
-__all__ = ["markdown_table", "measured", "text_table"]
-
 _HEADER = ["family", "ids", "saved by", "exact", "bytes", "get", "set", "step, us"]
 
 

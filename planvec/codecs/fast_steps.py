@@ -13,13 +13,10 @@ import numpy as np
 
 from planvec.codecs.base import Outcome
 
-__all__ = ["outcome_bits", "replace_step"]
-
 _FastStep = TypeVar("_FastStep", bound=Callable[..., Outcome])
 
 _log = logging.getLogger("planvec")
-_installed: WeakSet[Callable[..., Outcome]] = WeakSet()
-"""The steps that `replace_step` has installed."""
+_installed: WeakSet[Callable[..., Outcome]] = WeakSet()  # the steps that `replace_step` has installed
 
 
 def replace_step(
@@ -27,19 +24,10 @@ def replace_step(
     make_step: Callable[[Any], _FastStep] | None,
     gives_the_same: Callable[[Any, _FastStep], bool],
 ) -> _FastStep | None:
-    """Replace `env.step` by a faster one.
-
-    An environment whose step was replaced by somebody else keeps it. So does one whose faster step raises or
-    gives other results, as it may with another version of its package.
-
-    Args:
-        env: The unwrapped environment.
-        make_step: Makes the faster step of the environment; None if there is none.
-        gives_the_same: Returns whether the faster step gives the results of `env.step`.
-
-    Returns:
-        The installed step; None if nothing was installed.
-    """
+    """Replace `env.step` by a faster one."""
+    # An environment whose step was replaced by somebody else keeps it. So does one whose faster step raises
+    # or gives other results, as it may with another version of its package.
+    # Returns the installed step; None if nothing was installed.
     if isinstance(env.step, FunctionType) and env.step in _installed:
         del env.step  # installed by an earlier call: what it looked up may have changed since
     if make_step is None or not inspect.ismethod(env.step):

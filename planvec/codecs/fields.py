@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Fields"]
-
 
 class Fields(ABC):
     """Converts batches of values to and from the fields of a structured array.

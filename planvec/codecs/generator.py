@@ -15,27 +15,12 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = [
-    "GENERATOR",
-    "generator_from_bytes",
-    "generator_to_bytes",
-    "get_generator",
-    "pack_generators",
-    "reseed_generator",
-    "set_generator",
-    "unpack_generators",
-]
-
+# two 128-bit integers, little-endian, and the 32 bits left over from the last draw
 GENERATOR = np.dtype([("state", "V16"), ("increment", "V16"), ("spare", "<u4"), ("has_spare", "?")])
-"""Two 128-bit integers, little-endian, and the 32 bits left over from the last draw."""
 
 
 def get_generator(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Return the state of `env.np_random` in NumPy's form.
-
-    Raises:
-        UnsupportedEnvError: The generator is not the PCG64 that Gymnasium makes.
-    """
+    """Return the state of `env.np_random` in NumPy's form."""
     try:
         state: dict[str, Any] = dict(_generator_of(env).state)
         if state["bit_generator"] == "PCG64":
@@ -54,11 +39,10 @@ def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
 
 
 def _generator_of(env: Any) -> Any:
-    """Return the bit generator of an environment.
-
-    Its class may define `np_random` as something else: a `RandomState` that is saved with the attributes. If
-    its `reset` does not seed `np_random`, it has no seed, and Gymnasium would take one from the time of day.
-    """
+    """Return the bit generator of an environment."""
+    # Its class may define `np_random` as something else: a `RandomState` that is saved with the attributes.
+    # If its `reset` does not seed `np_random`, it has no seed, and Gymnasium would take one from the time of
+    # day.
     if env._np_random is None:
         env._np_random, _ = seeding.np_random(0)
     return env._np_random.bit_generator

@@ -16,27 +16,9 @@ from planvec.codecs.unpickling import packages_of
 from planvec.codecs.wrappers import applies_function
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["LayerCodecs", "make_wrapper_codec"]
-
 
 class LayerCodecs:
-    """Holds the codecs of the unwrapped environment and of its wrappers.
-
-    Args:
-        env: The environment, which was not reset yet.
-        layers: Its wrappers.
-        selection: How the unwrapped environment is saved.
-        choice: What the user has passed as `codec`, for messages.
-
-    Attributes:
-        selection: How the unwrapped environment is saved.
-        base_codec: The codec of the unwrapped environment.
-        wrapper_codecs: One codec per wrapper, innermost first.
-        graph: Saves the layers that are copied; None if none is.
-        is_verified: Whether planvec ships all codecs for exactly these classes.
-        reports_masks: Whether the environment reports legal actions, which states then hold.
-        drawn_spaces: The spaces from which the environment draws, as far as they were saved.
-    """
+    """Holds the codecs of the unwrapped environment and of its wrappers."""
 
     def __init__(
         self,
@@ -46,16 +28,21 @@ class LayerCodecs:
         choice: CodecChoice,
     ) -> None:
         assert selection.make is not None
-        self.selection = selection
+        self.selection = selection  # how the unwrapped environment is saved
         self._env = env
         self._layers = layers
+        # the codec of the unwrapped environment
         self.base_codec = _make_base_codec(selection.make, env.unwrapped, choice)
+        # one codec per wrapper, innermost first
         self.wrapper_codecs = [make_wrapper_codec(layer) for layer in layers]
+        # saves the layers that are copied; None if none is
         self.graph = _join_graphs([self.base_codec, *self.wrapper_codecs])
+        # whether planvec ships all codecs for exactly these classes
         self.is_verified = selection.is_verified and not any(
             not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
         )
-        self.reports_masks = False
+        self.reports_masks = False  # whether the environment reports legal actions, which states then hold
+        # the spaces from which the environment draws, as far as they were saved
         self.drawn_spaces: Sequence[str] = ()
 
     @property

@@ -6,8 +6,6 @@ from typing import Any
 
 import gymnasium
 
-__all__ = ["layer_name", "layers_by_name", "layers_of", "wrappers_of"]
-
 
 def layers_of(env: Any) -> list[Any]:
     """Return an environment and the layers inside it, the outermost first."""

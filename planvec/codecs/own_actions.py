@@ -9,16 +9,9 @@ from gymnasium import Space, spaces
 from planvec.codecs.base import Outcome, Step
 from planvec.rows import own_copy
 
-__all__ = ["with_own_action"]
-
 
 def with_own_action(step: Step, action_space: Space[Any]) -> Step:
-    """Return a step that gives the environment a copy of the action, which it may change in place.
-
-    Args:
-        step: The step.
-        action_space: The space of the actions. Numbers cannot be changed, and are not copied.
-    """
+    """Return a step that gives the environment a copy of the action, which it may change in place."""
     if isinstance(action_space, spaces.Discrete):
         return step
 

@@ -10,8 +10,6 @@ import numpy as np
 from planvec.codecs.base import Codec, WrapperCodec
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["check_value", "is_of_user", "raised_in"]
-
 
 def is_of_user(codec: Codec | WrapperCodec) -> bool:
     """Return whether a codec is none of planvec's."""
@@ -19,15 +17,7 @@ def is_of_user(codec: Codec | WrapperCodec) -> bool:
 
 
 def check_value(codec: Codec, env: Any) -> None:
-    """Check that a codec of the user saves values that fit into its dtype.
-
-    Args:
-        codec: The codec.
-        env: The unwrapped environment, after a reset.
-
-    Raises:
-        UnsupportedEnvError: They do not.
-    """
+    """Check that a codec of the user saves values that fit into its dtype."""
     name, dtype = type(codec).__name__, codec.dtype
     if dtype is None or not is_of_user(codec):
         return

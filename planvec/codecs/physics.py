@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["saved_arrays"]
-
 
 def saved_arrays(env: Any) -> tuple[str, ...]:
-    """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order.
-
-    Args:
-        env: An unwrapped environment of Gymnasium's own.
-    """
+    """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order."""
     from planvec.codecs import mujoco
 
     return mujoco.saved_arrays(env)

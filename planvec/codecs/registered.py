@@ -9,20 +9,13 @@ import gymnasium
 
 from planvec.codecs.base import CodecMaker, WrapperCodecMaker
 
-__all__ = ["RegisteredCodecs", "register_codec", "register_wrapper_codec", "registered_codecs"]
-
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCodecs:
-    """Holds the codecs that users have registered, to pass them on to other processes.
+    """Holds the codecs that users have registered, to pass them on to other processes."""
 
-    Attributes:
-        envs: Environment class -> the maker of its codec.
-        wrappers: Wrapper class -> the maker of its codec.
-    """
-
-    envs: Mapping[type, CodecMaker]
-    wrappers: Mapping[type, WrapperCodecMaker]
+    envs: Mapping[type, CodecMaker]  # environment class -> the maker of its codec
+    wrappers: Mapping[type, WrapperCodecMaker]  # wrapper class -> the maker of its codec
 
     def install(self) -> None:
         """Register all of them in this process."""

@@ -23,18 +23,12 @@ from planvec.codecs.verify import verify_codec
 from planvec.codecs.walks import check_reset, reference_walk
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
-__all__ = ["CodecChoice", "check_codec", "codec_for"]
-
+# packages with sets that were found not to depend on hashes (`tests/test_hash_seeds.py`), but a module
 _CHECKED, _UNCHECKED = {"highway_env", "minigrid"}, "minigrid.envs.wfc"
-"""Packages with sets that were found not to depend on hashes (`tests/test_hash_seeds.py`), but a module."""
 
 
 def check_codec(codec: CodecChoice) -> None:
-    """Check a choice of a codec before any environment is made.
-
-    Raises:
-        UnsupportedEnvError: The choice is none of the possible ones.
-    """
+    """Check a choice of a codec before any environment is made."""
     if codec is not None and codec not in ("copied", "replay") and not callable(codec):
         raise UnsupportedEnvError(
             'codec: expected None, "copied", "replay", a planvec.Codec subclass or planvec.Copied([...]), '
@@ -111,12 +105,7 @@ def _stack_codec(
     info_keys: Sequence[str] | None,
     trust: bool,
 ) -> StackCodec:
-    """Make the codec of a selection, and verify it.
-
-    Raises:
-        InexactStateError: States are not restored exactly.
-        UnsupportedEnvError: The environment cannot be saved faithfully, for another reason.
-    """
+    """Make the codec of a selection, and verify it."""
     codecs = LayerCodecs(env, layers, selection, codec)
     graph = codecs.graph
     reference = None
@@ -167,12 +156,7 @@ def _replay_codec(
 
 
 def _uses_hashes(classes: Sequence[type], has_sets: bool = False) -> bool:
-    """Return whether environments of classes may depend on hashes, which differ between processes.
-
-    Args:
-        classes: Their classes, and those of what they hold.
-        has_sets: Whether they hold sets.
-    """
+    """Return whether environments of classes may depend on hashes, which differ between processes."""
     packages = {cls.__module__.partition(".")[0] for cls in classes}
     if packages <= _CHECKED and not any(cls.__module__.startswith(_UNCHECKED) for cls in classes):
         return False

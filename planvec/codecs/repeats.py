@@ -15,12 +15,8 @@ from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.walks import RandomWalk, SavedPoint, select_infos
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["NUM_REPEATED", "OUTCOME", "Comparison", "InexactStateError", "Repeats", "save_and_load"]
-
-NUM_REPEATED = 6
-"""Steps that are taken again from each saved point."""
-OUTCOME = ("observation", "reward", "terminated", "truncated", "info")
-"""What a step returns."""
+NUM_REPEATED = 6  # steps that are taken again from each saved point
+OUTCOME = ("observation", "reward", "terminated", "truncated", "info")  # what a step returns
 
 
 class InexactStateError(UnsupportedEnvError):
@@ -28,45 +24,21 @@ class InexactStateError(UnsupportedEnvError):
 
 
 class Comparison(NamedTuple):
-    """Names a comparison in error messages.
+    """Names a comparison in error messages."""
 
-    Attributes:
-        situation: What was compared.
-        advice: How to fix a difference; it ends the message.
-        has_sets: Whether the order of a set may be the cause. Then leaving it out would make states wrong.
-    """
-
-    situation: str
-    advice: str
+    situation: str  # what was compared
+    advice: str  # how to fix a difference; it ends the message
+    # Whether the order of a set may be the cause. Then leaving it out would make states wrong.
     has_sets: bool = False
 
     def check(self, name: str, num_steps: int, expected: Any, actual: Any) -> None:
-        """Compare two values of one field.
-
-        Args:
-            name: The field of the outcome.
-            num_steps: Steps since the situation began.
-            expected: The value on the walk.
-            actual: The value now.
-
-        Raises:
-            UnsupportedEnvError: They differ.
-        """
+        """Compare two values of one field."""
         text = describe_difference(name, expected, actual)
         if text is not None:
             raise InexactStateError(f"{self.situation}, {_when(num_steps)}: {text}. {self.advice}")
 
     def check_digests(self, num_steps: int, expected: dict[str, bytes], actual: dict[str, bytes]) -> None:
-        """Compare what the environment holds with what it held on the walk.
-
-        Args:
-            num_steps: Steps since the situation began.
-            expected: The digests on the walk.
-            actual: The digests now.
-
-        Raises:
-            UnsupportedEnvError: They differ. The message names the attribute.
-        """
+        """Compare what the environment holds with what it held on the walk."""
         for name in {**expected, **actual}:
             if expected.get(name) != actual.get(name):
                 _, is_attribute, attribute = name.rpartition(".")
@@ -106,13 +78,7 @@ def save_and_load(codec: StateCodec, env: gymnasium.Env[Any, Any], points: Seque
 
 
 class Repeats:
-    """Takes steps of a walk again, and compares them.
-
-    Args:
-        codec: The codec.
-        walk: The walk.
-        info_keys: The info keys that must be the same; None: all.
-    """
+    """Takes steps of a walk again, and compares them."""
 
     def __init__(self, codec: StateCodec, walk: RandomWalk, info_keys: Sequence[str] | None) -> None:
         self._codec = codec
@@ -121,27 +87,12 @@ class Repeats:
         self._digests = {point.next_step: point.digests for point in walk.points}
 
     def actions(self, point: SavedPoint, num_steps: int) -> list[Any]:
-        """Return the actions that were taken after a saved point until the episode ended.
-
-        Args:
-            point: The point.
-            num_steps: Largest number of actions.
-        """
+        """Return the actions that were taken after a saved point until the episode ended."""
         steps = self._walk.steps[point.next_step : point.next_step + num_steps]
         return [action for action, _ in itertools.takewhile(lambda step: step[1] is not None, steps)]
 
     def compare(self, point: SavedPoint, observation: Any, comparison: Comparison, num_steps: int) -> None:
-        """Take the steps after a saved point again, until the episode ends.
-
-        Args:
-            point: The point, at which the environment is now.
-            observation: The observation of the environment now.
-            comparison: Names the situation in errors.
-            num_steps: Largest number of steps.
-
-        Raises:
-            UnsupportedEnvError: An outcome differs, or what the environment holds.
-        """
+        """Take the steps after a saved point again, until the episode ends."""
         comparison.check("observation", 0, point.observation, observation)
         comparison.check_digests(0, point.digests, self._codec.digests())
         first = point.next_step

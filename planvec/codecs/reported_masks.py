@@ -14,15 +14,9 @@ from planvec.codecs.base import Codec, Outcome, Step
 from planvec.errors import EnvError
 from planvec.rows import ACTION_MASK_FIELD, action_masks, draw_legal, has_mask_field, mask_of_info, mask_sizes
 
-__all__ = ["LegalActions", "ReportedMask", "is_mask_reported", "mask_of_field"]
-
 
 class ReportedMask:
-    """Remembers the mask of the last reset or step. It is a `StatePart` whose values are the bytes of masks.
-
-    Args:
-        space: The action space.
-    """
+    """Remembers the mask of the last reset or step: a `StatePart` whose values are the bytes of masks."""
 
     def __init__(self, space: Space[Any]) -> None:
         self._space = space
@@ -31,11 +25,7 @@ class ReportedMask:
         self._value = b"\1" * self._size
 
     def note(self, observation: Any, info: Mapping[str, Any], has_ended: bool) -> None:
-        """Remember the mask that a reset or a step has reported. Without one, all actions are legal.
-
-        Raises:
-            EnvError: It is no mask of the action space, or allows no action though the episode goes on.
-        """
+        """Remember the mask that a reset or a step has reported. Without one, all actions are legal."""
         mask = mask_of_info(self._space, info, observation)
         if mask is not None and not has_ended and not _allows_an_action(self._space, mask):
             raise EnvError(
@@ -85,19 +75,12 @@ def is_mask_reported(space: Space[Any], observation: Any, info: Any) -> bool:
 
 
 class LegalActions:
-    """Draws the actions of a random walk: among the legal ones, where the environment reports them.
-
-    Args:
-        space: The action space, from whose generator actions are drawn.
-
-    Attributes:
-        are_reported: Whether a reset or a step has reported legal actions.
-    """
+    """Draws the actions of a random walk: among the legal ones, where the environment reports them."""
 
     def __init__(self, space: Space[Any]) -> None:
         self._space: Any = space
         self._mask: NDArray[np.bool_] | None = None
-        self.are_reported = False
+        self.are_reported = False  # whether a reset or a step has reported legal actions
 
     @classmethod
     def seeded(cls, space: Space[Any]) -> LegalActions:

@@ -22,14 +22,12 @@ from planvec.codecs.generator import get_generator, set_generator
 from planvec.codecs.generic.shared import outside_object
 from planvec.codecs.layer_codecs import LayerCodecs
 from planvec.codecs.layers import layers_of, wrappers_of
-from planvec.codecs.registry import CodecChoice, codec_for
+from planvec.codecs.registry import codec_for
 from planvec.codecs.repeats import OUTCOME, Comparison
 from planvec.codecs.reported_masks import LegalActions
-from planvec.codecs.selection import select, wrapper_layers
+from planvec.codecs.selection import CodecChoice, select, wrapper_layers
 from planvec.codecs.stack import StackCodec
 from planvec.errors import PlanvecError, UnsupportedEnvError
-
-__all__ = ["Proof", "ResidentCodec", "ResidentCodecs", "ResidentState"]
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SECONDS = 24, 256, 0.3
 _SAVE_INTERVAL, _NUM_REPEATED, _NUM_POINTS = 4, 12, 8
@@ -40,57 +38,34 @@ _ADVICE = (
 
 
 class ResidentState(NamedTuple):
-    """Holds the situation of one environment.
+    """Holds the situation of one environment."""
 
-    Attributes:
-        value: What `StateCodec.get` returned.
-        generator: The state of `np_random`; None if it was not made yet.
-        seed: `np_random_seed`.
-        elapsed: Steps that the outer `TimeLimit` has counted.
-        spaces: The states of the generators of spaces, from which a reset may draw; None where there is none.
-    """
-
-    value: Any
-    generator: dict[str, Any] | None
-    seed: Any
-    elapsed: int
+    value: Any  # what `StateCodec.get` returned
+    generator: dict[str, Any] | None  # the state of `np_random`; None if it was not made yet
+    seed: Any  # `np_random_seed`
+    elapsed: int  # steps that the outer `TimeLimit` has counted
+    # the states of the generators of spaces, from which a reset may draw; None where there is none
     spaces: tuple[dict[str, Any] | None, ...]
 
 
 class Proof(NamedTuple):
-    """Holds what the proof of one environment has shown, for another process.
+    """Holds what the proof of one environment has shown, for another process."""
 
-    Attributes:
-        maker: Index of the maker of the codec that is exact.
-        drawn_spaces: The spaces from which the environment draws.
-    """
-
-    maker: int
-    drawn_spaces: tuple[str, ...]
+    maker: int  # index of the maker of the codec that is exact
+    drawn_spaces: tuple[str, ...]  # the spaces from which the environment draws
 
 
 class ResidentCodec:
-    """Saves and restores one environment.
+    """Saves and restores one environment."""
 
-    Args:
-        env: The environment.
-        layers: The codecs of its layers.
-        like: The codec of the environment on which this kind was verified; None if it needs no verification.
-
-    Attributes:
-        layers: The codecs of its layers.
-        codec: The codec; None before the first reset.
-        proof: What the proof of its kind has shown; None if it needs none.
-    """
-
-    proof: Proof | None = None
+    proof: Proof | None = None  # what the proof of its kind has shown; None if it needs none
 
     def __init__(self, env: gymnasium.Env[Any, Any], layers: LayerCodecs, like: StackCodec | None) -> None:
         self._env: Any = env
         self._base: Any = env.unwrapped
         self.layers = layers
         self._like = like
-        self.codec: StackCodec | None = None
+        self.codec: StackCodec | None = None  # the codec; None before the first reset
         if like is not None and like.layers.drawn_spaces:
             layers.save_generators_of(like.layers.drawn_spaces)
         self._spaces = [] if layers.graph is None else layers.graph.spaces.all()
@@ -106,14 +81,7 @@ class ResidentCodec:
         return self.layers.constants
 
     def bind(self, observation: Any) -> StackCodec:
-        """Return the codec; after the first reset it is made.
-
-        Args:
-            observation: The current observation.
-
-        Raises:
-            UnsupportedEnvError: This environment differs from others of its kind.
-        """
+        """Return the codec; after the first reset it is made."""
         if self.codec is None:
             like, graph = self._like, self.layers.graph
             if graph is not None and like is not None and like.layers.graph is not None:
@@ -132,11 +100,7 @@ class ResidentCodec:
         return self.codec
 
     def save(self, observation: Any) -> ResidentState:
-        """Return the situation of the environment.
-
-        Args:
-            observation: The current observation.
-        """
+        """Return the situation of the environment."""
         codec = self.bind(observation)
         base = self._base
         generator = None if base._np_random is None else get_generator(base)
@@ -167,10 +131,8 @@ class ResidentCodec:
                 space.np_random.bit_generator.state = generator
 
     def made(self) -> StackCodec:
-        """Return the codec. Reset the environment if it was not reset yet.
-
-        The generator of the environment stays what it is, or is seeded by chance.
-        """
+        """Return the codec. Reset the environment if it was not reset yet."""
+        # The generator of the environment stays what it is, or is seeded by chance.
         if self.codec is None:
             base = self._base
             generator, seed = base.np_random, base.np_random_seed  # this makes it, if there is none
@@ -182,11 +144,7 @@ class ResidentCodec:
 
 
 class ResidentCodecs:
-    """Makes the codecs of the environments of one process, and proves each kind once.
-
-    Args:
-        choice: How states are saved, as for `codec_for`.
-    """
+    """Makes the codecs of the environments of one process, and proves each kind once."""
 
     def __init__(self, choice: CodecChoice = None) -> None:
         self._choice = choice
@@ -195,16 +153,7 @@ class ResidentCodecs:
     def make(
         self, env: gymnasium.Env[Any, Any], prove: Callable[[], Any] | Proof | str | None
     ) -> ResidentCodec:
-        """Return the codec of an environment that was not reset yet.
-
-        Args:
-            env: The environment.
-            prove: Makes another environment, for the proof; or what a proof in another process has shown: a
-                text says why states are not exact. None if there is no proof.
-
-        Raises:
-            UnsupportedEnvError: States of the environment are not exact.
-        """
+        """Return the codec of an environment that was not reset yet."""
         if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, gymnasium.Env):
             raise UnsupportedEnvError(f"{env}: expected a gymnasium.Env, got {type(env).__name__}")
         wrappers = wrapper_layers(env)
@@ -276,11 +225,7 @@ class _Point(NamedTuple):
 
 
 def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
-    """Check that restored environments go on like the original one, through resets without a seed.
-
-    Raises:
-        UnsupportedEnvError: They do not.
-    """
+    """Check that restored environments go on like the original one, through resets without a seed."""
     actions = LegalActions.seeded(env.action_space)
     walk: list[tuple[Any, Outcome]] = []
     points: list[_Point] = []

@@ -16,10 +16,8 @@ from planvec.codecs.layers import wrappers_of
 from planvec.codecs.registered import registered_codecs
 from planvec.codecs.wrappers import built_in_codec, check_supported
 
-__all__ = ["CodecChoice", "Layer", "Selection", "select", "wrapper_layers"]
-
+# None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment
 CodecChoice = str | CodecMaker | None
-"""None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment."""
 
 _COPY_ADVICE = (
     "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
@@ -29,32 +27,20 @@ _REPLAY_ADVICE = "The environment does not restart from its seed: register a cod
 
 
 class Layer(NamedTuple):
-    """Holds a wrapper and the maker of its codec.
-
-    Attributes:
-        wrapper: The wrapper.
-        make: Makes its codec; None if there is none for its class.
-        is_built_in: Whether planvec ships the codec.
-    """
+    """Holds a wrapper and the maker of its codec."""
 
     wrapper: Any
-    make: WrapperCodecMaker | None
-    is_built_in: bool
+    make: WrapperCodecMaker | None  # makes its codec; None if there is none for its class
+    is_built_in: bool  # whether planvec ships the codec
 
 
 class Selection(NamedTuple):
-    """Holds the decision how the unwrapped environment is saved.
+    """Holds the decision how the unwrapped environment is saved."""
 
-    Attributes:
-        make: Makes the codec; None replays the actions.
-        is_verified: Whether the codec needs no verification.
-        advice: How to fix a codec that fails the verification, for its error.
-        alternatives: Makers to try in turn, if the codec before fails the verification.
-    """
-
-    make: CodecMaker | None
-    is_verified: bool
-    advice: str
+    make: CodecMaker | None  # makes the codec; None replays the actions
+    is_verified: bool  # whether the codec needs no verification
+    advice: str  # how to fix a codec that fails the verification, for its error
+    # makers to try in turn, if the codec before fails the verification
     alternatives: tuple[CodecMaker, ...] = ()
 
 
@@ -118,12 +104,7 @@ def _family_codec(base: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
 
 
 def _advice_on(makers: Sequence[Callable[[Any], Any]], is_copied: bool) -> str:
-    """Return how to fix codecs that fail the verification.
-
-    Args:
-        makers: The makers of the codecs that the user wrote.
-        is_copied: Whether the attributes of the environment are copied.
-    """
+    """Return how to fix codecs that fail the verification."""
     if not makers:
         return _COPY_ADVICE
     names = " or ".join(getattr(make, "__name__", type(make).__name__) for make in makers)

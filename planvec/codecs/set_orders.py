@@ -17,13 +17,10 @@ from planvec.codecs.repeats import NUM_REPEATED, Comparison, InexactStateError, 
 from planvec.codecs.walks import random_walk, select_infos
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["SETS_ADVICE", "check_set_orders"]
-
+# Steps of a walk for environments that hold sets, and the time for it. Repeating it takes at least twice as
+# long.
 _SETS_STEPS, _SETS_SECONDS = 1024, 0.5
-"""Steps of a walk for environments that hold sets, and the time for it. Repeating it takes at least twice as
-long."""
-_NUM_ORDERS = 8
-"""Orders that are compared with each other where shuffled sets make a difference."""
+_NUM_ORDERS = 8  # orders that are compared with each other where shuffled sets make a difference
 SETS_ADVICE = (
     "The order of a set depends on how it was filled, and is not part of a state. If it has an influence, "
     'iterate over sorted(...), use a dict or a list instead of the set, or pass codec="replay"'
@@ -36,14 +33,9 @@ def check_set_orders(
     info_keys: Sequence[str] | None,
     graph: ObjectGraph,
 ) -> None:
-    """Repeat a longer walk with sets in other orders, which must have no influence.
-
-    All else that is copied is restored exactly, so that a shorter walk shows what is not. The order of a set
-    is not, and a difference may be rare and late.
-
-    Raises:
-        UnsupportedEnvError: The orders have an influence.
-    """
+    """Repeat a longer walk with sets in other orders, which must have no influence."""
+    # All else that is copied is restored exactly, so that a shorter walk shows what is not. The order of a
+    # set is not, and a difference may be rare and late.
     walk = random_walk(codec, env, info_keys, _SETS_STEPS, _SETS_SECONDS)
     points = list(zip(walk.points, save_and_load(codec, env, walk.points), strict=True))
     repeats = Repeats(codec, walk, info_keys)

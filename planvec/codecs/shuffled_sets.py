@@ -10,13 +10,11 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["ShuffledFrozenSet", "ShuffledSet", "choose_order", "plain_type"]
-
+# methods that return a new set
 _NEW_SETS = (
     *("__and__", "__or__", "__sub__", "__xor__", "__rand__", "__ror__", "__rsub__", "__rxor__"),
     *("copy", "difference", "intersection", "symmetric_difference", "union"),
 )
-"""Methods that return a new set."""
 _order = 0
 
 

@@ -37,29 +37,13 @@ from planvec.codecs.wrapper_stack import leave_out_outer_wrappers, named_wrapper
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import SavedState, StateFormat
 
-__all__ = ["StackCodec"]
-
 Env = gymnasium.Env[Any, Any]
+# A part of a state, and the functions that set and get its value
 _BoundPart = tuple[StatePart, Callable[[Any], None], Callable[[], Any]]
-"""A part of a state, and the functions that set and get its value."""
 
 
 class StackCodec(StateCodec):
-    """Saves and restores an environment layer by layer.
-
-    Args:
-        env: The environment, wrappers included, after a reset.
-        layers: The codecs of its layers.
-        observation: The observation that the reset returned.
-        like: The codec of another environment of the same kind, whose states have the same form.
-
-    Attributes:
-        layers: The codecs of the layers.
-        saves_observation: Whether states contain the observation.
-
-    Raises:
-        UnsupportedEnvError: Two fields of the state would have the same name.
-    """
+    """Saves and restores an environment layer by layer."""
 
     def __init__(
         self, env: Env, layers: LayerCodecs, observation: Any, like: StackCodec | None = None
@@ -97,6 +81,7 @@ class StackCodec(StateCodec):
         if self._mask is not None:
             parts.append((self._mask, self._mask.set, self._mask.get))
         self._parts, setters, getters = map(list, zip(*parts, strict=True))
+        # whether states contain the observation
         self.saves_observation: bool = (
             self._must_save(observation) if like is None else like.saves_observation
         )
@@ -145,10 +130,8 @@ class StackCodec(StateCodec):
             self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
 
     def include(self, graph: ObjectGraph) -> None:
-        """Include what pickles refer to in the fingerprint, and what has a number in the origin of states.
-
-        Elsewhere a number may mean something else, so that states would be restored wrongly.
-        """
+        """Include what pickles refer to in the fingerprint, and what has a number in the origin of states."""
+        # Elsewhere a number may mean something else, so that states would be restored wrongly.
         self.fingerprint += digest(graph.referred())
         numbered = digest(graph.numbered()).hex()[:8]
         self.format = self.format._replace(origin=f"{self.format.origin} {numbered}")

@@ -17,17 +17,11 @@ from planvec.codecs import generator
 from planvec.codecs.base import WrapperCodec
 from planvec.rows import GENERATOR_FIELD, is_fixed
 
-__all__ = ["GeneratorPart", "ObservationPart", "StatePart", "WrapperPart"]
-
 
 class StatePart(Protocol):
-    """The interface of one part of a state.
+    """The interface of one part of a state."""
 
-    Attributes:
-        dtype: A structured dtype with the fields of the part; None if its size varies.
-    """
-
-    dtype: np.dtype[Any] | None
+    dtype: np.dtype[Any] | None  # A structured dtype with the fields of the part; None if its size varies
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
         """Write values `[B]` into the fields of records `[B]`."""

@@ -12,22 +12,13 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import StateCodec
 
-__all__ = ["time_codec"]
-
 _NUM_TIMED = 40
 
 
 def time_codec(codec: StateCodec, states: NDArray[Any], actions: Sequence[Any]) -> dict[str, float]:
-    """Time the methods of a codec at some of the states.
-
-    Args:
-        codec: The codec. The state of its environment changes.
-        states: `[B]`.
-        actions: B actions, one to take at each state.
-
-    Returns:
-        Medians in microseconds of "get", "set", "step" and "observe".
-    """
+    """Time the methods of a codec at some of the states."""
+    # `states`: `[B]`.
+    # Returns medians in microseconds of "get", "set", "step" and "observe".
     rows = np.unique(np.linspace(0, len(states) - 1, _NUM_TIMED).astype(int))
     times: dict[str, list[float]] = {"get": [], "set": [], "step": [], "observe": []}
     clock = time.perf_counter

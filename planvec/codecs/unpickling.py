@@ -18,8 +18,7 @@ from typing import Any
 
 from planvec.errors import InvalidBatchError
 
-__all__ = ["check_name", "from_file", "packages_of", "unpickle"]
-
+# module -> names that make plain data, arrays or generators, and run no other code
 _PLAIN = {
     "array": ("_array_reconstructor", "array"),
     "builtins": (
@@ -74,25 +73,19 @@ _PLAIN = {
     "types": ("SimpleNamespace",),
     "uuid": ("UUID",),
 }
-"""Module -> names that make plain data, arrays or generators, and run no other code."""
+# beginnings of modules of libraries whose classes hold data, and run no other code when they are made
 _OF_CLASSES = (
     *("networkx.classes.", "pandas.arrays", "pandas.core.", "pandas._libs.tslibs.offsets", "scipy.sparse._"),
     *("torch.distributions.", "torch.nn.modules.", "torch.nn.parameter", "torch.optim."),
 )
-"""Beginnings of modules of libraries whose classes hold data, and run no other code when they are made."""
-_OWN = "planvec.codecs.generic."
-"""Beginning of the modules of planvec's helpers."""
+_OWN = "planvec.codecs.generic."  # beginning of the modules of planvec's helpers
 
 
 class _Limits(threading.local):
-    """The packages whose classes may be named, in each thread.
-
-    Attributes:
-        packages: One set for each `from_file` that this thread is in.
-    """
+    """The packages whose classes may be named, in each thread."""
 
     def __init__(self) -> None:
-        self.packages: list[frozenset[str]] = []
+        self.packages: list[frozenset[str]] = []  # one set for each `from_file` that this thread is in
 
 
 _limits = _Limits()
@@ -100,11 +93,7 @@ _limits = _Limits()
 
 @contextlib.contextmanager
 def from_file(packages: Collection[str]) -> Iterator[None]:
-    """Limit what this thread unpickles meanwhile.
-
-    Args:
-        packages: The packages whose classes may be named.
-    """
+    """Limit what this thread unpickles meanwhile."""
     _limits.packages.append(frozenset(packages))
     try:
         yield
@@ -118,11 +107,7 @@ def packages_of(classes: Iterable[type]) -> set[str]:
 
 
 def check_name(module: str, name: str) -> None:
-    """Check that a pickle may name something.
-
-    Raises:
-        InvalidBatchError: It may not, since it comes from a file.
-    """
+    """Check that a pickle may name something."""
     if not _limits.packages or name in _PLAIN.get(module, ()):
         return
     is_own = module.startswith(_OWN)
@@ -152,15 +137,7 @@ class _Checked(pickle.Unpickler):
 
 
 def unpickle(data: bytes, buffers: Iterable[Any] = ()) -> Any:
-    """Return what a pickle holds.
-
-    Args:
-        data: The pickle.
-        buffers: Out-of-band buffers.
-
-    Raises:
-        InvalidBatchError: It comes from a file, and names something else than states do.
-    """
+    """Return what a pickle holds."""
     if not _limits.packages:
         return pickle.loads(data, buffers=buffers)
     return _Checked(io.BytesIO(data), buffers=buffers).load()

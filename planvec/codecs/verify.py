@@ -24,10 +24,8 @@ from planvec.codecs.repeats import NUM_REPEATED, OUTCOME, Comparison, Repeats, s
 from planvec.codecs.set_orders import SETS_ADVICE, check_set_orders
 from planvec.codecs.walks import RandomWalk, Reference, random_walk
 
-__all__ = ["verify_codec"]
-
+# number of points that are followed to the ends of their episodes, and the time for it
 _NUM_FOLLOWED, _FOLLOW_SECONDS = 6, 0.5
-"""Number of points that are followed to the ends of their episodes, and the time for it."""
 _REFERENCE_ADVICE = (
     "Either the seed does not determine a reset: begin reset with super().reset(seed=seed), and draw only "
     "from self.np_random. Or two attributes share an object in a way that a copy separates (a view of an "
@@ -48,24 +46,8 @@ def verify_codec(
     info_keys: Sequence[str] | None = None,
     graph: ObjectGraph | None = None,
 ) -> tuple[bytes, ...]:
-    """Check on a random walk that restored states behave like the original ones.
-
-    Args:
-        codec: The codec of `env`. The environment is left in an arbitrary state.
-        env: The environment, for its action space and its name.
-        reference: What `reference_walk` returned before the codec restored anything.
-        advice: How to fix a state that is restored wrongly, for the error message.
-        info_keys: The info keys that must be the same; None: all.
-        graph: Saves the layers that are copied; None if none is. States are also restored with sets in
-            other orders, which must have no influence.
-
-    Returns:
-        A digest of the outcome of each step of the walk.
-
-    Raises:
-        UnsupportedEnvError: The steps after a restored state, or after a second reset with the same seed,
-            had other outcomes than the first time.
-    """
+    """Check on a random walk that restored states behave like the original ones."""
+    # Returns a digest of the outcome of each step of the walk.
     walk = random_walk(codec, env, info_keys)
     restored = save_and_load(codec, env, walk.points)
     repeats = Repeats(codec, walk, info_keys)
@@ -97,14 +79,9 @@ def verify_codec(
 
 
 def _compare_with_reference(env: Any, walk: RandomWalk, reference: Reference) -> None:
-    """Compare the first steps of the walk with those of the environment alone.
-
-    Truncations are not compared, since an outer `TimeLimit` is left out of the walk. Neither are infos, which
-    may contain the time of day.
-
-    Raises:
-        UnsupportedEnvError: Saving and restoring has changed the behaviour of the environment.
-    """
+    """Compare the first steps of the walk with those of the environment alone."""
+    # Truncations are not compared, since an outer `TimeLimit` is left out of the walk. Neither are infos,
+    # which may contain the time of day.
     comparison = Comparison(f"{env}: stepped by planvec instead of by itself", _REFERENCE_ADVICE)
     comparison.check("observation", 0, reference.observation, walk.points[0].observation)
     for number, (expected, (_, outcome)) in enumerate(zip(reference.outcomes, walk.steps, strict=False), 1):

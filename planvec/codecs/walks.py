@@ -14,85 +14,44 @@ from planvec.codecs.generic.beside import Beside
 from planvec.codecs.reported_masks import LegalActions
 from planvec.errors import UnsupportedEnvError
 
-__all__ = [
-    "MIN_STEPS",
-    "RandomWalk",
-    "Reference",
-    "SavedPoint",
-    "check_reset",
-    "random_walk",
-    "reference_walk",
-    "select_infos",
-]
-
-MIN_STEPS = 12
-"""Number of steps that a walk takes, however slow the environment is."""
+MIN_STEPS = 12  # number of steps that a walk takes, however slow the environment is
 _MAX_STEPS = 256
 _WALK_SECONDS = 0.3
 _REFERENCE_SECONDS = 0.1
 _MAX_EPISODES = 8
-_DENSE_STEPS, _DENSE_INTERVAL, _INTERVAL = 64, 4, 16
-"""A state is saved every 4 steps at first, then every 16."""
+_DENSE_STEPS, _DENSE_INTERVAL, _INTERVAL = 64, 4, 16  # A state is saved every 4 steps at first, then every 16
 
 
 class Reference(NamedTuple):
-    """Holds the first steps of an environment that no codec has touched.
+    """Holds the first steps of an environment that no codec has touched."""
 
-    Attributes:
-        observation: The first observation.
-        outcomes: The outcomes of the following steps, until the episode ends.
-        drawn_spaces: Paths of the spaces from which the environment draws.
-        reports_masks: Whether a reset or a step has reported legal actions.
-    """
-
-    observation: Any
-    outcomes: list[Outcome]
-    drawn_spaces: list[str]
-    reports_masks: bool = False
+    observation: Any  # the first observation
+    outcomes: list[Outcome]  # the outcomes of the following steps, until the episode ends
+    drawn_spaces: list[str]  # paths of the spaces from which the environment draws
+    reports_masks: bool = False  # whether a reset or a step has reported legal actions
 
 
 class SavedPoint(NamedTuple):
-    """Holds a state that was saved on a random walk.
+    """Holds a state that was saved on a random walk."""
 
-    Attributes:
-        value: What the codec saved.
-        observation: The observation of the state.
-        digests: Digests of what the environment held, see `StateCodec.digests`.
-        next_step: Index of the step that was taken next.
-    """
-
-    value: Any
-    observation: Any
-    digests: dict[str, bytes]
-    next_step: int
+    value: Any  # what the codec saved
+    observation: Any  # the observation of the state
+    digests: dict[str, bytes]  # digests of what the environment held, see `StateCodec.digests`
+    next_step: int  # index of the step that was taken next
 
 
 class RandomWalk(NamedTuple):
-    """Holds random steps and the states that were saved between them.
+    """Holds random steps and the states that were saved between them."""
 
-    Attributes:
-        steps: Actions and their outcomes. An outcome is None if the environment raised an error or was reset
-            instead.
-        points: The saved states.
-    """
-
+    # Actions and their outcomes. An outcome is None if the environment raised an error or was reset instead.
     steps: list[tuple[Any, Outcome | None]]
-    points: list[SavedPoint]
+    points: list[SavedPoint]  # the saved states
 
 
 def reference_walk(
     env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None, beside: Beside | None
 ) -> Reference:
-    """Walk through some episodes without any codec, and record the first one.
-
-    Args:
-        env: The environment. It is left in an arbitrary state.
-        info_keys: The info keys to record; None records all.
-        beside: Watches what the steps may change besides the environment; None watches nothing.
-
-    Raises:
-        UnsupportedEnvError: The steps change something that cannot be saved.
-    """
+    """Walk through some episodes without any codec, and record the first one."""
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(env.step)
     started = time.monotonic()
@@ -124,11 +83,7 @@ def reference_walk(
 
 
 def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
-    """Return what a reset has returned.
-
-    Raises:
-        UnsupportedEnvError: It is no observation and info.
-    """
+    """Return what a reset has returned."""
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result
     raise UnsupportedEnvError(f"reset: expected (observation, info), got {type(result).__name__}")
@@ -141,15 +96,7 @@ def random_walk(
     max_steps: int = _MAX_STEPS,
     max_seconds: float = _WALK_SECONDS,
 ) -> RandomWalk:
-    """Step at random, save every few steps, and reset whenever an episode ends.
-
-    Args:
-        codec: The codec of `env`. The environment is left in an arbitrary state.
-        env: The environment, for its action space.
-        info_keys: The info keys to record; None records all.
-        max_steps: Largest number of steps.
-        max_seconds: Time after which no further step is taken, but for the first ones.
-    """
+    """Step at random, save every few steps, and reset whenever an episode ends."""
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(codec.step)
     walk = RandomWalk([], [])
@@ -178,10 +125,8 @@ def random_walk(
 
 
 def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outcome | None:
-    """Step and return a copy of the outcome, or None if the environment raised an error.
-
-    An error ends the episode of the walk. Users see it when they take that step in a batch.
-    """
+    """Step and return a copy of the outcome, or None if the environment raised an error."""
+    # An error ends the episode of the walk. Users see it when they take that step in a batch.
     try:
         outcome = step(action)
     except UnsupportedEnvError:

@@ -10,22 +10,14 @@ from planvec.codecs.base import WrapperCodec
 from planvec.codecs.layers import wrappers_of
 from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec
 
-__all__ = ["leave_out_outer_wrappers", "named_wrappers", "outermost"]
-
 Env = gymnasium.Env[Any, Any]
 
 
 def leave_out_outer_wrappers(
     pairs: list[tuple[Any, WrapperCodec]],
 ) -> tuple[Any, list[tuple[Any, WrapperCodec]]]:
-    """Leave out the outer wrappers that only check or count.
-
-    Args:
-        pairs: The wrappers and their codecs, innermost first.
-
-    Returns:
-        The one `TimeLimit` that was left out, or None; and the remaining pairs.
-    """
+    """Leave out the outer wrappers that only check or count."""
+    # Returns the one `TimeLimit` that was left out, or None; and the remaining pairs.
     limit, num_kept = None, len(pairs)
     for wrapper, codec in reversed(pairs):
         if isinstance(codec, TimeLimitCodec) and limit is None:

@@ -29,8 +29,6 @@ else:
 
     Mode = TypeVar("Mode")
 
-__all__ = ["BatchCalls", "Mode"]
-
 T = TypeVar("T")
 
 

@@ -22,8 +22,6 @@ from planvec.envs.plan_env import PlanEnv
 from planvec.errors import InvalidBatchError
 from planvec.rows import wait_for
 
-__all__ = ["BatchEnv"]
-
 Workers = Sequence[ExternalProcess] | PlanEnv | Backend
 
 

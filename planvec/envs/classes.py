@@ -11,16 +11,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from planvec.codecs import registered_codecs
 from planvec.kernels import has_kernel, has_own_kernel, is_harmless, may_have_kernel
 
-__all__ = ["Makeable", "env_has_kernel", "is_harmless_env"]
-
 Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
 
 
 def _class_of(env: Makeable) -> Any:
-    """Return the class of an environment that may have a kernel; None if it has none, or is a factory.
-
-    Other classes are not imported here, where workers step.
-    """
+    """Return the class of an environment that may have a kernel; None if it has none, or is a factory."""
+    # Other classes are not imported here, where workers step.
     if isinstance(env, type):
         return env
     if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:

@@ -29,8 +29,6 @@ from planvec.rows import (
     wait_for,
 )
 
-__all__ = ["EnvCalls"]
-
 _NOT_AT_A_STATE = ("close", "reset", "step", "set_wrapper_attr", "__setattr__", "__delattr__")
 
 

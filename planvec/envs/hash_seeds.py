@@ -12,30 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from planvec.backends import ExternalProcess
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
-__all__ = ["OUTCOMES", "Record", "check_hash_seeds"]
-
 OUTCOMES = "the outcome of a step"
+# digests along a random walk: of the outcomes of its steps, and of each attribute, by its name
 Record = Mapping[str, Sequence[bytes]]
-"""Digests along a random walk: of the outcomes of its steps, and of each attribute, by its name."""
 
 _HASH_SEED = "PYTHONHASHSEED"
+# A set of two texts has the same order with every other seed: one such set escapes four seeds once in 8
 _SEEDS = ("0", "1", "2", "3")
-"""A set of two texts has the same order with every other seed: one such set escapes four seeds once in 8."""
 
 
 def check_hash_seeds(name: str, record: Callable[[], Record]) -> None:
-    """Take the same random walk in processes with several hash seeds.
-
-    Digests that differ between two processes with one seed say nothing: the clock, a map that is drawn anew.
-    An environment that cannot be made beside another one, or elsewhere, is not checked.
-
-    Args:
-        name: The name of the environment, for the error.
-        record: Makes the environment, and takes a random walk.
-
-    Raises:
-        UnsupportedEnvError: The walks differ.
-    """
+    """Take the same random walk in processes with several hash seeds."""
+    # Digests that differ between two processes with one seed say nothing: the clock, a map that is drawn
+    # anew. An environment that cannot be made beside another one, or elsewhere, is not checked.
     if os.environ.get(_HASH_SEED, "random") != "random":
         return  # hashes are the same in all processes
     try:

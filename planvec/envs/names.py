@@ -22,26 +22,12 @@ from planvec.codecs import FAMILIES
 from planvec.errors import UnsupportedEnvError
 from planvec.extras import install_command
 
-__all__ = ["find_source", "import_named", "import_registrants"]
-
+# the families whose ids are registered when their module is imported
 _REGISTERED_ON_IMPORT = tuple(family for family in FAMILIES if family.id_prefixes)
-"""The families whose ids are registered when their module is imported."""
 
 
 def find_source(name: str) -> EnvSpec | Callable[[], Any]:
-    """Return the spec or the factory that a name refers to.
-
-    Args:
-        name: A Gymnasium id, such as `CartPole-v1` or `ALE/Pong-v5`, with or without its version: the highest
-            one is taken; or `module:EnvId`, which imports the module that registers the id; or
-            `module:function` or `path/file.py:function`, a function or class that makes an environment.
-
-    Raises:
-        gymnasium.error.Error: There is no such id.
-        ModuleNotFoundError: There is no such module or file.
-        UnsupportedEnvError: The module raised an error, has no such function, or a package is not installed.
-            The message says what to do.
-    """
+    """Return the spec or the factory that a name refers to."""
     where, _, attribute = name.rpartition(":")
     if where:
         return _in_module(name, import_named(where), attribute)
@@ -124,12 +110,7 @@ def import_named(where: str) -> Any:
 
 
 def _module_of_file(where: str) -> str:
-    """Return the name under which a file can be imported, here and in workers.
-
-    Raises:
-        ModuleNotFoundError: There is no such file.
-        UnsupportedEnvError: Another module has that name.
-    """
+    """Return the name under which a file can be imported, here and in workers."""
     path = Path(where).resolve()
     if not path.is_file():
         raise ModuleNotFoundError(

@@ -19,22 +19,11 @@ from planvec.kernels import registered_kernels
 from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
 
-__all__ = ["make"]
-
 BackendName = Literal["processes", "ray"]
 
 
 class _Factory:
-    """Makes the `PlanEnv` of a worker, after it installed the codecs and kernels of the user.
-
-    Args:
-        source: The environment.
-        options: The arguments of `PlanEnv`.
-
-    Attributes:
-        is_harmless: Whether the process of the user may step the environment, too: it is in pure Python, of
-            Gymnasium, saved by planvec's codec, and shows no window. (A kernel would take long to load.)
-    """
+    """Makes the `PlanEnv` of a worker, after it installed the codecs and kernels of the user."""
 
     def __init__(self, source: Makeable, options: dict[str, Any]) -> None:
         self._source = source
@@ -42,6 +31,8 @@ class _Factory:
         self._codecs = registered_codecs()
         self._kernels = registered_kernels()
         is_plain = (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
+        # Whether the process of the user may step the environment, too: it is in pure Python, of Gymnasium,
+        # saved by planvec's codec, and shows no window. (A kernel would take long to load.)
         self.is_harmless = is_plain and is_harmless_env(source)
 
     def __call__(self) -> PlanEnv:
@@ -280,12 +271,7 @@ def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> Batc
 
 
 def _check_workers(env: Makeable, num_workers: int | None) -> int | None:
-    """Return the number of workers. None stands for one per available core.
-
-    Raises:
-        TypeError: `env` is an environment, which cannot be made once per worker.
-        ValueError: `num_workers` is not an integer of at least 0.
-    """
+    """Return the number of workers. None stands for one per available core."""
     if isinstance(env, gymnasium.Env):
         raise TypeError(
             f"env: expected an id, an EnvSpec or a factory, got the environment {env}; every worker "

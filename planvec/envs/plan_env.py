@@ -14,8 +14,6 @@ from planvec.envs.sources import EnvSource, make_env
 from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
 
-__all__ = ["PlanEnv"]
-
 
 class PlanEnv(EnvCalls[Literal[True]]):
     """Steps one environment in this process. Its transitions are pure functions of (state, action, dt, seed).

@@ -14,27 +14,13 @@ from planvec.envs.names import find_source, import_registrants
 from planvec.errors import UnsupportedEnvError
 from planvec.extras import install_command
 
-__all__ = ["EnvSource", "make_env"]
-
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
 
 
 def make_env(
     source: EnvSource, render_mode: str | None = None, env_kwargs: Mapping[str, Any] | None = None
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment.
-
-    Args:
-        source: A name as in `find_source`, a spec, a factory without arguments, or an environment, which is
-            returned unchanged.
-        render_mode: The argument of `gymnasium.make`, if `source` is an id or a spec.
-        env_kwargs: Other arguments of `gymnasium.make`, if `source` is an id or a spec.
-
-    Raises:
-        TypeError: `source` is none of these, there are arguments for a factory or an environment, or a
-            factory returned something else.
-        UnsupportedEnvError: A package is not installed. The message names the extra that installs it.
-    """
+    """Make an environment."""
     env_kwargs = dict(env_kwargs or {})
     if render_mode is not None:
         env_kwargs["render_mode"] = render_mode
@@ -72,11 +58,7 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
 
 
 def _check_env_kwargs(spec: EnvSpec, env_kwargs: Mapping[str, Any], error: TypeError) -> None:
-    """Say which arguments an environment takes if it was given others.
-
-    Raises:
-        TypeError: It was.
-    """
+    """Say which arguments an environment takes if it was given others."""
     made = spec.entry_point
     creator = load_env_creator(made) if isinstance(made, str) else made
     known = inspect.signature(creator).parameters if creator is not None else {}

@@ -18,8 +18,6 @@ from planvec.exploring.contents import Contents
 from planvec.exploring.files import load_contents, save_contents
 from planvec.planners import Episode, EpisodeRecorder, replay_steps
 
-__all__ = ["Archive"]
-
 
 class Archive(Contents):
     """Holds the best known state of each cell: the one with the highest score, of those the nearest.

@@ -14,10 +14,8 @@ from planvec.errors import InvalidBatchError
 from planvec.planners import images_of, integer_rows, is_screen, numbers_of_space
 from planvec.rows import check_integer
 
-__all__ = ["CellFunction", "Downscaled", "cells_for", "keys_of"]
-
+# `cells(observations) -> [B, F]` integers: observations with equal rows are of one cell
 CellFunction = Callable[[Any], Any]
-"""`cells(observations) -> [B, F]` integers: observations with equal rows are of one cell."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,7 @@ class Downscaled:
 
 
 def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
-    """Return the function of cells that was given, or one that suits an observation space.
-
-    Args:
-        space: The space of one observation.
-        given: A function, or None: `Downscaled()` for images of at least 32 x 32; otherwise integers as they
-            are, and of other numbers the index of one of 32 intervals.
-
-    Raises:
-        UnsupportedEnvError: None is given, and the space has no numbers.
-    """
+    """Return the function of cells that was given, or one that suits an observation space."""
     if given is not None:
         return given
     if is_screen(space):
@@ -88,20 +77,8 @@ def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
 def keys_of(
     cells: CellFunction, observations: Any, num_rows: int, like: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the cells of observations, after a check.
-
-    Args:
-        cells: The function.
-        observations: `[B, ...]`, stacked by the observation space.
-        num_rows: B.
-        like: `[F]`, any cell of the archive; None: there is none yet.
-
-    Returns:
-        `[B, F]` integers.
-
-    Raises:
-        InvalidBatchError: The function returns something else.
-    """
+    """Return the cells of observations, after a check."""
+    # `like`: `[F]`, any cell of the archive; None: there is none yet.
     keys = integer_rows(cells(observations), "cells")
     if len(keys) != num_rows:
         raise InvalidBatchError(

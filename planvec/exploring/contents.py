@@ -12,27 +12,16 @@ from numpy.typing import NDArray
 from planvec.exploring.steps import StepTree
 from planvec.exploring.store import Arrival, CellStore
 
-__all__ = ["Contents", "Origin"]
-
 
 class Origin(NamedTuple):
-    """What an archive begins with.
+    """What an archive begins with."""
 
-    Attributes:
-        seed: Seed of the reset, after which all trajectories begin.
-        dt: Environment steps for which each action is repeated.
-        action_space: The space of one action.
-        is_stochastic: Whether steps have seeds.
-        fingerprint: That of the environment; "" if it has none.
-        settings: Those of the exploration, as text.
-    """
-
-    seed: int
-    dt: int
+    seed: int  # seed of the reset, after which all trajectories begin
+    dt: int  # environment steps for which each action is repeated
     action_space: Space[Any]
-    is_stochastic: bool
-    fingerprint: str
-    settings: dict[str, str]
+    is_stochastic: bool  # whether steps have seeds
+    fingerprint: str  # that of the environment; "" if it has none
+    settings: dict[str, str]  # those of the exploration, as text
 
 
 class Contents:

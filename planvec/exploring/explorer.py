@@ -36,10 +36,8 @@ from planvec.rows import (
     read_lives,
 )
 
-__all__ = ["Explorer"]
-
+# `weights(archive) -> [N]`: with which weight exploration begins at each cell
 WeightFunction = Callable[[Archive], NDArray[np.floating[Any]]]
-"""`weights(archive) -> [N]`: with which weight exploration begins at each cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,11 +245,7 @@ class Explorer:
         archive.end_round()
 
     def _weights(self, archive: Archive) -> NDArray[np.float64]:
-        """Return the weight of each cell, `[N]`.
-
-        Raises:
-            InvalidBatchError: They are no weights.
-        """
+        """Return the weight of each cell, `[N]`."""
         if self.weights is None:
             given: Any = 1.0 / np.sqrt(archive.num_visits + 1.0)
         else:

@@ -26,12 +26,10 @@ from planvec.exploring.store import Arrival
 from planvec.planners import check_stepper
 from planvec.rows import DAMAGED, arrays_of_states, check_integer, read_arrays, states_of_arrays, write_arrays
 
-__all__ = ["load_contents", "save_contents"]
-
 C = TypeVar("C", bound=Contents)
 
+# cells of a part, so that neither writing nor reading takes a second copy of all states
 _LARGEST_PART = 1 << 16
-"""Cells of a part, so that neither writing nor reading takes a second copy of all states."""
 _SPARE, _MAX_PARTS = 1000, 100
 _CELLS = ("keys", "scores", "num_steps", "first_visits", "ended", "nodes", "lives")
 _COUNTS = ("num_visits", "num_choices")
@@ -68,11 +66,7 @@ def save_contents(archive: Contents, path: Path) -> None:
 
 
 def _check_own(archive: Contents, path: Path, header: Mapping[str, Any]) -> None:
-    """Check that a directory holds no other archive, and no later form of this one.
-
-    Raises:
-        InvalidBatchError: It does.
-    """
+    """Check that a directory holds no other archive, and no later form of this one."""
     if header["identity"] != archive.identity:
         got = "another archive"
     elif header["num_env_steps"] > archive.num_env_steps:
@@ -88,16 +82,7 @@ def _check_own(archive: Contents, path: Path, header: Mapping[str, Any]) -> None
 def _write_parts(
     archive: Contents, path: Path, number: int, form: str, first_node: int, *, is_whole: bool
 ) -> list[str]:
-    """Write cells and steps, and return the names of the files.
-
-    Args:
-        archive: The archive.
-        path: The directory.
-        number: Number of the first file.
-        form: Ending of their names.
-        first_node: The first of the steps to write.
-        is_whole: Whether to write all cells; otherwise those that have changed.
-    """
+    """Write cells and steps, and return the names of the files."""
     changed = sorted(archive.store.changed)
     cells = np.arange(archive.num_cells) if is_whole else np.array(changed, np.int64)
     names: list[str] = []
@@ -172,11 +157,7 @@ def load_contents(
 
 
 def _check_env(header: Mapping[str, Any], path: Path, env: Any) -> None:
-    """Check that an archive is of this environment.
-
-    Raises:
-        InvalidBatchError: It is not.
-    """
+    """Check that an archive is of this environment."""
     for name, own in (("action_space", repr(env.action_space)), ("is_stochastic", bool(env.is_stochastic))):
         if header[name] != own:
             raise InvalidBatchError(
@@ -186,12 +167,7 @@ def _check_env(header: Mapping[str, Any], path: Path, env: Any) -> None:
 
 
 def _read(path: Path, header: Mapping[str, Any], env: Any, make: Callable[[Origin, Arrival], C]) -> C:
-    """Return the archive in the files, whose states were not checked.
-
-    Raises:
-        OSError: A file cannot be read.
-        One of `DAMAGED`: A file is damaged.
-    """
+    """Return the archive in the files, whose states were not checked."""
     archive: C | None = None
     counts = read_arrays(path / header["counts"])
     for name in header["parts"]:

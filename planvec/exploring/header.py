@@ -18,28 +18,21 @@ from typing import Any
 from planvec.errors import InvalidBatchError
 from planvec.rows import replacing
 
-__all__ = ["HEADER", "OWN_FILE", "locked", "read_header", "write_header"]
-
 HEADER = "archive.json"
+# names of the files that belong to an archive; others in the directory are left alone
 OWN_FILE = re.compile(r"\.?(part|counts)-\d+-[0-9a-f]{8}(-[0-9a-f]{8})?\.npz|\.archive-[0-9a-f]{8}\.json")
-"""Names of the files that belong to an archive; others in the directory are left alone."""
 _FORMAT, _VERSION = "planvec archive", 1
 _FIELDS: dict[str, type] = {
     **dict.fromkeys(("identity", "form", "fingerprint", "action_space", "counts"), str),
     **dict.fromkeys(("seed", "dt", "num_env_steps", "num_cells", "num_nodes", "num_written"), int),
     **{"is_stochastic": bool, "settings": dict, "generator": dict, "parts": list},
 }
+# locked directory -> the process and the thread that hold it
 _held: dict[Path, tuple[int, int]] = {}
-"""Locked directory -> the process and the thread that hold it."""
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Read the header of the archive in a directory, and check it.
-
-    Raises:
-        InvalidBatchError: The directory holds something else.
-        OSError: It cannot be read.
-    """
+    """Read the header of the archive in a directory, and check it."""
     try:
         header = json.loads((path / HEADER).read_text())
         if not isinstance(header, dict) or header.get("format") != _FORMAT:
@@ -84,12 +77,7 @@ def write_header(path: Path, fields: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Make a directory, and keep other processes and threads from writing an archive there.
-
-    Raises:
-        InvalidBatchError: Another one does, or the path is no directory.
-        OSError: The directory cannot be made.
-    """
+    """Make a directory, and keep other processes and threads from writing an archive there."""
     if path.exists() and not path.is_dir():
         raise InvalidBatchError(f"path: expected a directory, got the file {path}")
     is_new = not path.exists()
@@ -114,11 +102,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock(directory: int, path: Path) -> None:
-    """Lock an open directory; the system releases it if this process dies.
-
-    Raises:
-        InvalidBatchError: Another process has locked it.
-    """
+    """Lock an open directory; the system releases it if this process dies."""
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

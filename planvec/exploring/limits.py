@@ -10,10 +10,7 @@ from planvec.errors import InvalidBatchError
 from planvec.exploring.archive import Archive
 from planvec.rows import check_integer, check_number
 
-__all__ = ["ArchiveCallback", "Limits"]
-
-ArchiveCallback = Callable[[Archive], bool | None]
-"""Called after each round; True ends the exploration."""
+ArchiveCallback = Callable[[Archive], bool | None]  # called after each round; True ends the exploration
 
 
 class Limits(NamedTuple):
@@ -26,11 +23,7 @@ class Limits(NamedTuple):
     callback: ArchiveCallback | None
 
     def check(self) -> None:
-        """Check the fields.
-
-        Raises:
-            InvalidBatchError: One is out of range, or there is no limit.
-        """
+        """Check the fields."""
         for name, check in (
             ("max_env_steps", check_integer),
             ("max_rounds", check_integer),
@@ -46,12 +39,7 @@ class Limits(NamedTuple):
             raise InvalidBatchError("max_env_steps: expected a limit: max_env_steps, max_rounds, max_seconds")
 
     def are_reached(self, archive: Archive, started: float) -> bool:
-        """Return whether one is.
-
-        Args:
-            archive: The archive.
-            started: `time.perf_counter()` at the beginning of the call.
-        """
+        """Return whether one is."""
         return (
             (self.max_env_steps is not None and archive.num_env_steps >= self.max_env_steps)
             or (self.max_rounds is not None and len(archive.history) >= self.max_rounds)

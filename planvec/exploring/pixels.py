@@ -9,18 +9,11 @@ from numpy.typing import NDArray
 
 from planvec.kernels import jit
 
-__all__ = ["downscale"]
-
 
 @jit(cache=True)
 def downscale(pixels: NDArray[np.uint8], levels: Any, cells: NDArray[np.uint8]) -> None:
-    """Write the mean grey of each part of images, in few levels.
-
-    Args:
-        pixels: `[B, height, width, C]`, C = 1 or 3.
-        levels: Number of levels.
-        cells: `[B, rows, columns]`, written.
-    """
+    """Write the mean grey of each part of images, in few levels."""
+    # `pixels`: `[B, height, width, C]`, C = 1 or 3. `cells`: `[B, rows, columns]`, written.
     height, width, num_colors = pixels.shape[1], pixels.shape[2], pixels.shape[3]
     num_rows, num_columns = cells.shape[1], cells.shape[2]
     for image in range(len(pixels)):

@@ -16,23 +16,11 @@ from planvec.errors import InvalidBatchError
 from planvec.exploring.cells import CellFunction, keys_of
 from planvec.exploring.contents import Contents
 
-__all__ = ["leads_to_states", "replay_all"]
-
 _LARGEST_BATCH = 4096
 
 
 def leads_to_states(archive: Contents, env: Any, cells: CellFunction | None, num_checks: int) -> bool:
-    """Return whether the steps to some cells lead to their states.
-
-    Args:
-        archive: The archive.
-        env: The environment.
-        cells: The function of cells, which is checked, too; None: it is unknown.
-        num_checks: Number of cells that are checked, of all ages, and as many ends of episodes.
-
-    Raises:
-        InvalidBatchError: The function gives other cells.
-    """
+    """Return whether the steps to some cells lead to their states."""
     if num_checks < 1:
         return True
     ends = np.flatnonzero(archive.store["ended"])
@@ -59,17 +47,7 @@ def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
 
 
 def replay_all(archive: Contents, env: Any, cells: CellFunction | None, path: Path) -> None:
-    """Compute the states of all cells from the seed and the actions.
-
-    Args:
-        archive: The archive, which is changed.
-        env: The environment.
-        cells: The function of cells.
-        path: The directory of the archive, for errors.
-
-    Raises:
-        InvalidBatchError: The steps lead to other cells or scores, or the function is missing.
-    """
+    """Compute the states of all cells from the seed and the actions."""
     if cells is None:
         raise InvalidBatchError(
             "cells: expected the function of the exploration, since the states do not fit this environment "

@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 
 from planvec.exploring.tables import Table
 
-__all__ = ["StepTree"]
-
 
 class StepTree:
-    """Holds steps; each one follows its parent. Node 0 is the start of the episode.
-
-    Args:
-        action_space: The space of one action, which is one array.
-        has_seeds: Whether steps have seeds, since the environment is stochastic.
-    """
+    """Holds steps; each one follows its parent. Node 0 is the start of the episode."""
 
     def __init__(self, action_space: Space[Any], has_seeds: bool) -> None:
         self._columns: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -92,11 +85,7 @@ class StepTree:
         return {name: self._table[name][first:] for name in self._columns if name != "depths"}
 
     def extend(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Append steps that `to_arrays` returned.
-
-        Raises:
-            KeyError, ValueError: They are damaged.
-        """
+        """Append steps that `to_arrays` returned."""
         start, parents = len(self), arrays["parents"]
         given = {name: arrays[name] for name in self._columns if name != "depths"}
         self._table.check(given, len(parents))

@@ -10,41 +10,23 @@ from numpy.typing import NDArray
 
 from planvec.exploring.tables import Blocks, Table
 
-__all__ = ["Arrival", "CellStore"]
-
 
 class Arrival(NamedTuple):
-    """A step that reaches a cell.
+    """A step that reaches a cell."""
 
-    Attributes:
-        key: `[F]`.
-        state: The state.
-        score: Sum of the rewards since the start.
-        num_steps: Actions since the start.
-        ended: Whether the episode has ended.
-        lives: Lives that are left; NaN if unknown.
-    """
-
-    key: NDArray[Any]
+    key: NDArray[Any]  # `[F]`
     state: Any
-    score: float
-    num_steps: int
-    ended: bool
-    lives: float
+    score: float  # sum of the rewards since the start
+    num_steps: int  # actions since the start
+    ended: bool  # whether the episode has ended
+    lives: float  # lives that are left; NaN if unknown
 
 
 class CellStore:
-    """Holds the best known state of each cell.
+    """Holds the best known state of each cell."""
 
-    Columns: `keys` `[N, F]`, `scores`, `num_steps`, `num_visits`, `num_choices`, `first_visits`, `ended`,
-    `nodes` (in the tree of steps) and `lives`, `[N]` each.
-
-    Args:
-        start: The first cell.
-
-    Attributes:
-        changed: Cells whose best state has changed since the archive was saved.
-    """
+    # Columns: `keys` `[N, F]`, `scores`, `num_steps`, `num_visits`, `num_choices`, `first_visits`, `ended`,
+    # `nodes` (in the tree of steps) and `lives`, `[N]` each.
 
     def __init__(self, start: Arrival) -> None:
         self._table = Table(
@@ -63,7 +45,7 @@ class CellStore:
         is_record = isinstance(start.state, np.void)
         self._states = Blocks(start.state.dtype if is_record else np.dtype(object))
         self._index: dict[bytes, int] = {}
-        self.changed: set[int] = set()
+        self.changed: set[int] = set()  # cells whose best state has changed since the archive was saved
         self.put(start, 0, 0)
 
     def __len__(self) -> int:
@@ -93,16 +75,8 @@ class CellStore:
         )
 
     def put(self, arrival: Arrival, node: int, num_env_steps: int) -> int:
-        """Make a state the best one of its cell.
-
-        Args:
-            arrival: The step that reaches the cell.
-            node: Its node in the tree of steps.
-            num_env_steps: Environment steps that were simulated so far.
-
-        Returns:
-            The cell.
-        """
+        """Make a state the best one of its cell."""
+        # Returns the cell.
         name = _name(arrival.key, arrival.ended)
         index = self._index.get(name)
         if index is None:
@@ -128,11 +102,7 @@ class CellStore:
         return {name: self._table[name][cells] for name in names}
 
     def set_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Replace columns of counts, `[N]` each.
-
-        Raises:
-            ValueError: They have another form.
-        """
+        """Replace columns of counts, `[N]` each."""
         self._table.check(columns, len(self))
         for name, column in columns.items():
             if (column < 0).any():
@@ -142,11 +112,7 @@ class CellStore:
     def restore(
         self, cells: NDArray[np.int64], columns: Mapping[str, NDArray[Any]], states: NDArray[Any]
     ) -> None:
-        """Write rows of the table of cells; new ones follow the last one.
-
-        Raises:
-            KeyError, ValueError, IndexError: They are damaged.
-        """
+        """Write rows of the table of cells; new ones follow the last one."""
         if cells.dtype != np.int64 or cells.ndim != 1 or states.shape != cells.shape:
             raise ValueError("cells: expected integers [K], and as many states")
         self._table.check(columns, len(cells))

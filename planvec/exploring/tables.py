@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Blocks", "Table"]
-
 _BLOCK = 4096
 _FIRST = 256
 
 
 class Table:
-    """Columns of equal length, which grow at their end.
+    """Columns of equal length, which grow at their end."""
 
-    Args:
-        columns: Name of a column -> its dtype and the shape of one entry.
-    """
+    # `columns`: Name of a column -> its dtype and the shape of one entry.
 
     def __init__(self, columns: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
         self._size = 0
@@ -48,11 +44,7 @@ class Table:
             column[start : self._size] = columns[name]
 
     def check(self, columns: Mapping[str, NDArray[Any]], num_rows: int) -> None:
-        """Check that columns, which may come from a file, have the types and the shapes of the table.
-
-        Raises:
-            ValueError: One of them has not.
-        """
+        """Check that columns, which may come from a file, have the types and the shapes of the table."""
         for name, column in columns.items():
             expected = self._columns[name]
             shape = (num_rows, *expected.shape[1:])
@@ -70,11 +62,7 @@ class Table:
 
 
 class Blocks:
-    """An array of states that grows block by block, so that large ones are never copied.
-
-    Args:
-        dtype: That of a state; object for states of variable size.
-    """
+    """An array of states that grows block by block, so that large ones are never copied."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype

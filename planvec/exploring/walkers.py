@@ -28,24 +28,11 @@ from planvec.rows import (
     uniform_actions,
 )
 
-__all__ = ["Walkers"]
-
 
 class Walkers:
-    """Explores from cells of an archive, and adds what it reaches.
+    """Explores from cells of an archive, and adds what it reaches."""
 
-    Args:
-        env: The stepper.
-        archive: The archive.
-        choose: `choose(num)` returns as many cells to explore from, `[num]`.
-        num_rows: B.
-        cells: The function of cells.
-        repeat: Probability with which an action is taken again.
-        planner: Plans the first actions from a cell; None: they are random.
-        ends_on_life_loss: Whether a lost life ends the exploration from a cell.
-        lives_for: What needs lives in infos; None: nothing does.
-        on_error: "raise", or "mask": a step that raises ends the exploration from a cell.
-    """
+    # `choose`: `choose(num)` returns as many cells to explore from, `[num]`.
 
     def __init__(
         self,

@@ -16,27 +16,6 @@ from planvec.kernels.kernel_type import KernelType, accessor, generated
 from planvec.kernels.layout import Field
 from planvec.kernels.random import load_generator, seed_generator, store_generator
 
-__all__ = [
-    "action_size",
-    "begin_state",
-    "copy_record",
-    "elapsed_of",
-    "ends_of",
-    "generator_in",
-    "generator_out",
-    "has_ended",
-    "load_action",
-    "load_state",
-    "random_action",
-    "record_size",
-    "refuses",
-    "reseed",
-    "store_ends",
-    "store_observation",
-    "store_state",
-    "take_step",
-]
-
 
 def _type_name(field: Field) -> str:
     """Return the name of NumPy's scalar type, such as "float64"."""
@@ -49,10 +28,8 @@ def _scalar_types(*fields: Field) -> dict[str, Any]:
 
 
 def _elements(fields: tuple[Field, ...]) -> Iterator[tuple[Field, int]]:
-    """Yield each element of a tuple of numbers and arrays: its field, and its offset in bytes.
-
-    A field of several numbers is one element for each, or one array.
-    """
+    """Yield each element of a tuple of numbers and arrays: its field, and its offset in bytes."""
+    # A field of several numbers is one element for each, or one array.
     for field in fields:
         size = np.dtype(field.dtype).itemsize
         for number in range(1 if field.is_array else field.size):
@@ -115,10 +92,8 @@ def copy_record(kernel: KernelType) -> Any:
 
 @accessor("kernel, source, source_at, target, target_at")
 def begin_state(kernel: KernelType) -> Any:
-    """Return the state of a record, for a step whose result is written to another one.
-
-    Other fields are copied there. Arrays are those of the copy, which the kernel may change.
-    """
+    """Return the state of a record, for a step whose result is written to another one."""
+    # Other fields are copied there. Arrays are those of the copy, which the kernel may change.
     lines = ["return load_state(kernel, source, source_at)"]
     if kernel.layout.has_rest:
         lines = [
@@ -140,11 +115,9 @@ def load_action(kernel: KernelType) -> Any:
 
 @accessor("kernel, uniforms, low, size, lowest, highest")
 def random_action(kernel: KernelType) -> Any:
-    """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`.
-
-    The arguments are arrays with one number for each number of an action: random numbers in [0, 1), the
-    smallest value, the size of the range, and the limits of values that rounding may exceed.
-    """
+    """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`."""
+    # The arguments are arrays with one number for each number of an action: random numbers in [0, 1), the
+    # smallest value, the size of the range, and the limits of values that rounding may exceed.
     action, values = kernel.layout.action, []
     name = _type_name(action)
     for index in range(action.size):

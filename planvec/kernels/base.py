@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch
 
-__all__ = ["HAS_WEAK_SCALARS", "BatchKernel", "Kernel"]
-
 
 def never(state: Any, ended: bool, constants: Any) -> bool:
     """Accept every state: the default of `Kernel.refuses`."""
@@ -32,48 +30,40 @@ def never(state: Any, ended: bool, constants: Any) -> bool:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Describes a compiled step of one class of environments.
+    """Describes a compiled step of one class of environments."""
 
-    The functions are compiled by numba. They see the fields of a state as a tuple of numbers; a field of more
-    than `layout.MAX_SCALARS` numbers is an array, which they change in place.
+    # The functions are compiled by numba. They see the fields of a state as a tuple of numbers; a field of
+    # more than `layout.MAX_SCALARS` numbers is an array, which they change in place.
 
-    Attributes:
-        fields: Names of the fields of the state that the functions take, in order. Others never change.
-        step: `step(state, action, constants, random) -> (state, reward, terminated, extra)`. The action is a
-            number for a Discrete space, else a tuple of numbers. `random` is the generator of the state, see
-            `planvec.kernels.random`. `extra` is a number for `columns`.
-        observe: `observe(state, constants) -> tuple`: the numbers of the observation, in order.
-        constants: `constants(env) -> tuple` of numbers and arrays that the functions take. Those of type
-            bool are compiled in. It is called before every batch, and raises an error for an environment
-            that the kernel does not know.
-        refuses: `refuses(state, ended, constants) -> bool`: whether the environment itself has to step such
-            a state, or to observe it if the episode has ended.
-        spread: `spread(states, random, env)`: spreads states `[B]` over all that there are, for the proof.
-            None: those that random steps reach are enough.
-        columns: `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from
-            arrays `[B, ...]`. None: there are none.
-    """
-
+    # Names of the fields of the state that the functions take, in order. Others never change.
     fields: tuple[str, ...]
+    # `step(state, action, constants, random) -> (state, reward, terminated, extra)`. The action is a number
+    # for a Discrete space, else a tuple of numbers. `random` is the generator of the state, see
+    # `planvec.kernels.random`. `extra` is a number for `columns`.
     step: Callable[..., Any]
+    # `observe(state, constants) -> tuple`: the numbers of the observation, in order
     observe: Callable[..., Any]
+    # `constants(env) -> tuple` of numbers and arrays that the functions take. Those of type bool are compiled
+    # in. It is called before every batch, and raises an error for an environment that the kernel does not
+    # know.
     constants: Callable[[Any], tuple[Any, ...]]
+    # `refuses(state, ended, constants) -> bool`: whether the environment itself has to step such a state, or
+    # to observe it if the episode has ended
     refuses: Callable[[Any, bool, Any], bool] = never
+    # `spread(states, random, env)`: spreads states `[B]` over all that there are, for the proof. None: those
+    # that random steps reach are enough.
     spread: Callable[[NDArray[Any], np.random.Generator, Any], None] | None = None
+    # `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from arrays `[B,
+    # ...]`. None: there are none.
     columns: Callable[..., Columns] | None = None
 
 
 class BatchKernel(Protocol):
-    """Steps and rolls out batches of one environment, with the bits of its own steps.
+    """Steps and rolls out batches of one environment, with the bits of its own steps."""
 
-    Attributes:
-        num_proved: Number of rows of each batch of the proof.
-        proved_horizon: Steps of the rollouts of the proof.
-        block_sizes: Numbers of rows for which the results of a row may differ; () if it makes no difference.
-    """
-
-    num_proved: int
-    proved_horizon: int
+    num_proved: int  # number of rows of each batch of the proof
+    proved_horizon: int  # steps of the rollouts of the proof
+    # numbers of rows for which the results of a row may differ; () if it makes no difference
     block_sizes: tuple[int, ...]
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
@@ -97,5 +87,5 @@ class BatchKernel(Protocol):
         ...
 
 
+# whether NumPy computes a float32 with a Python number in single precision, as it does since version 2
 HAS_WEAK_SCALARS = int(np.__version__.partition(".")[0]) >= 2
-"""Whether NumPy computes a float32 with a Python number in single precision, as it does since version 2."""

@@ -9,28 +9,17 @@ from numba import types
 
 from planvec.kernels.kernel_type import KernelType
 
-__all__ = ["BoundLoop", "compile_loop"]
-
 
 def compile_loop(loop: Any, *arguments: types.Type) -> Callable[..., int]:
-    """Compile a loop for arguments of these types, or load it from the cache on disk.
-
-    The result is called directly: numba need not find out the types of its arguments.
-    """
+    """Compile a loop for arguments of these types, or load it from the cache on disk."""
+    # The result is called directly: numba need not find out the types of its arguments.
     loop.compile(arguments)
     entry: Callable[..., int] = loop.overloads[arguments].entry_point
     return entry
 
 
 class BoundLoop:
-    """Runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment.
-
-    Args:
-        entry: The compiled loop.
-        kernel_type: The first argument.
-        constants: Returns the second argument; None if the environment was changed so that it has to step
-            itself.
-    """
+    """Runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment."""
 
     def __init__(
         self,

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNLIMITED", "bytes_of"]
-
-UNLIMITED = 2**62
-"""The time limit of environments that have none."""
+UNLIMITED = 2**62  # the time limit of environments that have none
 
 
 def bytes_of(array: Any) -> NDArray[np.uint8]:

@@ -10,17 +10,8 @@ import numpy as np
 from planvec.kernels.base import BatchKernel
 from planvec.kernels.own.registered import own_kernel_of, registered_kernels
 
-__all__ = [
-    "Costs",
-    "costs_of",
-    "has_kernel",
-    "has_own_kernel",
-    "is_harmless",
-    "may_have_kernel",
-    "open_kernel",
-]
-
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
+# names of the classes of Gymnasium for which planvec ships a kernel
 _NAMES = {
     "AcrobotEnv",
     "BlackjackEnv",
@@ -32,8 +23,8 @@ _NAMES = {
     "PendulumEnv",
     "TaxiEnv",
 }
-"""Names of the classes of Gymnasium for which planvec ships a kernel."""
 _MUJOCO = "gymnasium.envs.mujoco."
+# the same for MuJoCo, each with its module
 _MUJOCO_NAMES = {
     "ant_v5.AntEnv",
     "half_cheetah_v5.HalfCheetahEnv",
@@ -45,19 +36,13 @@ _MUJOCO_NAMES = {
     "swimmer_v5.SwimmerEnv",
     "walker2d_v5.Walker2dEnv",
 }
-"""The same for MuJoCo, each with its module."""
 
 
 class Costs(NamedTuple):
-    """Tells when a kernel saves time.
+    """Tells when a kernel saves time."""
 
-    Attributes:
-        load: Seconds that loading and proving it takes, without the import of numba.
-        step: Seconds of one step of the environment itself.
-    """
-
-    load: float
-    step: float
+    load: float  # seconds that loading and proving it takes, without the import of numba
+    step: float  # seconds of one step of the environment itself
 
 
 def costs_of(env_class: type) -> Costs:
@@ -96,17 +81,8 @@ def has_own_kernel(env_class: Any) -> bool:
 def open_kernel(
     env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None, num_threads: int
 ) -> BatchKernel:
-    """Compile the kernel of an environment whose class has one, or load it from the cache.
-
-    Args:
-        env: The environment, wrappers included.
-        dtype: The dtype of one state.
-        time_limit: Steps after which an episode is truncated; None: no limit.
-        num_threads: Number of threads that step a batch.
-
-    Raises:
-        ValueError: The kernel cannot be used for this environment.
-    """
+    """Compile the kernel of an environment whose class has one, or load it from the cache."""
+    # `dtype`: The dtype of one state.
     own = own_kernel_of(type(env.unwrapped))
     if own is not None and own.is_batched:
         from planvec.kernels.own.batch import OwnBatchKernel

@@ -25,8 +25,6 @@ from planvec.kernels.step_loop import step_rows
 from planvec.kernels.threads import run_sliced
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
 
-__all__ = ["CompiledKernel"]
-
 _log = logging.getLogger("planvec")
 
 _BYTES = types.Array(types.uint8, 1, "C")
@@ -39,36 +37,18 @@ _NO_BYTES = np.empty(0, np.uint8)
 
 
 class CompiledKernel:
-    """Steps and rolls out batches with the compiled kernel of an environment.
-
-    Args:
-        kernel: The kernel.
-        env: The environment, wrappers included, for its spaces.
-        dtype: The dtype of one state.
-        time_limit: Steps after which an episode is truncated; None: no limit.
-        num_threads: Number of threads.
-
-    Attributes:
-        num_threads: Number of threads.
-        time_limit: Steps after which an episode is truncated; a very large number: no limit.
-        has_masks: Whether states tell which actions are legal. Then the environment draws random ones, and
-            repeats actions.
-        action_range: The range of random actions; None if they are drawn otherwise.
-        block_sizes: Numbers of rows for which the results of a row may differ; () if it makes no difference.
-
-    Raises:
-        ValueError: The kernel cannot be used for this environment.
-    """
+    """Steps and rolls out batches with the compiled kernel of an environment."""
 
     num_proved = 128
     proved_horizon = 80
+    # numbers of rows for which the results of a row may differ; () if it makes no difference
     block_sizes: tuple[int, ...] = ()
 
     def __init__(
         self,
         kernel: Kernel,
         env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[Any],  # the dtype of one state
         time_limit: int | None,
         num_threads: int,
     ) -> None:
@@ -76,9 +56,13 @@ class CompiledKernel:
         self._base = env.unwrapped
         self._observation_space = env.observation_space
         self._layout = layout = layout_of(dtype, kernel.fields, env)
+        # steps after which an episode is truncated; a very large number: no limit
         self.time_limit = time_limit or UNLIMITED
         self.num_threads = num_threads
+        # Whether states tell which actions are legal. Then the environment draws random ones, and repeats
+        # actions.
         self.has_masks = has_mask_field(env.action_space, dtype)
+        # the range of random actions; None if they are drawn otherwise
         self.action_range = ActionRange.of(env.action_space)
         self._originals = self._find_originals()
         first_constants = kernel.constants(self._base)
@@ -128,14 +112,7 @@ class CompiledKernel:
         return constants if _flags_of(constants) == self._flags else None
 
     def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
-        """Compile another loop for this kernel, or load it from the cache on disk.
-
-        Args:
-            loop: A function compiled by numba with a cache, `loop(kernel, constants, code, *arguments)`.
-            code: Stands for the code of the loop and of all functions that it calls.
-            variant: Arguments of one variant have the same types.
-            examples: Arguments of these types.
-        """
+        """Compile another loop for this kernel, or load it from the cache on disk."""
         if (loop, variant) in self._loops:
             return self._loops[loop, variant]
         constants = self._constants()
@@ -162,16 +139,8 @@ class CompiledKernel:
         return compile_loop(step_rows, *arguments[:6], dt, *arguments[6:])
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
-        """Step rows and write their results.
-
-        Args:
-            batch: The rows.
-            out: The outputs to fill.
-            info_keys: The info keys to return; None returns all.
-
-        Returns:
-            The infos; None if the environment itself has to step the batch.
-        """
+        """Step rows and write their results."""
+        # Returns the infos; None if the environment itself has to step the batch.
         constants = self._constants()
         if constants is None or (self.has_masks and batch.same_dt != 1):
             return None
@@ -216,15 +185,8 @@ class CompiledKernel:
         return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
-        """Roll out rows and write their results.
-
-        Args:
-            batch: The rows.
-            out: The outputs to fill.
-
-        Returns:
-            False if the environment itself has to step the batch.
-        """
+        """Roll out rows and write their results."""
+        # Returns false if the environment itself has to step the batch.
         constants = self._constants()
         if constants is None:
             return False

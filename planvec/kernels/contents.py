@@ -13,12 +13,8 @@ import numpy as np
 
 from planvec.codecs import attributes_of
 
-__all__ = ["Contents", "is_scalar"]
-
-_MAX_ENTRIES = 10_000
-"""Entries of a container, with those inside it, that are looked at."""
-_MAX_BYTES = 1 << 20
-"""Largest array whose numbers are looked at."""
+_MAX_ENTRIES = 10_000  # entries of a container, with those inside it, that are looked at
+_MAX_BYTES = 1 << 20  # largest array whose numbers are looked at
 _SCALARS = (bool, int, str, bytes, complex, type(None))
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict)
 
@@ -63,19 +59,12 @@ class _TooLargeError(Exception):
 
 
 class Contents:
-    """Holds what an object held: the entries of containers and arrays, and the attributes of own objects.
-
-    Args:
-        value: The object.
-        is_own: Returns whether the objects of a class are looked into.
-
-    Attributes:
-        are_known: Whether there is anything that can be changed in place, and that is not too much.
-    """
+    """Holds what an object held: the entries of containers and arrays, and the attributes of own objects."""
 
     def __init__(self, value: Any, is_own: Callable[[type], bool]) -> None:
         self._value, self._is_own = value, is_own
         self._taken = self._take()
+        # whether there is anything that can be changed in place, and that is not too much
         self.are_known = not isinstance(self._taken, _Same) and _is_mutable(value)
         # To pickle takes a tenth of the time of a snapshot, and tells 2 from 2.0 and 0.0 from -0.0, too.
         self._pickle: bytes | None = None

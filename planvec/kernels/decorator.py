@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from numba import njit, types
 
-__all__ = ["jit"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -19,17 +17,10 @@ def jit(
     inline: bool = False,
     allocates: bool = False,
 ) -> Callable[[F], F]:
-    """Return a decorator that compiles a function, which releases the GIL and divides as NumPy does.
-
-    By default numba counts the references of every array that a function takes, with atomic operations. A
-    search tree has 28 arrays, and one simulation calls many functions: counting would take most of its time.
-
-    Args:
-        signature: The types of the arguments, for which it is compiled at once; None: those of each call.
-        cache: Whether to keep the compiled function on disk.
-        inline: Whether to compile it into its callers.
-        allocates: Whether the function, or one that it calls, makes arrays. Only then are references counted.
-    """
+    """Return a decorator that compiles a function, which releases the GIL and divides as NumPy does."""
+    # By default numba counts the references of every array that a function takes, with atomic operations. A
+    # search tree has 28 arrays, and one simulation calls many functions: counting would take most of its
+    # time.
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
     if cache:
         options["cache"] = True
@@ -50,11 +41,9 @@ def jit(
 
 
 def _ignore_unreadable(function: Any) -> None:
-    """Let a function be compiled again where its file on disk cannot be read.
-
-    The files name the classes of arguments by their modules, and numba raises if one has moved since, as in
-    another version of planvec that was installed over the one that wrote them.
-    """
+    """Let a function be compiled again where its file on disk cannot be read."""
+    # The files name the classes of arguments by their modules, and numba raises if one has moved since, as in
+    # another version of planvec that was installed over the one that wrote them.
     cache = function._cache
     load = cache.load_overload
 

@@ -16,18 +16,11 @@ import numpy as np
 
 from planvec.codecs import names_in_code
 
-__all__ = ["code_digest", "code_parts", "has_full_digest"]
-
-
 _KNOWN_MODULES = {"builtins", "cmath", "math", "numba", "numpy", "operator", "planvec"}
 
 
 def code_digest(*functions: Any) -> str:
-    """Return a digest of functions, of all functions that they call, and of the constants that they use.
-
-    Args:
-        functions: Python functions, functions compiled by numba, or texts of code.
-    """
+    """Return a digest of functions, of all functions that they call, and of the constants that they use."""
     import numba  # here, since it takes long to import
 
     folder = Path(__file__).parent
@@ -69,11 +62,9 @@ def _parts(value: Any, seen: set[int]) -> Iterator[bytes]:
 
 
 def has_full_digest(*functions: Any) -> bool:
-    """Return whether `code_digest` covers all that functions use.
-
-    It does not know what other modules and objects hold, apart from the modules of Python, NumPy, numba and
-    planvec.
-    """
+    """Return whether `code_digest` covers all that functions use."""
+    # It does not know what other modules and objects hold, apart from the modules of Python, NumPy, numba and
+    # planvec.
     seen = set[int]()
     return all(_is_covered(function, seen) for function in functions)
 

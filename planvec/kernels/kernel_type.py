@@ -23,25 +23,15 @@ from planvec.kernels.base import Kernel
 from planvec.kernels.layout import Layout
 from planvec.kernels.memory import load, store, view
 
-__all__ = ["CodeType", "Flags", "KernelType", "accessor", "generated"]
-
+# Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions.
 _kernels: dict[str, Kernel] = {}
-"""Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions."""
 
 
-Flags = tuple[bool | None, ...]
-"""For each constant of a kernel its value if it is a bool, else None."""
+Flags = tuple[bool | None, ...]  # for each constant of a kernel its value if it is a bool, else None
 
 
 class KernelType(types.Type):
-    """Stands for a kernel and a layout in the signatures of loops. Its values are empty.
-
-    Args:
-        kernel: The kernel.
-        digest: A digest of the code of its functions.
-        layout: The layout.
-        flags: The constants of the kernel that are flags, which are compiled in.
-    """
+    """Stands for a kernel and a layout in the signatures of loops. Its values are empty."""
 
     def __init__(self, kernel: Kernel, digest: str, layout: Layout, flags: Flags) -> None:
         identity = hashlib.sha256(repr((digest, layout, flags)).encode()).hexdigest()[:32]
@@ -57,11 +47,7 @@ class KernelType(types.Type):
 
 
 class CodeType(types.Type):
-    """Stands for the code of a loop in its signature, so that numba's cache never returns an older version.
-
-    Args:
-        digest: A digest of the code.
-    """
+    """Stands for the code of a loop in its signature, so that numba's cache returns no older version."""
 
     def __init__(self, digest: str) -> None:
         super().__init__(name=f"planvec.Code({digest})")
@@ -79,14 +65,7 @@ def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
 
 
 def generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
-    """Return a function with a body of generated lines.
-
-    Args:
-        name: Its name.
-        arguments: Its arguments.
-        lines: The lines of its body.
-        names: The global names that it uses.
-    """
+    """Return a function with a body of generated lines."""
     body = "\n".join(f"    {line}" for line in lines)
     scope = {"load": load, "store": store, "view": view, **names}
     exec(f"def {name}({arguments}):\n{body}", scope)
@@ -94,11 +73,7 @@ def generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
 
 
 def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
-    """Make a function that compiled code calls, from one that generates it for a type.
-
-    Args:
-        arguments: The arguments of the compiled function. The first is "kernel", whose type is given.
-    """
+    """Make a function that compiled code calls, from one that generates it for a type."""
 
     def decorate(generate: Callable[[Any], Any]) -> Any:
         name = generate.__name__

@@ -11,24 +11,16 @@ from gymnasium import spaces
 
 from planvec.rows import is_fixed
 
-__all__ = ["MAX_SCALARS", "Field", "Layout", "layout_of"]
-
+# largest number of numbers of a field that a kernel takes one by one; a longer field is an array
 MAX_SCALARS = 16
-"""Largest number of numbers of a field that a kernel takes one by one; a longer field is an array."""
 
 
 class Field(NamedTuple):
-    """Describes numbers that lie one after another.
+    """Describes numbers that lie one after another."""
 
-    Attributes:
-        dtype: Their dtype as a string, such as "<f8".
-        size: How many they are.
-        offset: Where they begin in a record, in bytes.
-    """
-
-    dtype: str
-    size: int
-    offset: int = 0
+    dtype: str  # their dtype as a string, such as "<f8"
+    size: int  # how many they are
+    offset: int = 0  # where they begin in a record, in bytes
 
     @property
     def is_array(self) -> bool:
@@ -37,44 +29,23 @@ class Field(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Describes the memory of states, actions and observations.
+    """Describes the memory of states, actions and observations."""
 
-    Attributes:
-        itemsize: Bytes of one state.
-        fields: The fields that a kernel takes.
-        has_rest: Whether a state has other fields, or arrays, which are copied.
-        elapsed: Offset of the steps since the reset; -1 if states do not count them.
-        terminated: Offset of a flag.
-        truncated: Offset of a flag.
-        generator: Offset of the generator; -1 if there is none.
-        action: The numbers of an action.
-        has_scalar_action: Whether a kernel takes the action as one number.
-        observation: The numbers of each array of an observation, in order.
-    """
-
-    itemsize: int
-    fields: tuple[Field, ...]
-    has_rest: bool
-    elapsed: int
-    terminated: int
-    truncated: int
-    generator: int
-    action: Field
-    has_scalar_action: bool
-    observation: tuple[Field, ...]
+    itemsize: int  # bytes of one state
+    fields: tuple[Field, ...]  # the fields that a kernel takes
+    has_rest: bool  # whether a state has other fields, or arrays, which are copied
+    elapsed: int  # offset of the steps since the reset; -1 if states do not count them
+    terminated: int  # offset of a flag
+    truncated: int  # offset of a flag
+    generator: int  # offset of the generator; -1 if there is none
+    action: Field  # the numbers of an action
+    has_scalar_action: bool  # whether a kernel takes the action as one number
+    observation: tuple[Field, ...]  # the numbers of each array of an observation, in order
 
 
 def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[Any, Any]) -> Layout:
-    """Return the layout of an environment.
-
-    Args:
-        dtype: The dtype of one state.
-        names: The fields that the kernel takes.
-        env: The environment, for its spaces.
-
-    Raises:
-        ValueError: Actions or observations are not numbers, or there is no such field.
-    """
+    """Return the layout of an environment."""
+    # `dtype`: The dtype of one state.
     if dtype.fields is None:
         raise ValueError(
             "states of variable size; they hold the observation if `observe` gives other numbers than a "

@@ -17,8 +17,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.numpy_support import as_dtype
 
-__all__ = ["copy_bytes", "intrinsic_function", "load", "multiply_high", "store", "view"]
-
 
 def intrinsic_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function for compiled code, which is called without the first argument."""
@@ -35,13 +33,8 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
 
 @intrinsic_function
 def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
-    """Return the number at an offset.
-
-    Args:
-        data: `[num_bytes]` uint8.
-        offset: The offset in bytes.
-        like: The scalar type to read, such as `np.float64`.
-    """
+    """Return the number at an offset."""
+    # `data`: `[num_bytes]` uint8. `offset`: The offset in bytes.
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         model = context.data_model_manager[signature.return_type]
@@ -125,11 +118,7 @@ def multiply_high(typing_context: Any, first: Any, second: Any) -> Any:
 
 
 def _check_platform() -> None:
-    """Check the byte order: records are little-endian.
-
-    Raises:
-        ImportError: This machine is big-endian.
-    """
+    """Check the byte order: records are little-endian."""
     if np.little_endian is not True:
         raise ImportError("planvec's kernels read little-endian records; this machine is big-endian")
 

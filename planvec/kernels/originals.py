@@ -13,21 +13,12 @@ import gymnasium
 
 from planvec.kernels.uses import Uses
 
-__all__ = ["Originals", "check_origin", "uses_of_steps"]
-
 # Decorators of the standard library (functools.singledispatch) return functions of their own.
 _ORIGINS = (os.path.dirname(gymnasium.__file__) + os.sep, functools.__file__)
 
 
 class Originals:
-    """Remembers the methods of an environment of Gymnasium, and the functions that its steps use.
-
-    Args:
-        env: The unwrapped environment.
-
-    Raises:
-        ValueError: One of them was replaced by code from elsewhere.
-    """
+    """Remembers the methods of an environment of Gymnasium, and the functions that its steps use."""
 
     def __init__(self, env: Any) -> None:
         env_class = type(env)
@@ -51,15 +42,7 @@ class Originals:
 
 
 def check_origin(name: str, function: Any) -> None:
-    """Check that a function is Gymnasium's.
-
-    Args:
-        name: Its name, for the message.
-        function: The function.
-
-    Raises:
-        ValueError: It comes from elsewhere.
-    """
+    """Check that a function is Gymnasium's."""
     code = getattr(function, "__code__", None)
     if code is None or not code.co_filename.startswith(_ORIGINS):
         raise ValueError(f"{name} was replaced")

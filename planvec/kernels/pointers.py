@@ -21,17 +21,11 @@ from planvec.kernels.bound_loop import compile_loop
 from planvec.kernels.decorator import jit
 from planvec.kernels.memory import intrinsic_function
 
-__all__ = ["Pointer", "value_at"]
-
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class PointerType(types.Type):
-    """The type of a `Pointer` in compiled code.
-
-    Args:
-        target: The type of what it points to.
-    """
+    """The type of a `Pointer` in compiled code."""
 
     def __init__(self, target: types.Type) -> None:
         super().__init__(name=f"planvec.Pointer({target})")
@@ -88,17 +82,11 @@ def _put(value: Any, address: int) -> None:
 
 
 class _Packer(NamedTuple):
-    """How values of a class are written to memory.
-
-    Attributes:
-        pointer_type: The type of their pointers.
-        size: The memory that a value takes, in bytes.
-        put: `put(value, address)`.
-    """
+    """How values of a class are written to memory."""
 
     pointer_type: PointerType
-    size: int
-    put: Callable[[Any, int], Any]
+    size: int  # the memory that a value takes, in bytes
+    put: Callable[[Any, int], Any]  # `put(value, address)`
 
 
 _packers: dict[type, _Packer] = {}
@@ -114,19 +102,11 @@ def _packer_of(value: Any) -> _Packer:
 
 
 class Pointer(Generic[T]):
-    """Points to a named tuple of arrays and numbers in the memory of compiled code. It keeps them alive.
-
-    Args:
-        value: The tuple. The values of its class must all have the same types for numba, which are not looked
-            at again.
-
-    Attributes:
-        value: The tuple. It cannot be replaced; its arrays can be written.
-    """
+    """Points to a named tuple of arrays and numbers in the memory of compiled code. It keeps them alive."""
 
     def __init__(self, value: T) -> None:
         packer = _packer_of(value)
-        self.value = value
+        self.value = value  # The tuple. It cannot be replaced; its arrays can be written.
         self._memory = np.empty(packer.size // 8 + 1, np.int64)
         self._address = self._memory.__array_interface__["data"][0]
         packer.put(value, self._address)

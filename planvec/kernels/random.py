@@ -22,25 +22,11 @@ from numpy.typing import NDArray
 
 from planvec.kernels.memory import load, multiply_high, store
 
-__all__ = [
-    "NUM_WORDS",
-    "integer",
-    "load_generator",
-    "next_uint64",
-    "philox_block",
-    "random",
-    "random_index",
-    "seed_generator",
-    "standard_normal",
-    "store_generator",
-    "uniform",
-]
-
+# an unsigned integer of 32 or 64 bits; the types of compiled code are finer than those of type checkers
 Word = Any
-"""An unsigned integer of 32 or 64 bits; the types of compiled code are finer than those of type checkers."""
 
+# indices of a generator: the state and the increment (lower 64 bits first), and the 32 bits left over
 STATE, INCREMENT, SPARE, HAS_SPARE = 0, 2, 4, 5
-"""Indices of a generator: the state and the increment (lower 64 bits first), and the 32 bits left over."""
 NUM_WORDS = 6
 
 _MULTIPLIER_LOW, _MULTIPLIER_HIGH = np.uint64(0x4385DF649FCCF645), np.uint64(0x2360ED051FC65DA4)
@@ -50,13 +36,8 @@ _LOW_32 = np.uint64(0xFFFFFFFF)
 
 @njit(cache=True)
 def load_generator(generator: NDArray[np.uint64], data: NDArray[np.uint8], offset: int) -> None:
-    """Read a generator from the bytes of its record.
-
-    Args:
-        generator: `[6]`, written.
-        data: `[num_bytes]`.
-        offset: Where the record begins.
-    """
+    """Read a generator from the bytes of its record."""
+    # `data`: `[num_bytes]`.
     for word in range(4):
         generator[word] = load(data, offset + 8 * word, np.uint64)
     generator[SPARE] = load(data, offset + 32, np.uint32)
@@ -119,12 +100,7 @@ def uniform(generator: NDArray[np.uint64], low: float, high: float) -> float:
 
 @njit(cache=True)
 def random_index(generator: NDArray[np.uint64], size: int) -> int:
-    """Draw an integer in [0, size), as `numpy.random.Generator.integers(size)`; also the index of `choice`.
-
-    Args:
-        generator: `[6]`.
-        size: From 1 to 2**32 - 1.
-    """
+    """Draw an integer in [0, size), as `numpy.random.Generator.integers(size)` and `choice` do."""
     zero: int = np.int64(0)  # type: ignore[assignment] # an unsigned number beside it would make both floats
     if size == 1:
         return zero
@@ -141,11 +117,7 @@ def random_index(generator: NDArray[np.uint64], size: int) -> int:
 
 @njit(cache=True)
 def standard_normal(generator: NDArray[np.uint64]) -> float:
-    """Draw a normally distributed number, as `numpy.random.Generator.standard_normal()`.
-
-    Args:
-        generator: `[6]`.
-    """
+    """Draw a normally distributed number, as `numpy.random.Generator.standard_normal()`."""
     while True:
         bits = next_uint64(generator)
         layer = int(bits & np.uint64(0xFF))
@@ -172,11 +144,7 @@ def standard_normal(generator: NDArray[np.uint64]) -> float:
 
 @njit(cache=True)
 def integer(generator: NDArray[np.uint64], low: int, high: int) -> int:
-    """Draw an integer in [low, high), as `numpy.random.Generator.integers(low, high)`.
-
-    Raises:
-        ValueError: The range holds no integer, or more than 2**32 - 1.
-    """
+    """Draw an integer in [low, high), as `numpy.random.Generator.integers(low, high)`."""
     if not 0 < high - low < 0x100000000:
         raise ValueError("random.integers: expected a range of 1 to 2**32 - 1 integers")
     return low + random_index(generator, high - low)
@@ -201,13 +169,7 @@ def _hash(value: Word, constant: Word, multiplier: Word) -> tuple[Word, Word]:
 
 @njit(cache=True)
 def seed_generator(generator: NDArray[np.uint64], seed: Word, pool: NDArray[np.uint32]) -> None:
-    """Seed a generator as `numpy.random.PCG64(SeedSequence(seed))`, which `Env.reset(seed=seed)` does.
-
-    Args:
-        generator: `[6]`, written.
-        seed: The seed.
-        pool: `[4]`, overwritten.
-    """
+    """Seed a generator as `numpy.random.PCG64(SeedSequence(seed))`, which `Env.reset(seed=seed)` does."""
     constant = np.uint32(0x43B0D7E5)
     for index in range(4):
         word: Word = np.uint32(0)
@@ -243,14 +205,7 @@ def seed_generator(generator: NDArray[np.uint64], seed: Word, pool: NDArray[np.u
 
 @njit(cache=True)
 def philox_block(key: Word, stream: Word, counter: Word, out: NDArray[np.float64]) -> None:
-    """Draw four numbers in [0, 1) from a place of the sequence of `numpy.random.Philox(key=[key, stream])`.
-
-    Args:
-        key: The first word of the key.
-        stream: The second one.
-        counter: Number of the block of four, from 0.
-        out: `[4]`, written.
-    """
+    """Draw four numbers in [0, 1) from a place of `numpy.random.Philox(key=[key, stream])`."""
     first, second, third, fourth = counter + np.uint64(1), np.uint64(0), np.uint64(0), np.uint64(0)
     for _ in range(10):
         high_first = multiply_high(np.uint64(0xD2E7470EE14C6C93), first)

@@ -11,27 +11,17 @@ from numpy.typing import NDArray
 
 from planvec.rows import is_uniform
 
-__all__ = ["ActionRange"]
-
-_EXACT = 2.0**53
-"""Largest integer up to which float64 holds all integers."""
+_EXACT = 2.0**53  # largest integer up to which float64 holds all integers
 
 
 class ActionRange(NamedTuple):
-    """Describes the random actions of a space: `low + size * u`, with u in [0, 1), between limits.
+    """Describes the random actions of a space: `low + size * u`, with u in [0, 1), between limits."""
 
-    Integers are rounded down before `low` is added. See `planvec.rows.random_actions.actions_of`.
-
-    Attributes:
-        low: `[A]` float64.
-        size: `[A]` float64.
-        lowest: `[A]` float64, the limits that rounding may exceed.
-        highest: `[A]` float64.
-    """
+    # Integers are rounded down before `low` is added. See `planvec.rows.random_actions.actions_of`.
 
     low: NDArray[np.float64]
     size: NDArray[np.float64]
-    lowest: NDArray[np.float64]
+    lowest: NDArray[np.float64]  # `[A]` float64, the limits that rounding may exceed
     highest: NDArray[np.float64]
 
     @classmethod

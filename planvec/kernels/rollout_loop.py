@@ -33,8 +33,6 @@ from planvec.kernels.random import NUM_WORDS
 from planvec.kernels.step_loop import MAX_REPEATS, REFUSED, Bytes, Results, keep_ended
 from planvec.kernels.uniforms import draw_uniforms
 
-__all__ = ["roll_rows"]
-
 
 @jit(cache=True, allocates=True)
 def roll_rows(
@@ -42,46 +40,23 @@ def roll_rows(
     constants: Any,
     first: int,
     last: int,
-    states: Bytes,
-    actions: Bytes,
+    states: Bytes,  # the bytes of B states
+    actions: Bytes,  # the bytes of the actions, those of a row one after another; empty: random ones
     horizon: int,
     discount: float,
-    seeds: NDArray[np.uint64],
+    seeds: NDArray[np.uint64],  # `[B]`; empty: none
     time_limit: int,
     action_seed: np.uint64,
     first_row: int,
-    low: NDArray[np.float64],
-    size: NDArray[np.float64],
-    lowest: NDArray[np.float64],
-    highest: NDArray[np.float64],
-    new_states: Bytes,
-    results: Results,
+    low: NDArray[np.float64],  # `[A]`, see `random_action`
+    size: NDArray[np.float64],  # `[A]`
+    lowest: NDArray[np.float64],  # `[A]`
+    highest: NDArray[np.float64],  # `[A]`
+    new_states: Bytes,  # Written: the bytes of B states
+    results: Results,  # Written: returns, flags and numbers of steps, each `[B]`
 ) -> int:
-    """Roll out rows. Arguments that `step_rows` has, too, are described there.
-
-    Args:
-        kernel: A `KernelType`.
-        constants: The constants of the kernel.
-        first: The first row.
-        last: The row after the last one.
-        states: The bytes of B states.
-        actions: The bytes of the actions, those of a row one after another; empty: random ones.
-        horizon: H.
-        discount: Factor per step.
-        seeds: `[B]`; empty: none.
-        time_limit: Steps after which an episode is truncated.
-        action_seed: Seed of the random actions.
-        first_row: Index of the first row in the whole batch.
-        low: `[A]`, see `random_action`.
-        size: `[A]`.
-        lowest: `[A]`.
-        highest: `[A]`.
-        new_states: Written: the bytes of B states.
-        results: Written: returns, flags and numbers of steps, each `[B]`.
-
-    Returns:
-        0 or `REFUSED`.
-    """
+    """Roll out rows. Arguments that `step_rows` has, too, are described there."""
+    # Returns 0 or `REFUSED`.
     returns, terminated, truncated, num_steps = results
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     uniforms, block = np.zeros(len(low)), np.zeros(4)

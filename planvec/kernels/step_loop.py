@@ -36,17 +36,14 @@ from planvec.kernels.decorator import jit
 from planvec.kernels.memory import store
 from planvec.kernels.random import NUM_WORDS
 
-__all__ = ["MAX_REPEATS", "REFUSED", "Bytes", "Results", "keep_ended", "step_rows"]
-
+# result of a loop that met a state which the environment itself has to handle; 0 if there was none
 REFUSED = 1
-"""Result of a loop that met a state which the environment itself has to handle; 0 if there was none."""
 
-MAX_REPEATS = 10**6
-"""Largest number of steps of a row in one loop, which Ctrl-C cannot interrupt."""
+MAX_REPEATS = 10**6  # largest number of steps of a row in one loop, which Ctrl-C cannot interrupt
 
 Bytes = NDArray[np.uint8]
+# rewards, `terminated`, `truncated`, numbers of steps: `[B]` each
 Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]
-"""Rewards, `terminated`, `truncated`, numbers of steps: `[B]` each."""
 
 
 @jit(cache=True, allocates=True)
@@ -100,41 +97,22 @@ def step_rows(
     constants: Any,
     first: int,
     last: int,
-    states: Bytes,
-    actions: Bytes,
-    dt: Any,
-    seeds: NDArray[np.uint64],
+    states: Bytes,  # the bytes of B states
+    actions: Bytes,  # the bytes of the actions
+    dt: Any,  # `[B]` int64, how often an action is repeated. None: once, for which another loop is compiled.
+    seeds: NDArray[np.uint64],  # `[B]`; empty: none
     time_limit: int,
-    new_states: Bytes,
+    new_states: Bytes,  # Written: the bytes of B states, or of one
     has_new_states: bool,
     observations: Any,
-    results: Results,
-    extras: NDArray[np.float64],
+    results: Results,  # Written: rewards, flags and numbers of steps, each `[B]`
+    extras: NDArray[np.float64],  # `[B]` or `[1]`, written
     has_extras: bool,
 ) -> int:
-    """Step rows.
-
-    Args:
-        kernel: A `KernelType`.
-        constants: The constants of the kernel.
-        first: The first row.
-        last: The row after the last one.
-        states: The bytes of B states.
-        actions: The bytes of the actions.
-        dt: `[B]` int64, how often an action is repeated. None: once, for which another loop is compiled.
-        seeds: `[B]`; empty: none.
-        time_limit: Steps after which an episode is truncated.
-        new_states: Written: the bytes of B states, or of one.
-        has_new_states: Whether there is room for B states.
-        observations: Written: the bytes of each array of the observations. None: not
-            wanted, for which another loop is compiled.
-        results: Written: rewards, flags and numbers of steps, each `[B]`.
-        extras: `[B]` or `[1]`, written.
-        has_extras: Whether there is room for B numbers.
-
-    Returns:
-        0 or `REFUSED`.
-    """
+    """Step rows."""
+    # `observations`: Written: the bytes of each array of the observations. None: not wanted, for which
+    # another loop is compiled.
+    # Returns 0 or `REFUSED`.
     rewards, terminated, truncated, num_steps = results
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     has_seeds = len(seeds) > 0

@@ -16,15 +16,11 @@ from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
 
-__all__ = ["Stop", "run_sliced", "run_together"]
+_SLICES_PER_THREAD = 4  # slices of rows per thread where rows may differ in cost
 
-_SLICES_PER_THREAD = 4
-"""Slices of rows per thread where rows may differ in cost."""
-
-_MIN_STEPS = 4096
-"""Smallest number of steps that are worth waking a thread: about 0.1 ms."""
+_MIN_STEPS = 4096  # smallest number of steps that are worth waking a thread: about 0.1 ms
+# largest number of steps of a slice, unless one row takes more: Ctrl-C waits for the end of a slice
 _MAX_STEPS = 10**7
-"""Largest number of steps of a slice, unless one row takes more: Ctrl-C waits for the end of a slice."""
 
 
 class Stop:
@@ -43,20 +39,12 @@ class Stop:
 
 
 class _Calls:
-    """The calls of a function on other threads.
-
-    Args:
-        run: See `run_together`.
-
-    Attributes:
-        stop: Asks the calls to return.
-        errors: What calls have raised.
-    """
+    """The calls of a function on other threads."""
 
     def __init__(self, run: Callable[[int, Stop], None]) -> None:
         self._run: Callable[[int, Stop], None] | None = run
-        self.stop = Stop()
-        self.errors: list[BaseException] = []
+        self.stop = Stop()  # asks the calls to return
+        self.errors: list[BaseException] = []  # what calls have raised
         self._is_closed = False
         self._begun, self._ended = list[int](), list[int]()
         self._bell = SimpleQueue[None]()
@@ -94,12 +82,9 @@ class _Calls:
 
 
 class _Threads:
-    """The threads of this process.
+    """The threads of this process."""
 
-    Attributes:
-        inbox: The calls to make, with their indices.
-        started: The threads.
-    """
+    # `inbox`: The calls to make, with their indices.
 
     def __init__(self) -> None:
         self.forget()
@@ -131,18 +116,8 @@ os.register_at_fork(after_in_child=_threads.forget)
 def run_sliced(
     run: Callable[[int, int], int], num_rows: int, num_threads: int, steps: int, is_even: bool
 ) -> int:
-    """Run a loop over all rows. The calling thread runs a part of them.
-
-    Args:
-        run: `run(first, last)` runs the loop over some rows, and returns a status: 0 if it succeeded.
-        num_rows: Number of rows.
-        num_threads: Number of threads, this one included.
-        steps: Largest number of steps of a row.
-        is_even: Whether all rows cost about the same.
-
-    Returns:
-        The largest status.
-    """
+    """Run a loop over all rows. The calling thread runs a part of them."""
+    # Returns the largest status.
     num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows * steps // _MIN_STEPS)
     num_slices = min(max(num_slices, num_rows * steps // _MAX_STEPS), num_rows)
     if num_slices < 2:
@@ -163,15 +138,8 @@ def run_sliced(
 
 
 def run_together(run: Callable[[int, Stop], None], num_threads: int) -> None:
-    """Run a function on several threads at the same time, which share the work among themselves.
-
-    All calls have returned when this function returns or raises, also after Ctrl-C.
-
-    Args:
-        run: `run(index, stop)` does a share of the work. Every call returns once nothing is left to do, or
-            soon after `stop` was set. The one with index 0 is on the calling thread; others may never begin.
-        num_threads: Number of threads, this one included.
-    """
+    """Run a function on several threads at the same time, which share the work among themselves."""
+    # All calls have returned when this function returns or raises, also after Ctrl-C.
     calls = _Calls(run)
     try:
         try:

@@ -20,11 +20,9 @@ from planvec.kernels.contents import Contents, is_scalar
 from planvec.kernels.digests import code_parts
 from planvec.rows import is_installed
 
-__all__ = ["Attributes", "Uses"]
-
 _MISSING = object()
-_MAX_ENTRIES = 5_000
-"""Names that are watched."""
+_MAX_ENTRIES = 5_000  # names that are watched
+# attributes of classes that no step uses
 _BOOKKEEPING = {
     "__abstractmethods__",
     "__annotations__",
@@ -40,35 +38,22 @@ _BOOKKEEPING = {
     "__weakref__",
     "_abc_impl",
 }
-"""Attributes of classes that no step uses."""
-_SHIPPED = "gymnasium.envs."
-"""The modules of Gymnasium's own environments."""
+_SHIPPED = "gymnasium.envs."  # the modules of Gymnasium's own environments
 
 
 class _Entry(NamedTuple):
-    """A name of a module, a class or an object, what it stood for, and what that held.
+    """A name of a module, a class or an object, what it stood for, and what that held."""
 
-    Attributes:
-        get: `get(name, default)` of the namespace.
-        name: The name.
-        value: What it stood for.
-        contents: What that held, if it can be changed in place.
-    """
-
-    get: Callable[[str, Any], Any]
+    get: Callable[[str, Any], Any]  # `get(name, default)` of the namespace
     name: str
-    value: Any
-    contents: Contents | None
+    value: Any  # what it stood for
+    contents: Contents | None  # what that held, if it can be changed in place
 
 
 class Uses:
-    """Remembers functions and classes, and the functions, classes and constants of the program that they use.
+    """Remembers functions and classes, and the functions, classes and constants that they use."""
 
-    What installed packages hold is not looked into, apart from the environments of Gymnasium.
-
-    Args:
-        roots: Functions and classes.
-    """
+    # What installed packages hold is not looked into, apart from the environments of Gymnasium.
 
     def __init__(self, *roots: Any) -> None:
         self._packages = {_module_of(root).partition(".")[0] for root in roots} - {"gymnasium"}

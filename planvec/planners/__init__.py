@@ -30,7 +30,7 @@ from planvec.planners.episode import (
 )
 from planvec.planners.mcts import MCTS, Tree, node_visits, view_of
 from planvec.planners.novelty import images_of, integer_rows, is_screen, numbers_of_space
-from planvec.planners.options import HELP, option
+from planvec.planners.options import help_text, on_command_line, option
 from planvec.planners.plan import Plan
 from planvec.planners.plan_files import (
     SearchData,
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CEM",
-    "HELP",
     "ICEM",
     "IW",
     "MCTS",
@@ -98,12 +97,14 @@ __all__ = [
     "check_plan_states",
     "check_stepper",
     "equal_actions",
+    "help_text",
     "images_of",
     "integer_rows",
     "is_screen",
     "load_plan",
     "node_visits",
     "numbers_of_space",
+    "on_command_line",
     "option",
     "plan_of_arrays",
     "replay_steps",

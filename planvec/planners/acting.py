@@ -14,8 +14,6 @@ from planvec.planners.episode import Episode, EpisodeCallback, EpisodeRecorder, 
 from planvec.planners.plan import Plan
 from planvec.rows import BatchStepper, check_integer, check_seed, one_action
 
-__all__ = ["resume_episode", "run_episode"]
-
 
 def run_episode(
     env: BatchStepper,

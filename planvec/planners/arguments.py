@@ -12,8 +12,6 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
 from planvec.rows import BatchStepper, Start
 
-__all__ = ["check_planner", "check_previous", "check_stepper", "one_state"]
-
 
 @runtime_checkable
 class _HasBaseState(Protocol):
@@ -23,11 +21,7 @@ class _HasBaseState(Protocol):
 
 
 def check_stepper(env: Any) -> None:
-    """Check that an argument can step batches.
-
-    Raises:
-        TypeError: It cannot. The message says how to open it.
-    """
+    """Check that an argument can step batches."""
     if hasattr(env, "step_batch") and not isinstance(env, type):
         return
     if isinstance(env, str):
@@ -40,11 +34,7 @@ def check_stepper(env: Any) -> None:
 
 
 def check_planner(planner: Any) -> None:
-    """Check that an argument is a planner.
-
-    Raises:
-        TypeError: It has no `plan`, or is a class.
-    """
+    """Check that an argument is a planner."""
     if isinstance(planner, type):
         raise TypeError(
             f"planner: expected an instance, got the class {planner.__name__}; call it: {planner.__name__}()"
@@ -54,12 +44,7 @@ def check_planner(planner: Any) -> None:
 
 
 def check_previous(previous: Any, dtype: np.dtype[Any]) -> None:
-    """Check that an argument is None, or a plan whose states have a dtype.
-
-    Raises:
-        TypeError: It is no plan.
-        InvalidBatchError: Its states have another dtype: it is of another environment.
-    """
+    """Check that an argument is None, or a plan whose states have a dtype."""
     if previous is None:
         return
     if not isinstance(previous, Plan):
@@ -73,15 +58,7 @@ def check_previous(previous: Any, dtype: np.dtype[Any]) -> None:
 
 
 def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
-    """Return a state as an array `[1]`.
-
-    Args:
-        env: The stepper.
-        state: One state; None takes the base state of `env`.
-
-    Raises:
-        InvalidBatchError: `state` is not one state; or it is None, and `env` has no `get_state`.
-    """
+    """Return a state as an array `[1]`."""
     if state is None:
         if not isinstance(env, _HasBaseState):
             raise InvalidBatchError(

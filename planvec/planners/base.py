@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.arguments import check_previous, check_stepper, one_state
 from planvec.planners.driver import Budget, PlanCallback, drive
-from planvec.planners.options import option
+from planvec.planners.options import document_options, option
 from planvec.planners.plan import Plan
 from planvec.planners.players import check_players
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper, check_integer, check_number, check_seed
-
-__all__ = ["Planner"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,30 +31,27 @@ class Planner(ABC):
     A planner of your own overrides `begin`, which returns a `Search` of your own. A search has a `simulate`,
     which requests batches of steps, and a `plan`, which returns the decision; see docs/your-own.md.
 
-    Args:
-        max_env_steps: Environment steps per decision. No batch begins after them; None: no limit.
-        max_seconds: Seconds per decision. No batch begins after them; None: no limit. This is the only
-            limit with which a plan depends on the speed of the machine.
-
     Attributes:
         plays_games: Whether it can plan in games of two players. It is refused there if it cannot.
     """
 
     plays_games: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        document_options(cls)
+
     max_env_steps: int | None = option(
-        None, "environment steps per decision: no batch begins after them; None: no limit"
+        None, "Environment steps per decision. No batch begins after them; None: no limit."
     )
     max_seconds: float | None = option(
-        None, "seconds per decision: no batch begins after them; None: no limit"
+        None,
+        "Seconds per decision. No batch begins after them; None: no limit. This is the only limit with "
+        "which a plan depends on the speed of the machine.",
     )
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         self._check_integers(1, "max_env_steps")
         is_number = isinstance(self.max_seconds, (int, float))
         if self.max_seconds is not None and not (is_number and self.max_seconds > 0):
@@ -210,14 +205,7 @@ class Planner(ABC):
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
     ) -> list[Plan]:
-        """Run searches to their end and return their plans.
-
-        Args:
-            env: The stepper.
-            searches: One per root.
-            started: `time.perf_counter()` at the beginning of the call.
-            callback: As in `plan_batch`.
-        """
+        """Run searches to their end and return their plans."""
         drive(env, searches, self._budget, started, callback)
         return self._plans(searches, started)
 
@@ -243,20 +231,15 @@ class Planner(ABC):
 
     @staticmethod
     def _generator(seed: int | None) -> np.random.Generator:
-        """Return the source of every random choice of a decision; None takes a fresh seed.
-
-        Raises:
-            InvalidBatchError: It is no seed.
-        """
+        """Return the source of every random choice of a decision; None takes a fresh seed."""
         return np.random.default_rng(secrets.randbits(63) if seed is None else check_seed(seed))
 
 
-def _plan_of(search: Search) -> Plan:
-    """Return the plan of a search that is over.
+document_options(Planner)
 
-    Raises:
-        TypeError: It returns something else.
-    """
+
+def _plan_of(search: Search) -> Plan:
+    """Return the plan of a search that is over."""
     plan = search.plan()
     if not isinstance(plan, Plan):
         raise TypeError(

@@ -25,24 +25,16 @@ from planvec.planners.requests import check_answer, rows_of, send_rollouts, send
 from planvec.planners.search import Request, RolloutRequest, Search, Simulation, StepRequest, ended_error
 from planvec.rows import BatchStepper, Promise, is_fixed
 
-__all__ = ["Budget", "PlanCallback", "PlanProgress", "drive"]
+_FEW = 64  # numbers that Python adds up faster than NumPy
 
-_FEW = 64
-"""Numbers that Python adds up faster than NumPy."""
-
+# `callback(num_simulations, num_env_steps)` after each batch; True stops the search
 PlanCallback = Callable[[int, int], bool | None]
-"""`callback(num_simulations, num_env_steps)` after each batch; True stops the search."""
 
 
 class PlanProgress:
-    """A plan callback that shows progress now and then, and never stops a search.
+    """A plan callback that shows progress now and then, and never stops a search."""
 
-    Compiled searches need not pause after each batch for it, so that it costs next to nothing.
-
-    Args:
-        show: `show(num_simulations, num_env_steps)`.
-        seconds: Shortest time between two calls.
-    """
+    # Compiled searches need not pause after each batch for it, so that it costs next to nothing.
 
     def __init__(self, show: Callable[[int, int], object], seconds: float = 0.1) -> None:
         self._show = show
@@ -58,29 +50,18 @@ class PlanProgress:
 
 
 class Budget(NamedTuple):
-    """Limits of a decision, of which the first one reached ends it; None: no limit.
+    """Limits of a decision, of which the first one reached ends it; None: no limit."""
 
-    Attributes:
-        max_env_steps: Environment steps per root. No batch begins after them; those in flight are still
-            counted.
-        max_seconds: Seconds since the beginning of the call.
-    """
-
+    # Environment steps per root. No batch begins after them; those in flight are still counted.
     max_env_steps: int | None
-    max_seconds: float | None
+    max_seconds: float | None  # seconds since the beginning of the call
 
 
 class _Pending(NamedTuple):
-    """A request of a search, and the simulation that waits for its answer.
+    """A request of a search, and the simulation that waits for its answer."""
 
-    Attributes:
-        number: Index of the search.
-        simulation: The generator that yielded the request.
-        request: The request.
-    """
-
-    number: int
-    simulation: Simulation
+    number: int  # index of the search
+    simulation: Simulation  # the generator that yielded the request
     request: Request
 
 
@@ -98,15 +79,7 @@ def drive(
     started: float,
     callback: PlanCallback | None = None,
 ) -> None:
-    """Run searches to their end.
-
-    Args:
-        env: The stepper.
-        searches: One per root.
-        budget: The limits of each of them.
-        started: `time.perf_counter()` at the beginning of the call.
-        callback: Called after each batch with the sums over all roots; True stops.
-    """
+    """Run searches to their end."""
     driver = _Driver(env, searches, budget, started, callback)
     try:
         while driver.start_simulations() or driver.receive():
@@ -117,15 +90,7 @@ def drive(
 
 
 class _Driver:
-    """Sends the requests of searches to the workers and passes on the answers, in the order of sending.
-
-    Args:
-        env: As in `drive`.
-        searches: As in `drive`.
-        budget: As in `drive`.
-        started: As in `drive`.
-        callback: As in `drive`.
-    """
+    """Sends the requests of searches to the workers and passes on the answers, in the order of sending."""
 
     def __init__(
         self,
@@ -144,11 +109,9 @@ class _Driver:
         self._batches: deque[_Batch] = deque()
 
     def start_simulations(self) -> bool:
-        """Start at most one simulation of each search; return whether any made progress.
-
-        With two of one search in one batch, both answers would always arrive together, and the workers
-        would be idle while both are processed.
-        """
+        """Start at most one simulation of each search; return whether any made progress."""
+        # With two of one search in one batch, both answers would always arrive together, and the workers
+        # would be idle while both are processed.
         members, has_completed = [], False
         for number, search in enumerate(self._searches):
             if search.stop_reason is None and self._num_in_flight[number] < search.num_in_flight:
@@ -185,16 +148,7 @@ class _Driver:
             batch.promise.abandon()
 
     def _resume(self, member: _Pending, answer: Any) -> Request | None:
-        """Send a simulation its answer; return its next request, None at its end.
-
-        Args:
-            member: The request and its simulation.
-            answer: `Transitions` or `Rollouts`.
-
-        Raises:
-            InvalidBatchError: The episode of the root has ended, the answer has other rows than the request,
-                or a reward is NaN.
-        """
+        """Send a simulation its answer; return its next request, None at its end."""
         search, request = self._searches[member.number], member.request
         check_answer(request, answer, search.averages)
         num_steps = answer.infos["num_steps"] if isinstance(request, StepRequest) else answer.num_steps
@@ -217,10 +171,8 @@ class _Driver:
                 search.stop_reason = "callback" if stop else "max_env_steps" if spent else "max_seconds"
 
     def _send(self, members: list[_Pending]) -> None:
-        """Send requests to the workers: all steps as one batch, every rollout as a batch of its own.
-
-        Random rollouts draw by the index of a row in its batch, which must not depend on the other roots.
-        """
+        """Send requests to the workers: all steps as one batch, every rollout as a batch of its own."""
+        # Random rollouts draw by the index of a row in its batch, which must not depend on the other roots.
         if not members:
             return
         env = self._env
@@ -237,11 +189,7 @@ class _Driver:
 
 
 def _begun(search: Search) -> Simulation:
-    """Return a new simulation of a search.
-
-    Raises:
-        TypeError: `simulate` of the search is no generator.
-    """
+    """Return a new simulation of a search."""
     simulation = search.simulate()
     if not isinstance(simulation, GeneratorType):
         raise TypeError(
@@ -252,11 +200,7 @@ def _begun(search: Search) -> Simulation:
 
 
 def _next_request(search: Search, simulation: Simulation, answer: Any) -> Request | None:
-    """Send a simulation an answer (None: it begins); return its next request, None at its end.
-
-    Raises:
-        TypeError: It yields something else than requests.
-    """
+    """Send a simulation an answer (None: it begins); return its next request, None at its end."""
     try:
         request = simulation.send(answer)
     except StopIteration:

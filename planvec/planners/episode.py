@@ -24,8 +24,6 @@ from planvec.rows import (
     take_row,
 )
 
-__all__ = ["Episode", "EpisodeCallback", "EpisodeRecorder", "EpisodeStep"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeStep:
@@ -48,8 +46,7 @@ class EpisodeStep:
     transition: Transitions
 
 
-EpisodeCallback = Callable[[EpisodeStep], bool | None]
-"""Called after each step; True ends the episode."""
+EpisodeCallback = Callable[[EpisodeStep], bool | None]  # called after each step; True ends the episode
 
 
 @dataclass(frozen=True, slots=True, eq=False)

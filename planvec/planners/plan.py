@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Plan"]
-
 
 def _no_integers() -> NDArray[np.int64]:
     return np.empty(0, np.int64)

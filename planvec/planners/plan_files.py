@@ -20,10 +20,9 @@ from planvec.planners.plan import Plan
 from planvec.planners.space_leaves import space_leaves, tree_of_leaves
 from planvec.rows import DAMAGED, check_actions, one_action, read_arrays, take_row
 
-__all__ = ["SearchData", "arrays_of_plan", "check_plan_states", "load_plan", "plan_of_arrays", "save_plan"]
-
 Arrays = Mapping[str, NDArray[Any]]
 
+# name of a class of search data -> its module
 _CLASSES = {
     "Tree": "planvec.planners.mcts",
     "WidthTree": "planvec.planners.width.tree",
@@ -32,7 +31,6 @@ _CLASSES = {
     "Categorical": "planvec.planners.shooting.categorical",
     "Uniform": "planvec.planners.shooting.distributions",
 }
-"""Name of a class of search data -> its module."""
 _NUMBERS = ("value", "best_return", "num_simulations", "num_env_steps", "elapsed")
 _ARRAYS = (
     *("root_actions", "visit_counts", "action_values", "standard_errors"),
@@ -51,15 +49,7 @@ class SearchData(Protocol):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, action_space: Space[Any]) -> Self:
-        """Return the data that `to_arrays` turned into arrays.
-
-        Args:
-            arrays: The arrays, which may be damaged or made by others.
-            action_space: The space of one action.
-
-        Raises:
-            KeyError, TypeError, ValueError: They are damaged.
-        """
+        """Return the data that `to_arrays` turned into arrays."""
         ...
 
     @property
@@ -69,15 +59,7 @@ class SearchData(Protocol):
 
 
 def arrays_of_plan(plan: Plan, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a plan.
-
-    Args:
-        plan: The plan.
-        action_space: The space of one action.
-
-    Raises:
-        InvalidBatchError: Its `search_data` belongs to a planner of the user's own.
-    """
+    """Return the arrays of a plan."""
     data = plan.search_data
     kind = "" if data is None else type(data).__name__
     if data is not None and not (isinstance(data, SearchData) and kind in _CLASSES):
@@ -97,15 +79,7 @@ def arrays_of_plan(plan: Plan, action_space: Space[Any]) -> dict[str, NDArray[An
 
 
 def plan_of_arrays(arrays: Arrays, action_space: Space[Any]) -> Plan:
-    """Return the plan that `arrays_of_plan` turned into arrays.
-
-    Args:
-        arrays: The arrays, which may be damaged or made by others.
-        action_space: The space of one action.
-
-    Raises:
-        KeyError, TypeError, ValueError, IndexError: They are damaged, or the actions are of another space.
-    """
+    """Return the plan that `arrays_of_plan` turned into arrays."""
     actions = tree_of_leaves(action_space, "action", arrays)
     for several in (actions, arrays["root_actions"], arrays["best_actions"]):
         if not (isinstance(several, np.ndarray) and several.size == 0):
@@ -160,14 +134,6 @@ def load_plan(path: str | Path, env: Any) -> Plan:
 
 
 def check_plan_states(plan: Plan, env: Any) -> None:
-    """Check the states in a plan that comes from a file.
-
-    Args:
-        plan: The plan.
-        env: A `BatchEnv` or `PlanEnv` of the same environment.
-
-    Raises:
-        InvalidBatchError: They are no states of this environment.
-    """
+    """Check the states in a plan that comes from a file."""
     if isinstance(plan.search_data, SearchData) and len(plan.search_data.saved_states):
         env.check_states(plan.search_data.saved_states)

@@ -9,8 +9,6 @@ import numpy as np
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import has_players
 
-__all__ = ["check_players"]
-
 
 class _Planner(Protocol):
     """What is asked of a planner here."""
@@ -20,15 +18,8 @@ class _Planner(Protocol):
 
 
 def check_players(dtype: np.dtype[Any], planner: _Planner) -> None:
-    """Check that a planner supports as many players as the states have.
-
-    Args:
-        dtype: The dtype of the states.
-        planner: The planner.
-
-    Raises:
-        UnsupportedEnvError: It plans for one, and there are two.
-    """
+    """Check that a planner supports as many players as the states have."""
+    # `dtype`: The dtype of the states.
     if has_players(dtype) and not planner.plays_games:
         raise UnsupportedEnvError(
             f"{type(planner).__name__}: expected an environment with one player, got a game of two; "

@@ -12,23 +12,10 @@ from planvec.errors import InvalidBatchError
 from planvec.planners.search import Request, RolloutRequest, StepRequest
 from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, take_rows
 
-__all__ = ["check_answer", "check_numbers", "rows_of", "send_rollouts", "send_steps"]
-
 
 def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bool) -> None:
-    """Check that an answer has the rows of its request, and that planners can compute with its rewards.
-
-    Compiled code reads the answers of steppers of any kind, and would read beyond one that is too short.
-
-    Args:
-        request: The request.
-        out: The answer.
-        are_averaged: Whether rewards and returns have to be finite, so that their mean is a number. Rewards
-            of steps must not be NaN in any case.
-
-    Raises:
-        InvalidBatchError: The answer has other rows, or a reward is no such number.
-    """
+    """Check that an answer has the rows of its request, and that planners can compute with its rewards."""
+    # Compiled code reads the answers of steppers of any kind, and would read beyond one that is too short.
     if isinstance(out, Rollouts):
         numbers, num_steps, states = out.returns, out.num_steps, out.final_states
     else:
@@ -74,16 +61,8 @@ def _form(part: Any) -> str:
 
 
 def check_numbers(numbers: NDArray[Any], are_averaged: bool, actions: Any) -> None:
-    """Check that rewards or returns are numbers, and finite if they are averaged.
-
-    Args:
-        numbers: `[B]`.
-        are_averaged: See `check_answer`.
-        actions: `[B, ...]`; None for the returns of rollouts.
-
-    Raises:
-        InvalidBatchError: One is not.
-    """
+    """Check that rewards or returns are numbers, and finite if they are averaged."""
+    # `numbers`: `[B]`.
     if not len(numbers):
         return
     lowest = numbers.item(numbers.argmin())  # NaN if any of them is

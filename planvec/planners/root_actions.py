@@ -14,26 +14,9 @@ from numpy.typing import NDArray
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import is_uniform
 
-__all__ = [
-    "MAX_CATEGORIES",
-    "ActionStatistics",
-    "action_statistics",
-    "bounds_advice",
-    "box_actions",
-    "check_action_space",
-    "equal_actions",
-    "list_actions",
-    "mean_action",
-    "most_visited",
-]
-
 
 def check_action_space(space: Space[Any]) -> None:
-    """Check that actions can be drawn uniformly.
-
-    Raises:
-        UnsupportedEnvError: Not a Discrete, MultiDiscrete or MultiBinary space, nor a bounded Box.
-    """
+    """Check that actions can be drawn uniformly."""
     if is_uniform(space):
         return
     if isinstance(space, spaces.Box):
@@ -61,10 +44,10 @@ def bounds_advice(space: spaces.Box) -> str:
     )
 
 
+# largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn
 _MAX_LISTED = 256
-"""Largest number of actions of a MultiDiscrete or MultiBinary space that are listed; else they are drawn."""
+# largest number of actions of a Discrete space that are listed, or have probabilities
 MAX_CATEGORIES = 1 << 20
-"""Largest number of actions of a Discrete space that are listed, or have probabilities."""
 
 
 def equal_actions(actions: NDArray[Any], action: Any) -> NDArray[np.bool_]:
@@ -74,11 +57,7 @@ def equal_actions(actions: NDArray[Any], action: Any) -> NDArray[np.bool_]:
 
 
 def list_actions(space: Any) -> NDArray[Any] | None:
-    """Return all actions `[A, *action shape]` of a small discrete space; None where they have to be drawn.
-
-    Raises:
-        UnsupportedEnvError: They can be neither listed nor drawn.
-    """
+    """Return all actions `[A, *action shape]` of a small discrete space; None where they have to be drawn."""
     check_action_space(space)
     if isinstance(space, spaces.Discrete):
         if space.n > MAX_CATEGORIES:
@@ -97,31 +76,20 @@ def list_actions(space: Any) -> NDArray[Any] | None:
 
 
 class ActionStatistics(NamedTuple):
-    """Returns by first action.
+    """Returns by first action."""
 
-    Attributes:
-        actions: `[K, *action shape]`, the distinct actions; all of a Discrete space.
-        counts: `[K]` int64, number of rows with each.
-        means: `[K]` float64, mean return of each; NaN where the count is 0.
-        standard_errors: `[K]` float64, standard error of the mean; NaN where the count is below 2.
-    """
-
-    actions: NDArray[Any]
-    counts: NDArray[np.int64]
-    means: NDArray[np.float64]
+    actions: NDArray[Any]  # `[K, *action shape]`, the distinct actions; all of a Discrete space
+    counts: NDArray[np.int64]  # `[K]` int64, number of rows with each
+    means: NDArray[np.float64]  # `[K]` float64, mean return of each; NaN where the count is 0
+    # `[K]` float64, standard error of the mean; NaN where the count is below 2
     standard_errors: NDArray[np.float64]
 
 
 def action_statistics(
     space: Space[Any], actions: NDArray[Any], returns: NDArray[np.float64]
 ) -> ActionStatistics:
-    """Group rows by their action.
-
-    Args:
-        space: The space of one action.
-        actions: `[B, *action shape]`.
-        returns: `[B]`.
-    """
+    """Group rows by their action."""
+    # `actions`: `[B, *action shape]`. `returns`: `[B]`.
     distinct, index = _distinct(space, actions)
     num_distinct = len(distinct)
     counts = np.bincount(index, minlength=num_distinct).astype(np.int64, copy=False)

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
 
-__all__ = ["Request", "RolloutRequest", "Search", "Simulation", "StepRequest", "ended_error"]
-
 
 class StepRequest(NamedTuple):
     """A request for `step_batch`; the answer is the `Transitions` of these rows.
@@ -60,8 +58,7 @@ class RolloutRequest(NamedTuple):
 
 Request = StepRequest | RolloutRequest
 
-Simulation = Generator[Request, Any, None]
-"""A generator that yields requests and is sent their answers."""
+Simulation = Generator[Request, Any, None]  # A generator that yields requests and is sent their answers
 
 
 class Search(ABC):

@@ -8,20 +8,11 @@ from typing import Any
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-__all__ = ["space_leaves", "tree_of_leaves"]
-
 
 def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:
-    """Yield the parts of a stacked batch: dotted path ("" if there is one part), space, batch.
-
-    Unlike `space_arrays.leaves` it takes a tuple for nested only where the space is a Tuple: a batch
-    of texts is a tuple of strings.
-
-    Args:
-        space: The space of one element.
-        tree: The batch, stacked by that space.
-        path: Prefix of the paths.
-    """
+    """Yield the parts of a stacked batch: dotted path ("" if there is one part), space, batch."""
+    # Unlike `space_arrays.leaves` it takes a tuple for nested only where the space is a Tuple: a batch of
+    # texts is a tuple of strings.
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
             yield from space_leaves(child, tree[key], f"{path}.{key}" if path else str(key))
@@ -33,16 +24,7 @@ def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple
 
 
 def tree_of_leaves(space: Space[Any], name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return a stacked batch from the arrays of its parts, which are named by `name` and their paths.
-
-    Args:
-        space: The space of one element.
-        name: The key of the batch; "name.path" is the key of a part.
-        arrays: The arrays.
-
-    Raises:
-        KeyError: A part is missing.
-    """
+    """Return a stacked batch from the arrays of its parts, which are named by `name` and their paths."""
     if isinstance(space, spaces.Dict):
         return {key: tree_of_leaves(child, f"{name}.{key}", arrays) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -10,18 +10,11 @@ from typing import NamedTuple
 
 from planvec.planners.base import Planner
 
-__all__ = ["PLANNERS", "PlannerEntry"]
-
 
 class PlannerEntry(NamedTuple):
-    """Names the class of a planner, which is imported when it is used.
+    """Names the class of a planner, which is imported when it is used."""
 
-    Attributes:
-        module: Full name of the module or package.
-        class_name: Name of the class in it.
-    """
-
-    module: str
+    module: str  # full name of the module or package
     class_name: str
 
     def load(self) -> type[Planner]:
@@ -30,6 +23,7 @@ class PlannerEntry(NamedTuple):
         return planner_class
 
 
+# name on the command line -> class
 PLANNERS = {
     "swarm": PlannerEntry("planvec.planners.swarm", "Swarm"),
     "swarm-wave": PlannerEntry("planvec.planners.swarm", "SwarmWave"),
@@ -41,4 +35,3 @@ PLANNERS = {
     "icem": PlannerEntry("planvec.planners.shooting", "ICEM"),
     "mppi": PlannerEntry("planvec.planners.shooting", "MPPI"),
 }
-"""Name on the command line -> class."""

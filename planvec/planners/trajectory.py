@@ -14,32 +14,13 @@ from planvec.planners.episode import Episode, EpisodeRecorder
 from planvec.planners.space_leaves import space_leaves, tree_of_leaves
 from planvec.rows import arrays_of_states, one_action, take_row
 
-__all__ = [
-    "actions_of_arrays",
-    "arrays_of_actions",
-    "replay_steps",
-    "save_trajectory",
-    "trajectory_arrays",
-]
-
 
 def trajectory_arrays(
     episode: Episode, action_space: Space[Any], observation_space: Space[Any]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an episode. They do not depend on the number of workers, since no time is in them.
-
-    Each part of a Dict or Tuple has a key: "observations.<path>". Parts that are not arrays of numbers or
-    text (such as those of a Graph space) are left out.
-
-    Args:
-        episode: The episode.
-        action_space: The space of one action.
-        observation_space: The space of one observation.
-
-    Returns:
-        `states` (see `planvec.rows.arrays_of_states`), `actions`, `rewards`, `observations`, `values`,
-        `terminated`, `truncated`, `seed`.
-    """
+    """Return the arrays of an episode. No time is among them, so they do not depend on the workers."""
+    # Each part of a Dict or Tuple has a key: "observations.<path>". Parts that are not arrays of numbers or
+    # text (such as those of a Graph space) are left out.
     return {
         **arrays_of_states("states", episode.states),
         **arrays_of_actions(episode.actions, action_space),
@@ -58,11 +39,7 @@ def arrays_of_actions(actions: Any, action_space: Space[Any]) -> dict[str, NDArr
 
 
 def actions_of_arrays(arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Any:
-    """Return the stacked actions `[T, ...]` that `arrays_of_actions` turned into arrays.
-
-    Raises:
-        KeyError: A part is missing.
-    """
+    """Return the stacked actions `[T, ...]` that `arrays_of_actions` turned into arrays."""
     return tree_of_leaves(action_space, "actions", arrays)
 
 
@@ -94,23 +71,9 @@ def replay_steps(
     dt: int = 1,
     seeds: NDArray[np.uint64] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """Step an episode again from its seed and its actions, and record it.
-
-    Args:
-        env: The environment.
-        recorder: Records the steps.
-        seed: The seed of the reset.
-        actions: `[T, ...]`, stacked by the action space.
-        numbers: T pairs: the value of each decision, and the environment steps that it simulated.
-        dt: Environment steps for which each action is repeated.
-        seeds: `[T]`, those of the steps; None: the generator in the state decides.
-
-    Returns:
-        The last state, and the info there.
-
-    Raises:
-        EnvError: The environment raised.
-    """
+    """Step an episode again from its seed and its actions, and record it."""
+    # `seeds`: `[T]`, those of the steps; None: the generator in the state decides.
+    # Returns the last state, and the info there.
     start = env.reset(seed=seed)
     recorder.begin(seed, start)
     info: dict[str, Any] = start.info

@@ -7,38 +7,24 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TreeView", "ViewedTree"]
-
 
 class TreeView(NamedTuple):
-    """The nodes of a tree, node 0 the root.
+    """The nodes of a tree, node 0 the root."""
 
-    Attributes:
-        parents: `[N]` int64, the node from which each was reached first; -1 for the root.
-        actions: `[N]` int64, index of the action that leads there; -1 for the root.
-        visits: `[N]` int64, how many simulations came there.
-        values: `[N]` float64, the return of the action that leads there; the value of the root.
-        best: `[P + 1]` int64, nodes on the path of best actions, from the root on.
-        links: `[E, 2]` int64, a node and one to which an action leads, for every such pair.
-    """
-
-    parents: NDArray[np.int64]
-    actions: NDArray[np.int64]
-    visits: NDArray[np.int64]
+    parents: NDArray[np.int64]  # `[N]` int64, the node from which each was reached first; -1 for the root
+    actions: NDArray[np.int64]  # `[N]` int64, index of the action that leads there; -1 for the root
+    visits: NDArray[np.int64]  # `[N]` int64, how many simulations came there
+    # `[N]` float64, the return of the action that leads there; the value of the root
     values: NDArray[np.float64]
-    best: NDArray[np.int64]
-    links: NDArray[np.int64]
+    best: NDArray[np.int64]  # `[P + 1]` int64, nodes on the path of best actions, from the root on
+    links: NDArray[np.int64]  # `[E, 2]` int64, a node and one to which an action leads, for every such pair
 
 
 @runtime_checkable
 class ViewedTree(Protocol):
-    """A search tree that can be drawn.
+    """A search tree that can be drawn."""
 
-    Attributes:
-        num_nodes: N.
-    """
-
-    num_nodes: int
+    num_nodes: int  # N
 
     def view(self) -> TreeView:
         """Return what pictures show."""

@@ -15,11 +15,8 @@ from planvec.errors import InvalidBatchError
 from planvec.planners import Episode
 from planvec.plots.style import COLORS, faint
 
-__all__ = ["plot_episode"]
-
 _TO_GO = {True: "return that followed", False: "return until it was stopped"}
-_MAX_LINES = 6
-"""Numbers of an action, or of an observation, that are drawn as lines."""
+_MAX_LINES = 6  # numbers of an action, or of an observation, that are drawn as lines
 
 
 def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
@@ -100,11 +97,7 @@ def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) 
 
 
 def _name(names: Any, action: int) -> str:
-    """Return the name of an action.
-
-    Raises:
-        InvalidBatchError: It has none.
-    """
+    """Return the name of an action."""
     if names is None:
         return str(action)
     known = names if isinstance(names, Mapping) else dict(enumerate(names))

@@ -15,8 +15,6 @@ from planvec.errors import InvalidBatchError
 from planvec.exploring import Archive
 from planvec.plots.style import COLORS, faint
 
-__all__ = ["plot_exploration"]
-
 
 def plot_exploration(
     archives: Archive | Mapping[str, Archive], *, groups: Any = None, group_name: str = "groups"
@@ -81,11 +79,7 @@ def _draw_count(ax: Axes, firsts: NDArray[np.int64], num_env_steps: int, color: 
 
 
 def _first_of_groups(archive: Archive, groups: Any) -> NDArray[np.int64]:
-    """Return the steps at which each group was first, in order.
-
-    Raises:
-        InvalidBatchError: `groups` returns something else.
-    """
+    """Return the steps at which each group was first, in order."""
     given = np.asarray(groups(archive.keys))
     if given.shape != (archive.num_cells,):
         raise InvalidBatchError(

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 
-__all__ = ["plot_fan"]
-
 
 def plot_fan(
     env: Any, states: NDArray[Any], *, titles: Sequence[Any] | None = None, num_columns: int | None = None

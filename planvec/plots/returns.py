@@ -14,12 +14,8 @@ from planvec.planners import Episode
 from planvec.plots.style import COLORS, faint, new_axes, text_color
 from planvec.rows import Rollouts
 
-__all__ = ["plot_returns"]
-
-_BOX = 5
-"""Numbers of returns from which on there is a box: quartiles of fewer would be invented."""
-_FEW = 60
-"""Numbers of returns that are drawn as points."""
+_BOX = 5  # numbers of returns from which on there is a box: quartiles of fewer would be invented
+_FEW = 60  # numbers of returns that are drawn as points
 
 
 def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
@@ -72,11 +68,7 @@ def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def _numbers(returns: Any) -> tuple[NDArray[np.float64], int]:
-    """Return returns as numbers, and how many were left out, since they are not finite.
-
-    Raises:
-        InvalidBatchError: There are none, or they are no numbers.
-    """
+    """Return returns as numbers, and how many were left out, since they are not finite."""
     if isinstance(returns, Rollouts):
         returns = returns.returns
     elif isinstance(returns, Episode):

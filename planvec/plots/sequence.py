@@ -12,10 +12,7 @@ from planvec.errors import InvalidBatchError
 from planvec.planners import Distribution, Plan
 from planvec.plots.style import COLORS, MAP, faint, new_axes, text_color
 
-__all__ = ["plot_sequence"]
-
-_MAX_ELITES = 10
-"""Sequences that are drawn of the best ones of the last iteration."""
+_MAX_ELITES = 10  # sequences that are drawn of the best ones of the last iteration
 
 
 def plot_sequence(plan: Plan, *, ax: Axes | None = None, component: int = 0) -> Axes:
@@ -62,16 +59,8 @@ def _step(ax: Axes, values: NDArray[Any], **options: Any) -> None:
 
 
 def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
-    """Return one number of each action.
-
-    Args:
-        array: `[..., *action shape]`.
-        axis: Number of the axes before those of the action.
-        component: Index of the number.
-
-    Raises:
-        InvalidBatchError: There is no such number.
-    """
+    """Return one number of each action."""
+    # `array`: `[..., *action shape]`.
     flat = array.reshape(*array.shape[:axis], int(np.prod(array.shape[axis:])))
     if not 0 <= component < flat.shape[-1]:
         raise InvalidBatchError(f"component: expected from 0 to {flat.shape[-1] - 1}, got {component}")
@@ -80,14 +69,8 @@ def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
 
 
 def _draw_band(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:
-    """Draw the mean and the standard deviation of normal distributions.
-
-    Args:
-        ax: Where to draw.
-        distribution: A `Gaussian`.
-        index: `[H]`, the index of the action at each environment step.
-        component: Index of the number.
-    """
+    """Draw the mean and the standard deviation of normal distributions."""
+    # `index`: `[H]`, the index of the action at each environment step.
     steps = np.arange(len(index) + 1)
     mean = _column(distribution.mean, 1, component)[index]
     std = _column(distribution.std, 1, component)[index]
@@ -99,14 +82,8 @@ def _draw_band(ax: Axes, distribution: Any, index: NDArray[np.int64], component:
 
 
 def _draw_probabilities(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:
-    """Draw the probability of each action at each step as a colour.
-
-    Args:
-        ax: Where to draw.
-        distribution: A `Categorical`.
-        index: `[H]`, the index of the action at each environment step.
-        component: Index of the number.
-    """
+    """Draw the probability of each action at each step as a colour."""
+    # `index`: `[H]`, the index of the action at each environment step.
     count = int(distribution.num_categories.flat[component])
     categories = int(distribution.start.flat[component]) + np.arange(count)
     by_number = np.moveaxis(distribution.probabilities, -1, 1)  # [L, C, *action shape]

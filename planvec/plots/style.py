@@ -7,21 +7,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-__all__ = ["COLORS", "MAP", "faint", "new_axes", "outline", "text_color"]
-
+# the colours of Okabe and Ito (2008), which colour-blind people tell apart, on white and on black
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
-"""The colours of Okabe and Ito (2008), which colour-blind people tell apart, on white and on black."""
-MAP = "viridis"
-"""A map of colours whose lightness rises evenly."""
+MAP = "viridis"  # A map of colours whose lightness rises evenly
 
 
 def new_axes(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
-    """Return the axes to draw into.
-
-    Args:
-        ax: The axes of the caller; None makes a new figure.
-        size: Width and height of a new figure, inches.
-    """
+    """Return the axes to draw into."""
     if ax is not None:
         return ax
     _, made = plt.subplots(figsize=size, layout="constrained")

@@ -13,8 +13,6 @@ from planvec.errors import InvalidBatchError
 from planvec.planners import Plan, Walkers
 from planvec.plots.style import COLORS, MAP, faint, new_axes, outline, text_color
 
-__all__ = ["SwarmPicture", "plot_swarm", "swarm_picture"]
-
 
 class SwarmPicture(NamedTuple):
     """The moves of a swarm: N nodes of a tree, the start first, parents before their children.

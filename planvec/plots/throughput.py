@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from planvec.plots.style import COLORS, faint, new_axes
 
-__all__ = ["plot_throughput"]
-
+# decades that an axis spans at least, and the first digits of its ticks
 _TICKS = ((2.0, (1.0,)), (1.0, (1.0, 2.0, 5.0)), (-1.0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
-"""Decades that an axis spans at least, and the first digits of its ticks."""
 _MARKERS = "osD^vP*"
 
 

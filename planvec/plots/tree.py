@@ -15,8 +15,6 @@ from planvec.extras import install_command
 from planvec.planners import Plan, Tree, TreeView, ViewedTree, view_of
 from planvec.plots.style import COLORS, MAP, new_axes, outline, text_color
 
-__all__ = ["TreePicture", "plot_tree", "tree_picture"]
-
 
 class TreePicture(NamedTuple):
     """The part of a tree that is drawn, and where: N nodes, the root first, parents before their children.

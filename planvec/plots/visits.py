@@ -11,8 +11,6 @@ from planvec.errors import InvalidBatchError
 from planvec.planners import Plan, Tree, ViewedTree, node_visits
 from planvec.plots.style import COLORS, MAP, faint, new_axes, text_color
 
-__all__ = ["plot_map", "plot_visits"]
-
 
 def plot_visits(plan: Plan, *, names: Any = None, ax: Axes | None = None) -> Axes:
     """Draw how often each action of the root was tried, and what it was worth.

@@ -11,10 +11,7 @@ import numpy as np
 from planvec.planners import Distribution, Plan, Tree, ViewedTree, Walkers, equal_actions
 from planvec.plots import swarm_picture, tree_picture
 
-__all__ = ["Decision", "decision_of"]
-
-_MAX_NODES = 80
-"""Nodes of a tree that are drawn: hundreds of decisions have to fit into one file."""
+_MAX_NODES = 80  # nodes of a tree that are drawn: hundreds of decisions have to fit into one file
 _MAX_MOVES = 240
 _MAX_SEQUENCES = 8
 _MAX_ACTIONS = 24

@@ -24,10 +24,7 @@ from planvec.extras import install_command
 from planvec.planners import Episode
 from planvec.report.decision import Decision
 
-__all__ = ["check_report_path", "write_report"]
-
-_MAX_FRAME = 480
-"""Largest width and height of a frame, pixels."""
+_MAX_FRAME = 480  # largest width and height of a frame, pixels
 _BLUE, _ORANGE, _RED, _GREY = "#0072B2", "#E69F00", "#D55E00", "#8a8a8a"
 
 

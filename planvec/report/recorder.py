@@ -13,8 +13,6 @@ from planvec.planners import EpisodeStep
 from planvec.report.decision import Decision, decision_of
 from planvec.runs import RunObserver
 
-__all__ = ["ReportRecorder"]
-
 _KEY = "report_decisions"
 
 

@@ -11,25 +11,14 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.rows.space_arrays import SIMPLE, is_fixed, leaves
 
-__all__ = ["check_actions", "one_action"]
-
 _INT64 = np.dtype(np.int64)
 
 
 def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
-    """Check a batch of actions and convert it to the dtype of the space.
-
-    Args:
-        space: The space of one action.
-        actions: `[B, *action shape]`; nested for Dict and Tuple spaces; a sequence of B actions for spaces
-            whose elements vary in size.
-
-    Returns:
-        The actions (a tree of arrays, or a list), and B.
-
-    Raises:
-        InvalidBatchError: The structure, shape or dtype is wrong, or an action lies outside the space.
-    """
+    """Check a batch of actions and convert it to the dtype of the space."""
+    # `actions`: `[B, *action shape]`; nested for Dict and Tuple spaces; a sequence of B actions for spaces
+    # whose elements vary in size.
+    # Returns the actions (a tree of arrays, or a list), and B.
     if type(space) in SIMPLE:
         if type(actions) is np.ndarray and actions.ndim == 1 and _is_inside(space, actions):
             return actions, len(actions)

@@ -11,19 +11,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 
-__all__ = [
-    "MAX_STEPS",
-    "check_compiled",
-    "check_dt",
-    "check_integer",
-    "check_number",
-    "check_on_error",
-    "check_seed",
-    "check_seeds",
-]
-
-MAX_STEPS = 2**31 - 1
-"""Largest number of steps of one row in one call."""
+MAX_STEPS = 2**31 - 1  # largest number of steps of one row in one call
 _INT64 = np.dtype(np.int64)
 _ONES = np.ones(256, np.int64)
 _ONES.flags.writeable = False
@@ -37,20 +25,12 @@ def _as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 def check_integer(name: str, value: Any, low: float, high: float = math.inf) -> None:
-    """Check that a value is an integer from `low` to `high`.
-
-    Raises:
-        InvalidBatchError: It is not, which is also a ValueError.
-    """
+    """Check that a value is an integer from `low` to `high`."""
     _check_range(name, value, (int, np.integer), "an integer", low, high)
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
-    """Check that a value is a number from `low` to `high`, and not NaN.
-
-    Raises:
-        InvalidBatchError: It is not, which is also a ValueError.
-    """
+    """Check that a value is a number from `low` to `high`, and not NaN."""
     _check_range(name, value, (int, float, np.integer, np.floating), "a number", low, high)
 
 
@@ -63,11 +43,7 @@ def _check_range(name: str, value: Any, kinds: tuple[type, ...], what: str, low:
 
 
 def check_on_error(on_error: Any) -> bool:
-    """Return whether failed rows are flagged instead of raised.
-
-    Raises:
-        InvalidBatchError: `on_error` is neither "raise" nor "mask".
-    """
+    """Return whether failed rows are flagged instead of raised."""
     if on_error == "raise":
         return False
     if on_error == "mask":
@@ -76,11 +52,7 @@ def check_on_error(on_error: Any) -> bool:
 
 
 def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
-    """Return how often each row's action is repeated, `[num_rows]` int64.
-
-    Raises:
-        InvalidBatchError: The shape or dtype is wrong, or a number is out of range.
-    """
+    """Return how often each row's action is repeated, `[num_rows]` int64."""
     if type(dt) is int:
         if not 1 <= dt <= MAX_STEPS:
             raise InvalidBatchError(f"dt: expected from 1 to {MAX_STEPS}, got {dt}")
@@ -113,11 +85,7 @@ def _are_valid(dt: Any, num_rows: int) -> bool:
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
-    """Return one seed in [0, 2**64) as an int.
-
-    Raises:
-        InvalidBatchError: It is anything else.
-    """
+    """Return one seed in [0, 2**64) as an int."""
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not is_integer or not 0 <= seed < 2**64:
         raise InvalidBatchError(f"{name}: expected an integer in [0, 2**64), got {seed!r}")
@@ -129,11 +97,7 @@ def _are_integers(values: Any) -> bool:
 
 
 def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
-    """Return the seeds as uint64 `[num_rows]`, or None if there are none.
-
-    Raises:
-        InvalidBatchError: The shape or dtype is wrong, or a seed is negative.
-    """
+    """Return the seeds as uint64 `[num_rows]`, or None if there are none."""
     if seeds is None:
         return None
     array = _as_array("seeds", seeds)
@@ -154,11 +118,7 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
 
 
 def check_compiled(compiled: Any, num_threads: Any) -> None:
-    """Check the arguments `compiled` and `num_threads`.
-
-    Raises:
-        InvalidBatchError: `compiled` is not None, True or False; or `num_threads` is not at least 1 or None.
-    """
+    """Check the arguments `compiled` and `num_threads`."""
     if not isinstance(compiled, bool | None):
         raise InvalidBatchError(f"compiled: expected None, True or False, got {compiled!r}")
     is_count = isinstance(num_threads, int) and not isinstance(num_threads, bool) and num_threads >= 1

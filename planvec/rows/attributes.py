@@ -8,21 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["resolve", "stack_values"]
-
 _NUMERIC = (bool, int, float, list, tuple, np.ndarray, np.generic)
 
 
 def stack_values(values: Sequence[Any]) -> NDArray[Any]:
-    """Stack B values in one array.
-
-    Args:
-        values: One value per row.
-
-    Returns:
-        `[B, ...]` of the common dtype if all values are numbers, or arrays or lists of numbers of one shape;
-        otherwise `[B]` of dtype object.
-    """
+    """Stack B values in one array."""
+    # Returns `[B, ...]` of the common dtype if all values are numbers, or arrays or lists of numbers of one
+    # shape; otherwise `[B]` of dtype object.
     try:
         arrays = [np.asarray(value) for value in values if isinstance(value, _NUMERIC)]
     except ValueError:  # lists of different lengths in a list
@@ -37,15 +29,7 @@ def stack_values(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def resolve(target: Any, names: Iterable[str]) -> Any:
-    """Follow a chain of attribute names from an object and return the last value.
-
-    Args:
-        target: The object to start at.
-        names: The names, such as `["ale", "getRAM"]`.
-
-    Raises:
-        AttributeError: One of the attributes does not exist.
-    """
+    """Follow a chain of attribute names from an object and return the last value."""
     for name in names:
         target = getattr(target, name)
     return target

@@ -19,32 +19,17 @@ from planvec.rows.requests import RolloutBatch, StepBatch
 from planvec.rows.space_arrays import is_fixed, map_leaves
 from planvec.rows.states import check_states
 
-__all__ = ["check_rollout", "check_step"]
-
 
 def check_step(
     about: EnvDescription,
-    actions: Any,
-    states: Any,
-    dt: Any,
-    seeds: Any,
+    actions: Any,  # `[B, *action shape]`
+    states: Any,  # `[B]`, or one state for all rows
+    dt: Any,  # int or `[B]`, at least 1
+    seeds: Any,  # `[B]` non-negative integers, or None
     return_state: bool,
     on_error: Any,
 ) -> StepBatch:
-    """Check and broadcast the arguments of `step_batch`.
-
-    Args:
-        about: Describes the environment.
-        actions: `[B, *action shape]`.
-        states: `[B]`, or one state for all rows.
-        dt: int or `[B]`, at least 1.
-        seeds: `[B]` non-negative integers, or None.
-        return_state: Whether the result contains new states.
-        on_error: "raise" or "mask".
-
-    Raises:
-        InvalidBatchError: An argument is wrong. The message names it, what was expected and what came.
-    """
+    """Check and broadcast the arguments of `step_batch`."""
     mask_errors = check_on_error(on_error)
     actions, num_rows = check_actions(about.action_space, actions)
     states = check_states(about.state_format, states, num_rows)
@@ -55,29 +40,15 @@ def check_step(
 
 def check_rollout(
     about: EnvDescription,
-    states: Any,
+    states: Any,  # `[B]`, or one state for all rows
     horizon: int | None,
-    actions: Any,
+    actions: Any,  # `[B, H, *action shape]`; None draws random actions
     action_seed: int | None,
-    seeds: Any,
+    seeds: Any,  # `[B]` non-negative integers, or None
     discount: float,
     on_error: Any,
 ) -> RolloutBatch:
-    """Check and broadcast the arguments of `rollout_batch`.
-
-    Args:
-        about: Describes the environment.
-        states: `[B]`, or one state for all rows.
-        horizon: H, at least 1; None takes the H of the actions.
-        actions: `[B, H, *action shape]`; None draws random actions.
-        action_seed: Seed of the random actions, in [0, 2**64); None draws one.
-        seeds: `[B]` non-negative integers, or None.
-        discount: Factor per step, in [0, 1].
-        on_error: "raise" or "mask".
-
-    Raises:
-        InvalidBatchError: An argument is wrong. The message names it, what was expected and what came.
-    """
+    """Check and broadcast the arguments of `rollout_batch`."""
     mask_errors = check_on_error(on_error)
     if horizon is None and actions is None:
         raise InvalidBatchError(

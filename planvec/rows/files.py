@@ -14,25 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DAMAGED", "read_arrays", "replacing", "write_arrays"]
-
+# what NumPy, the zip file and checks of the content raise on files of another form
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
     *(IndexError, NotImplementedError, MemoryError, OverflowError),
 )
-"""What NumPy, the zip file and checks of the content raise on files of another form."""
 
 
 def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a NumPy archive by name. No pickle in it is read.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: The file cannot be read.
-        One of `DAMAGED`: The file is damaged, or holds something else.
-    """
+    """Return the arrays of a NumPy archive by name. No pickle in it is read."""
     with open(path, "rb") as file:
         if file.read(4) != b"PK\3\4":  # else NumPy might take it for a pickle, and advise to read that
             raise ValueError(f"expected a NumPy archive, got {path}")
@@ -45,12 +35,7 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a NumPy archive, compressed fast (`numpy.savez_compressed` takes several times as long).
-
-    Args:
-        path: The file, which is replaced when the new one is complete.
-        arrays: The arrays by name; none of objects.
-    """
+    """Write a NumPy archive, compressed fast (`numpy.savez_compressed` takes several times as long)."""
     with (
         replacing(path, is_durable=True) as temporary,
         zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
@@ -62,12 +47,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
-    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it.
-
-    Args:
-        path: The file.
-        is_durable: Whether to wait until it is on the disk, so that it also outlasts a power failure.
-    """
+    """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it."""
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
         yield temporary

@@ -12,32 +12,21 @@ import numpy as np
 
 from planvec.rows.infos import Column, Columns
 
-__all__ = ["decode_columns", "encode_columns"]
-
 _PYTHON_TYPES = {"bool": bool, "int": int, "float": float}
+# The values of a column start at a multiple of this number of bytes, like arrays that NumPy allocates. The
+# flags of the rows that have the key follow after the values of all columns.
 _ALIGNMENT = 16
-"""The values of a column start at a multiple of this number of bytes, like arrays that NumPy allocates. The
-flags of the rows that have the key follow after the values of all columns."""
 
 
 class _Layout(NamedTuple):
-    """Describes the bytes of one column.
+    """Describes the bytes of one column."""
 
-    Attributes:
-        name: The info key.
-        kind: `Column.kind`.
-        dtype: Of the values.
-        shape: Of the values, `[B, ...]`.
-        start: First byte of the values.
-        present: First byte of the flags of the rows that have the key.
-    """
-
-    name: str
-    kind: Any
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    start: int
-    present: int
+    name: str  # the info key
+    kind: Any  # `Column.kind`
+    dtype: np.dtype[Any]  # of the values
+    shape: tuple[int, ...]  # of the values, `[B, ...]`
+    start: int  # first byte of the values
+    present: int  # first byte of the flags of the rows that have the key
 
 
 def encode_columns(columns: Columns) -> bytes | None:

@@ -19,18 +19,6 @@ from numpy.typing import NDArray
 
 from planvec.errors import EnvError, InvalidBatchError
 
-__all__ = [
-    "Column",
-    "Columns",
-    "check_info_keys",
-    "clear_row",
-    "merge_columns",
-    "row_values",
-    "stack_columns",
-    "unpicklable_rows",
-    "vector_infos",
-]
-
 Columns = dict[str, "Column"]
 
 _NUMBERS = {bool, int, float}
@@ -38,27 +26,19 @@ _NUMBERS = {bool, int, float}
 
 @dataclass(slots=True)
 class Column:
-    """Holds the values of one info key over B rows.
+    """Holds the values of one info key over B rows."""
 
-    Attributes:
-        kind: The Python type of every value; `(dtype, shape)` for arrays; `dict` for nested infos; None if
-            the values have several types.
-        values: An array `[B, ...]` for numbers and arrays, with zeros for rows without the key; `Columns` for
-            nested infos; otherwise a list of B values, with None for rows without the key.
-        present: `[B]` bool, True for the rows that have the key.
-    """
-
+    # the Python type of every value; `(dtype, shape)` for arrays; `dict` for nested infos; None if the values
+    # have several types
     kind: Any
+    # an array `[B, ...]` for numbers and arrays, with zeros for rows without the key; `Columns` for nested
+    # infos; otherwise a list of B values, with None for rows without the key
     values: Any
-    present: NDArray[np.bool_]
+    present: NDArray[np.bool_]  # `[B]` bool, True for the rows that have the key
 
 
 def check_info_keys(keys: Sequence[str] | None) -> None:
-    """Check the argument `info_keys`.
-
-    Raises:
-        InvalidBatchError: It is neither None nor a sequence of strings.
-    """
+    """Check the argument `info_keys`."""
     if isinstance(keys, str) or not (keys is None or all(isinstance(key, str) for key in keys)):
         raise InvalidBatchError(
             f"info_keys: expected a sequence of strings such as ('lives',), or None for all, got {keys!r}"
@@ -78,12 +58,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def stack_columns(infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str] | None = None) -> Columns:
-    """Stack one info per row into columns.
-
-    Args:
-        infos: B infos; None or empty for a row without infos.
-        keys: The keys to keep; None keeps all.
-    """
+    """Stack one info per row into columns."""
     if not any(infos) or keys == ():
         return {}
     names: dict[str, None] = dict.fromkeys(keys or ())
@@ -119,11 +94,7 @@ def _column(values: list[Any], present: NDArray[np.bool_]) -> Column:
 
 
 def merge_columns(parts: Sequence[tuple[Columns, int]]) -> Columns:
-    """Merge the columns of the parts of a batch into the columns of the batch.
-
-    Args:
-        parts: The columns and the number of rows of each part, in order.
-    """
+    """Merge the columns of the parts of a batch into the columns of the batch."""
     if len(parts) == 1:
         return parts[0][0]
     names: dict[str, None] = {}
@@ -207,10 +178,8 @@ def _shape_of_numbers(value: Any) -> tuple[int, ...] | None:
 
 
 def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return one array of values of several types.
-
-    It has their common dtype if all are numbers, or arrays of numbers of one shape; else it is of objects.
-    """
+    """Return one array of values of several types."""
+    # It has their common dtype if all are numbers, or arrays of numbers of one shape; else it is of objects.
     given = [value for value, has in zip(values, present, strict=True) if has]
     shapes = {_shape_of_numbers(value) for value in given}
     shape = shapes.pop() if len(shapes) == 1 else None
@@ -225,15 +194,7 @@ def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
-    """Return the rows whose infos cannot be sent to another process.
-
-    Args:
-        columns: The infos of all rows.
-        path: Keys on the way to nested columns, for messages.
-
-    Returns:
-        Row -> an error that names the key, in ascending order.
-    """
+    """Return the rows whose infos cannot be sent to another process."""
     errors: dict[int, EnvError] = {}
     for name, column in columns.items():
         if column.kind is dict:

@@ -6,8 +6,6 @@ import functools
 import os
 import site
 
-__all__ = ["is_installed"]
-
 
 @functools.cache
 def _folders() -> tuple[str, ...]:

@@ -11,22 +11,12 @@ from numpy.typing import NDArray
 
 from planvec.rows.saved_state import GENERATOR_FIELD
 
-__all__ = ["state_keys"]
-
 
 def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hashable]:
-    """Return a key for each state. Equal states have equal keys, and different states different ones.
-
-    A search that samples chance reseeds the random generator before every step, so the generator in the state
-    has no influence. Such a search leaves the generator out of the keys.
-
-    Args:
-        states: `[B]`.
-        with_generator: Whether states that differ only in their random generator have different keys.
-
-    Returns:
-        B hashable keys.
-    """
+    """Return a key for each state. Equal states have equal keys, and different states different ones."""
+    # A search that samples chance reseeds the random generator before every step, so the generator in the
+    # state has no influence. Such a search leaves the generator out of the keys.
+    # `states`: `[B]`.
     names = states.dtype.names
     if names is None:
         return list(states) if with_generator else [state.without_generator for state in states]

@@ -18,16 +18,6 @@ from numpy.typing import NDArray
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.rows.saved_state import ACTION_MASK_FIELD
 
-__all__ = [
-    "action_masks",
-    "are_legal",
-    "draw_legal",
-    "has_action_masks",
-    "has_mask_field",
-    "mask_of_info",
-    "mask_sizes",
-]
-
 
 def mask_sizes(space: Space[Any]) -> NDArray[np.int64]:
     """Return the number of values of each number of an action, `[K]`; `[0]` where there are no masks."""
@@ -40,17 +30,7 @@ def mask_sizes(space: Space[Any]) -> NDArray[np.int64]:
 
 
 def mask_of_info(space: Space[Any], info: Mapping[str, Any], observation: Any) -> NDArray[np.bool_] | None:
-    """Return the mask `[M]` in an info, or else in an observation that is a dict; None: there is none.
-
-    Args:
-        space: The action space.
-        info: May have the key "action_mask": M numbers, or a tuple of arrays with one for each number of an
-            action, as `space.sample(mask)` takes it.
-        observation: The observation.
-
-    Raises:
-        EnvError: It is no mask of the space.
-    """
+    """Return the mask `[M]` in an info, or else in an observation that is a dict; None: there is none."""
     given = info.get(ACTION_MASK_FIELD)
     name = f"info[{ACTION_MASK_FIELD!r}]"
     if given is None and isinstance(observation, Mapping):
@@ -85,11 +65,7 @@ def has_action_masks(states: NDArray[Any]) -> bool:
 
 
 def action_masks(space: Space[Any], states: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Return which actions are legal at states, `[B, M]`; None where the states do not tell.
-
-    Raises:
-        UnsupportedEnvError: Their field has another size or type.
-    """
+    """Return which actions are legal at states, `[B, M]`; None where the states do not tell."""
     num_numbers = int(mask_sizes(space).sum())
     if not num_numbers or not has_action_masks(states):
         return None
@@ -112,13 +88,8 @@ def action_masks(space: Space[Any], states: NDArray[Any]) -> NDArray[np.bool_] |
 
 
 def draw_legal(space: Space[Any], masks: NDArray[np.bool_], uniforms: NDArray[np.float64]) -> NDArray[Any]:
-    """Return legal actions `[B, *action shape]`, drawn evenly; where none is legal, the first one.
-
-    Args:
-        space: Discrete, MultiDiscrete or MultiBinary.
-        masks: `[B, M]`.
-        uniforms: `[B, *action shape]`, random numbers in [0, 1).
-    """
+    """Return legal actions `[B, *action shape]`, drawn evenly; where none is legal, the first one."""
+    # `masks`: `[B, M]`. `uniforms`: `[B, *action shape]`, random numbers in [0, 1).
     drawn = uniforms.reshape(len(masks), -1)
     values, first = np.empty(drawn.shape, np.int64), 0
     for number, size in enumerate(mask_sizes(space).tolist()):
@@ -132,13 +103,8 @@ def draw_legal(space: Space[Any], masks: NDArray[np.bool_], uniforms: NDArray[np
 
 
 def are_legal(space: Space[Any], masks: NDArray[np.bool_], actions: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which actions are legal, with the leading axes of `masks` and `actions` broadcast.
-
-    Args:
-        space: Discrete, MultiDiscrete or MultiBinary.
-        masks: `[..., M]`.
-        actions: `[..., *action shape]`.
-    """
+    """Return which actions are legal, with the leading axes of `masks` and `actions` broadcast."""
+    # `actions`: `[..., *action shape]`.
     sizes = mask_sizes(space)
     values = np.asarray(actions, np.int64) - getattr(space, "start", 0)
     axes = values.shape[: values.ndim - len(space.shape or ())]

@@ -10,33 +10,18 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 
-__all__ = ["LivesUse", "read_lives", "stacked_lives"]
-
 
 class LivesUse(NamedTuple):
-    """What needs to know the lives, for errors.
-
-    Attributes:
-        setting: The setting.
-        without: How to do without lives.
-        first: What to do besides opening the environment with lives in its infos.
-    """
+    """What needs to know the lives, for errors."""
 
     setting: str
-    without: str
+    without: str  # how to do without lives
+    # what to do besides opening the environment with lives in its infos
     first: str = "pass the info of the reset or the step, plan(..., info=start.info), and "
 
 
 def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
-    """Return the lives that are left by the info of a reset or a step.
-
-    Args:
-        info: The info.
-        use: What needs them.
-
-    Raises:
-        InvalidBatchError: It does not say.
-    """
+    """Return the lives that are left by the info of a reset or a step."""
     if info is not None and "lives" in info:
         lives = np.asarray(info["lives"])
         if lives.ndim or lives.dtype.kind not in "iuf":
@@ -53,16 +38,8 @@ def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
 
 
 def stacked_lives(infos: Mapping[str, Any], rows: NDArray[np.bool_], use: LivesUse) -> NDArray[np.float64]:
-    """Return the lives that are left `[B]` by the infos of steps.
-
-    Args:
-        infos: Those of a batch.
-        rows: `[B]`, which rows have to say; those of others may be anything.
-        use: What needs them.
-
-    Raises:
-        InvalidBatchError: A row does not say.
-    """
+    """Return the lives that are left `[B]` by the infos of steps."""
+    # `rows`: `[B]`, which rows have to say; those of others may be anything.
     lives = np.asarray(infos.get("lives", np.zeros(len(rows))))
     present = np.asarray(infos.get("_lives", np.full(len(rows), "lives" in infos)))
     missing = np.flatnonzero(rows & ~present)

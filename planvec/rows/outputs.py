@@ -14,55 +14,36 @@ from planvec.rows.infos import Columns
 from planvec.rows.recycled import empty
 from planvec.rows.space_arrays import copy_rows, empty_rows, raw, take_rows
 
-__all__ = ["Answer", "Errors", "Outputs"]
-
-Errors = dict[int, PlanvecError]
-"""Row -> the error of that row."""
+Errors = dict[int, PlanvecError]  # row -> the error of that row
 
 
 @dataclass(slots=True)
 class Outputs:
-    """Holds the results of the rows of a batch: arrays `[B, ...]`, perhaps in shared memory.
+    """Holds the results of the rows of a batch: arrays `[B, ...]`, perhaps in shared memory."""
 
-    A field is None if the request does not ask for it, or if its size varies and it is sent by another way.
+    # A field is None if the request does not ask for it, or if its size varies and it is sent by another way.
 
-    Attributes:
-        new_states: `[B]` of the state dtype.
-        observations: The tree of arrays, or the list, that `empty_rows` makes for the observation space.
-        rewards: `[B]` float64; for rollouts, their returns.
-        terminated: `[B]` bool.
-        truncated: `[B]` bool.
-        num_steps: `[B]` int64, environment steps taken.
-        values: A list of B values of any type, such as frames or attributes.
-        state_blocks: The new states as blocks of bytes, which NumPy copies faster; None for objects, or if
-            nothing was copied yet.
-    """
-
-    new_states: NDArray[Any] | None = None
+    new_states: NDArray[Any] | None = None  # `[B]` of the state dtype
+    # the tree of arrays, or the list, that `empty_rows` makes for the observation space
     observations: Any = None
-    rewards: NDArray[np.float64] | None = None
-    terminated: NDArray[np.bool_] | None = None
-    truncated: NDArray[np.bool_] | None = None
-    num_steps: NDArray[np.int64] | None = None
-    values: list[Any] | None = None
+    rewards: NDArray[np.float64] | None = None  # `[B]` float64; for rollouts, their returns
+    terminated: NDArray[np.bool_] | None = None  # `[B]` bool
+    truncated: NDArray[np.bool_] | None = None  # `[B]` bool
+    num_steps: NDArray[np.int64] | None = None  # `[B]` int64, environment steps taken
+    values: list[Any] | None = None  # A list of B values of any type, such as frames or attributes
+    # the new states as blocks of bytes, which NumPy copies faster; None for objects, or if nothing was copied
+    # yet
     state_blocks: NDArray[np.void] | None = None
 
     @classmethod
     def of_steps(
         cls,
         num_rows: int,
-        state_dtype: np.dtype[Any],
+        state_dtype: np.dtype[Any],  # the dtype of one state
         observation_space: gymnasium.Space[Any] | None,
         return_state: bool = True,
     ) -> Outputs:
-        """Return uninitialised arrays for the results of steps or rollouts.
-
-        Args:
-            num_rows: B.
-            state_dtype: The dtype of one state.
-            observation_space: The space of one observation; None for rollouts, which return none.
-            return_state: Whether there are new states.
-        """
+        """Return uninitialised arrays for the results of steps or rollouts."""
         space = observation_space
         states = empty(num_rows, state_dtype) if return_state else None
         return cls(
@@ -95,12 +76,7 @@ class Outputs:
         return self.state_blocks
 
     def put(self, rows: slice, part: Outputs) -> None:
-        """Copy the outputs of some rows into these.
-
-        Args:
-            rows: The rows to overwrite.
-            part: The outputs of these rows. Every field that is set here must be set there too.
-        """
+        """Copy the outputs of some rows into these."""
         if self.new_states is not None:
             assert part.new_states is not None
             if self.new_states.dtype.hasobject:
@@ -127,20 +103,13 @@ class Outputs:
 
 @dataclass(slots=True)
 class Answer:
-    """Holds the answer to a request, or to a part of one.
+    """Holds the answer to a request, or to a part of one."""
 
-    Attributes:
-        outputs: The results of its rows.
-        columns: The infos of its rows.
-        errors: The errors of the rows that failed and are flagged, by row of the request.
-        value: The result of a request without rows.
-        seconds: Time that the request took.
-        is_borrowed: Whether the arrays will be overwritten soon, so that the caller must copy them.
-    """
-
-    outputs: Outputs
-    columns: Columns = field(default_factory=dict)
+    outputs: Outputs  # the results of its rows
+    columns: Columns = field(default_factory=dict)  # the infos of its rows
+    # the errors of the rows that failed and are flagged, by row of the request
     errors: Errors = field(default_factory=dict)
-    value: Any = None
-    seconds: float = 0.0
+    value: Any = None  # the result of a request without rows
+    seconds: float = 0.0  # time that the request took
+    # whether the arrays will be overwritten soon, so that the caller must copy them
     is_borrowed: bool = False

@@ -9,13 +9,11 @@ from typing import Generic, NoReturn, TypeVar
 
 from planvec.errors import PlanvecError, WorkerTimeoutError
 
-__all__ = ["AllDone", "Completed", "Failed", "Promise", "as_completed", "wait_for"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+# time for which one of several promises is waited for, before the others are asked again
 _POLL_SECONDS = 0.002
-"""Time for which one of several promises is waited for, before the others are asked again."""
 
 
 class Promise(ABC, Generic[T_co]):

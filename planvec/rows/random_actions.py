@@ -15,10 +15,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-__all__ = ["ActionStreams", "actions_of", "is_uniform", "uniform_actions"]
-
+# Number of actions of a row that are drawn at once. Changing it changes the actions that a seed gives.
 _BLOCK = 64
-"""Number of actions of a row that are drawn at once. Changing it changes the actions that a seed gives."""
 
 
 def is_uniform(space: Space[Any]) -> bool:
@@ -29,15 +27,9 @@ def is_uniform(space: Space[Any]) -> bool:
 
 
 def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]:
-    """Convert uniformly random numbers into actions.
-
-    Args:
-        space: A space for which `is_uniform` is True.
-        uniforms: `[..., *action shape]`, in [0, 1).
-
-    Returns:
-        `[..., *action shape]` of the space's dtype.
-    """
+    """Convert uniformly random numbers into actions."""
+    # `uniforms`: `[..., *action shape]`, in [0, 1).
+    # Returns `[..., *action shape]` of the space's dtype.
     # Any, because the stubs declare the bounds of a space as floats.
     low: Any
     size: Any
@@ -98,20 +90,12 @@ _philox = _Philox()
 
 
 class ActionStreams:
-    """Draws the random actions of neighbouring rows of a batch.
+    """Draws the random actions of neighbouring rows of a batch."""
 
-    Each row has a stream of its own, made of sections of the sequences of Philox (Salmon et al. 2011,
-    "Parallel random numbers: as easy as 1, 2, 3"). Philox is a counter-based generator, which can start at
-    any section. So the actions of a row depend on the seed and on its index in the batch, and not on how the
-    batch was cut.
-
-    Args:
-        space: The space of one action.
-        seed: Seed of all streams, in [0, 2**64).
-        first_row: Index of the first row in the whole batch.
-        num_rows: B.
-        as_ints: Whether actions of a Discrete space are Python ints; see `list_rows`.
-    """
+    # Each row has a stream of its own, made of sections of the sequences of Philox (Salmon et al. 2011,
+    # "Parallel random numbers: as easy as 1, 2, 3"). Philox is a counter-based generator, which can start at
+    # any section. So the actions of a row depend on the seed and on its index in the batch, and not on how
+    # the batch was cut.
 
     def __init__(
         self, space: Space[Any], seed: int, first_row: int, num_rows: int, as_ints: bool = False
@@ -124,11 +108,7 @@ class ActionStreams:
         self._blocks: list[Any] = []
 
     def row(self, row: int) -> Iterator[Any]:
-        """Yield the actions of a row without end, each of the type that `space.sample()` gives.
-
-        Args:
-            row: Number of the row, counted from `first_row`.
-        """
+        """Yield the actions of a row without end, each of the type that `space.sample()` gives."""
         number = 0
         while True:
             if number == len(self._blocks):
@@ -137,11 +117,7 @@ class ActionStreams:
             number += 1
 
     def column(self, step: int) -> NDArray[Any]:
-        """Return the actions `[B, *action shape]` of all rows in a step, for a space with `is_uniform`.
-
-        Args:
-            step: The step, counted from 0. Steps are asked for in order.
-        """
+        """Return the actions `[B, *action shape]` of all rows in a step, for a space with `is_uniform`."""
         if step % _BLOCK == 0:
             self._blocks = [self._draw_array(step // _BLOCK)]
         column: NDArray[Any] = self._blocks[0][:, step % _BLOCK]

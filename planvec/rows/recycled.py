@@ -14,30 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["empty"]
-
-_MIN_BYTES = 1 << 16
-"""Smallest array that is recycled."""
-_MAX_KEPT = 1 << 28
-"""Bytes that are kept for later arrays."""
-_MAX_ALIKE = 16
-"""Blocks of one size that are kept."""
+_MIN_BYTES = 1 << 16  # smallest array that is recycled
+_MAX_KEPT = 1 << 28  # bytes that are kept for later arrays
+_MAX_ALIKE = 16  # blocks of one size that are kept
 
 _Blocks = list[NDArray[np.uint8]]
 
 _lock = threading.Lock()
+# Size -> blocks of memory, the size used last at the end. An array is a view of its block, and keeps it in
+# use.
 _kept: OrderedDict[int, _Blocks] = OrderedDict()
-"""Size -> blocks of memory, the size used last at the end. An array is a view of its block, and keeps it in
-use."""
 
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an uninitialised array, as `numpy.empty`. Its memory is reused once it is garbage.
-
-    Args:
-        shape: The shape.
-        dtype: The dtype.
-    """
+    """Return an uninitialised array, as `numpy.empty`. Its memory is reused once it is garbage."""
+    # `shape`: The shape. `dtype`: The dtype.
     new: NDArray[Any] = np.empty(shape, dtype)
     num_bytes = new.nbytes
     if num_bytes < _MIN_BYTES or num_bytes > _MAX_KEPT or new.dtype.hasobject or not _CAN_COUNT:
@@ -80,10 +71,8 @@ def _count(blocks: _Blocks, index: int) -> int:
 
 
 def _measure() -> tuple[int, bool]:
-    """Return the count of a block that no array uses, and whether counts tell such blocks from others.
-
-    The count of a block that only its list holds depends on the version of Python.
-    """
+    """Return the count of a block that no array uses, and whether counts tell such blocks from others."""
+    # The count of a block that only its list holds depends on the version of Python.
     blocks = [np.empty(8, np.uint8)]
     unused = _count(blocks, 0)
     array = blocks[0][:4].view(np.uint16).reshape(2, 1)

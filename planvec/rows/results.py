@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from planvec.rows.infos import Columns
 from planvec.rows.space_arrays import take_row
 
-__all__ = ["OnError", "Rollouts", "Start", "Transitions", "own_keys_apart"]
-
+# the treatment of a row that fails: its error is raised, or the row is flagged
 OnError = Literal["raise", "mask"]
-"""The treatment of a row that fails: its error is raised, or the row is flagged."""
 
 
-_OWN_KEYS = ("num_steps", "_num_steps", "error", "_error")
-"""Keys of infos that planvec uses itself."""
+_OWN_KEYS = ("num_steps", "_num_steps", "error", "_error")  # keys of infos that planvec uses itself
 _PREFIX = "env_"
 
 

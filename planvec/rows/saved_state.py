@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ACTION_MASK_FIELD", "GENERATOR_FIELD", "PLAYER_FIELD", "SavedState", "has_players"]
-
-GENERATOR_FIELD = "generator"
-"""Name of the field that holds the random generator, in records that have one."""
+GENERATOR_FIELD = "generator"  # name of the field that holds the random generator, in records that have one
+# Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
+# rewards are those of player 0 with the other sign. An integer of one byte.
 PLAYER_FIELD = "current_player"
-"""Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
-rewards are those of player 0 with the other sign. An integer of one byte."""
+# key of the info that reports the legal actions, and name of the field that holds them, `[M]` bool
 ACTION_MASK_FIELD = "action_mask"
-"""Key of the info that reports the legal actions, and name of the field that holds them, `[M]` bool."""
 
 
 class SavedState:

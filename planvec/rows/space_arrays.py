@@ -20,31 +20,12 @@ from numpy.typing import NDArray
 
 from planvec.errors import EnvError
 
-__all__ = [
-    "SIMPLE",
-    "blank",
-    "copy_rows",
-    "copy_tree",
-    "empty_rows",
-    "finish_rows",
-    "is_fixed",
-    "leaves",
-    "list_rows",
-    "map_leaves",
-    "own_copy",
-    "put_row",
-    "raw",
-    "stack_rows",
-    "take_row",
-    "take_rows",
-]
-
 _ALL = slice(None)
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+# bytes of an element above which elements are copied one by one, to save a second copy of all of them
 _LARGE = 4096
-"""Bytes of an element above which elements are copied one by one, to save a second copy of all of them."""
+# The types of space whose elements are one array. Testing the type first makes the usual case fast.
 SIMPLE = frozenset(_LEAVES)
-"""The types of space whose elements are one array. Testing the type first makes the usual case fast."""
 
 
 def is_fixed(space: Space[Any]) -> bool:
@@ -59,13 +40,8 @@ def is_fixed(space: Space[Any]) -> bool:
 
 
 def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty) -> Any:
-    """Return a tree of uninitialised arrays `[num_rows, ...]`, or a list if the size is not fixed.
-
-    Args:
-        space: The space of one element.
-        num_rows: B.
-        allocate: Makes one array, called as `allocate(shape, dtype=...)` once per leaf.
-    """
+    """Return a tree of uninitialised arrays `[num_rows, ...]`, or a list if the size is not fixed."""
+    # `allocate`: Makes one array, called as `allocate(shape, dtype=...)` once per leaf.
     if type(space) in SIMPLE:
         assert space.shape is not None
         return allocate((num_rows, *space.shape), dtype=space.dtype)
@@ -75,23 +51,14 @@ def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = 
 
 
 def blank(space: Space[Any]) -> Any:
-    """Return an element of zeros, or the empty element (text, sequence), as Gymnasium makes it.
-
-    It is None for a custom space.
-    """
+    """Return an element of zeros, or the empty element (text, sequence), as Gymnasium makes it."""
+    # It is None for a custom space.
     rows: Any = create_empty_array(space, n=1, fn=np.zeros)
     return None if rows is None else take_row(space, rows, 0)  # Gymnasium returns None for custom spaces
 
 
 def put_row(space: Space[Any], element: Any, rows: Any, row: int) -> None:
-    """Write one element into a batch.
-
-    Args:
-        space: The space of the element.
-        element: The element.
-        rows: The batch, as made by `empty_rows`.
-        row: The row to overwrite.
-    """
+    """Write one element into a batch."""
     if isinstance(rows, list):
         rows[row] = element
     else:
@@ -180,17 +147,9 @@ def copy_rows(source: Any, target: Any, rows: Any = _ALL) -> None:
 
 
 def list_rows(space: Space[Any], tree: Any, as_ints: bool = False) -> list[Any]:
-    """Return the elements of a batch, each of the types that `space.sample()` gives.
-
-    Arrays are rows of a new copy, because an environment may keep its action, and the memory of the batch is
-    overwritten by the next one.
-
-    Args:
-        space: The space of one element.
-        tree: The batch.
-        as_ints: Whether elements of Discrete spaces become Python ints, which many environments handle
-            faster. NumPy's scalars differ from them in arithmetic: in type promotion, overflow and division.
-    """
+    """Return the elements of a batch, each of the types that `space.sample()` gives."""
+    # Arrays are rows of a new copy, because an environment may keep its action, and the memory of the batch
+    # is overwritten by the next one.
     if isinstance(tree, list):
         return tree
     if isinstance(space, spaces.Discrete):
@@ -213,16 +172,7 @@ def finish_rows(space: Space[Any], rows: Any) -> Any:
 
 
 def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
-    """Check the elements that an environment returned and stack them in `out`.
-
-    Args:
-        space: The space to which they should belong.
-        rows: B elements.
-        out: The batch to fill, as made by `empty_rows(space, B)`.
-
-    Raises:
-        EnvError: The shape, dtype or structure of an element differs from the space; `row` is its index.
-    """
+    """Check the elements that an environment returned and stack them in `out`."""
     if type(space) in SIMPLE:
         _stack_leaf(space, rows, out)
     elif isinstance(out, list):

@@ -14,21 +14,10 @@ from numpy.typing import NDArray
 
 from planvec.rows.saved_state import SavedState
 
-__all__ = ["arrays_of_states", "states_of_arrays"]
-
 
 def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return states as arrays of numbers and text.
-
-    Args:
-        name: The key of the first array, and the beginning of the others.
-        states: `[B]`, records or `SavedState`s.
-
-    Returns:
-        `name`: the records `[B]`, or the bytes of all `SavedState`s one after another; then there are also
-        `name.sizes` and `name.generator_sizes`, `[B]` int64, and `name.origin`; and `name.action_masks`,
-        `[B, M]` bool, if they tell which actions are legal.
-    """
+    """Return states as arrays of numbers and text."""
+    # `states`: `[B]`, records or `SavedState`s.
     if not states.dtype.hasobject:
         return {name: states}
     saved = [bytes(state) for state in states]
@@ -45,15 +34,7 @@ def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]
 
 
 def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the states `[B]` that `arrays_of_states` turned into arrays.
-
-    Args:
-        name: As given to `arrays_of_states`.
-        arrays: The arrays, such as those of an archive.
-
-    Raises:
-        KeyError, TypeError, ValueError: The arrays are damaged.
-    """
+    """Return the states `[B]` that `arrays_of_states` turned into arrays."""
     if f"{name}.sizes" not in arrays:
         return arrays[name]
     data, origin = arrays[name].tobytes(), str(arrays[f"{name}.origin"])

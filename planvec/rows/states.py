@@ -15,35 +15,18 @@ from planvec.rows.promises import Promise
 from planvec.rows.results import Rollouts, Start, Transitions
 from planvec.rows.saved_state import SavedState
 
-__all__ = ["StateFormat", "as_states", "check_state", "check_states"]
-
 
 class StateFormat(NamedTuple):
-    """Describes the states of one environment.
+    """Describes the states of one environment."""
 
-    Attributes:
-        dtype: A structured dtype, or object for states of variable size.
-        origin: Name of the environment and codec that save the states. Every `SavedState` has it too.
-    """
-
-    dtype: np.dtype[Any]
-    origin: str
+    dtype: np.dtype[Any]  # A structured dtype, or object for states of variable size
+    origin: str  # Name of the environment and codec that save the states. Every `SavedState` has it too.
 
 
 def check_states(state_format: StateFormat, states: Any, num_rows: int | None = None) -> NDArray[Any]:
-    """Check states and return them as an array.
-
-    Args:
-        state_format: The form of the states of the environment.
-        states: `[B]`, or one state, which is repeated.
-        num_rows: B; None takes any number.
-
-    Returns:
-        States `[B]`.
-
-    Raises:
-        InvalidBatchError: The length, shape or dtype is wrong, or a state belongs to another environment.
-    """
+    """Check states and return them as an array."""
+    # `states`: `[B]`, or one state, which is repeated.
+    # Returns states `[B]`.
     dtype, origin = state_format
     states = states if type(states) is np.ndarray else as_states(dtype, states)
     if states.dtype is not dtype and states.dtype != dtype:
@@ -68,19 +51,15 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
 
 
 def check_state(state_format: StateFormat, state: Any) -> Any:
-    """Check one state and return a copy of it.
-
-    Raises:
-        InvalidBatchError: It is not one state of this environment.
-    """
+    """Check one state and return a copy of it."""
     states = check_states(state_format, state)
     if len(states) != 1:
         raise InvalidBatchError(f"state: expected one state, got {len(states)}")
     return states.copy()[0]
 
 
+# type of a result -> its field with states, for messages to users who pass the result itself
 _STATE_FIELDS = {Start: "state", Transitions: "new_states", Rollouts: "final_states"}
-"""Type of a result -> its field with states, for messages to users who pass the result itself."""
 
 
 def as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:

@@ -13,8 +13,6 @@ from planvec.rows.promises import Promise
 from planvec.rows.requests import Request
 from planvec.rows.results import OnError, Rollouts, Start, Transitions
 
-__all__ = ["BatchStepper", "KernelUse", "Perform", "StepsHere"]
-
 
 @runtime_checkable
 class BatchStepper(Protocol):
@@ -122,36 +120,22 @@ class BatchStepper(Protocol):
 
 
 class KernelUse(Protocol):
-    """Lets a planner step with the kernel of an environment in a loop of its own, without batches.
+    """Lets a planner step with the kernel of an environment in a loop of its own, without batches."""
 
-    Attributes:
-        kernel: The kernel, a `planvec.kernels.CompiledKernel`.
-        is_required: Whether the user has asked for compiled steps, whatever time it takes to load them.
-    """
-
-    kernel: Any
-    is_required: bool
+    kernel: Any  # the kernel, a `planvec.kernels.CompiledKernel`
+    is_required: bool  # whether the user has asked for compiled steps, whatever time it takes to load them
 
     def record(self, num_rows: int, num_chunks: int) -> None:
         """Count rows and chunks that were stepped."""
         ...
 
     def audit(self, request: Request[Any], outputs: Outputs, seconds: float) -> None:
-        """Let the environment step a row again if it is time for an audit.
-
-        Args:
-            request: One of the requests that were performed.
-            outputs: Its results; those that were not computed are None.
-            seconds: The time of all steps since the last call.
-
-        Raises:
-            UnsupportedEnvError: The environment gives other results than the kernel.
-        """
+        """Let the environment step a row again if it is time for an audit."""
         ...
 
 
+# `perform(request, outputs)` performs a request in the calling thread and writes its results
 Perform = Callable[[Request[Any], Outputs], None]
-"""`perform(request, outputs)` performs a request in the calling thread and writes its results."""
 
 
 @runtime_checkable

@@ -30,32 +30,21 @@ from planvec.planners import (
 )
 from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
 
-__all__ = ["Checkpoint"]
-
 _PLAN = "plan."
 _KEPT = "kept."
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A run after T steps of an episode.
+    """A run after T steps of an episode."""
 
-    Attributes:
-        episode: Index of the episode, from 0.
-        actions: `[T, ...]`, stacked by the action space.
-        numbers: `[T, 3]` float64: the value of each decision, the environment steps that it simulated, and
-            its seconds.
-        state: `[1]`, the state after the last step.
-        plan: The last decision; None if T is 0.
-        kept: What the observers of the run need to go on.
-    """
-
-    episode: int
-    actions: Any
+    episode: int  # index of the episode, from 0
+    actions: Any  # `[T, ...]`, stacked by the action space
+    # `[T, 3]` float64: the value of each decision, the environment steps that it simulated, and its seconds
     numbers: NDArray[np.float64]
-    state: NDArray[Any]
-    plan: Plan | None
-    kept: Mapping[str, NDArray[Any]]
+    state: NDArray[Any]  # `[1]`, the state after the last step
+    plan: Plan | None  # the last decision; None if T is 0
+    kept: Mapping[str, NDArray[Any]]  # what the observers of the run need to go on
 
     def write(self, path: Path, env: Any) -> None:
         """Replace the file of the checkpoint."""
@@ -74,16 +63,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, env: Any) -> Checkpoint:
-        """Read a checkpoint.
-
-        Args:
-            path: The file.
-            env: A `BatchEnv` of the same environment, which checks the states in the plan.
-
-        Raises:
-            InvalidBatchError: The file is damaged, or belongs to another environment.
-            OSError: The file cannot be read.
-        """
+        """Read a checkpoint."""
         try:
             arrays = read_arrays(path)
             checkpoint = cls(
@@ -104,19 +84,8 @@ class Checkpoint:
         return checkpoint
 
     def replay(self, env: Any, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
-        """Step the episode again up to the checkpoint, and record it.
-
-        Args:
-            env: The environment.
-            recorder: Records the steps.
-            seed: The seed of the episode.
-
-        Returns:
-            The info at the last state.
-
-        Raises:
-            UnsupportedEnvError: The environment reaches another state, since it is not the same any more.
-        """
+        """Step the episode again up to the checkpoint, and record it."""
+        # Returns the info at the last state.
         numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self.numbers.tolist()]
         state, info = replay_steps(env, recorder, seed, self.actions, numbers)
         if bytes(state) != bytes(self.state[0]):

@@ -12,9 +12,7 @@ from typing import Any
 from planvec.errors import InvalidBatchError
 from planvec.rows import replacing
 
-__all__ = ["RunConfig", "read_settings", "with_tuples"]
-
-
+# names of settings, their types, and how messages call these
 _TYPES: tuple[tuple[str, Any, str], ...] = (
     ("env_id", str, "a text"),
     ("make", dict, "a table of arguments"),
@@ -26,42 +24,26 @@ _TYPES: tuple[tuple[str, Any, str], ...] = (
     ("episodes", int, "an integer"),
     ("max_steps", int | None, "an integer"),
 )
-"""Names of settings, their types, and how messages call these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The settings of a run.
+    """The settings of a run."""
 
-    Attributes:
-        env_id: A name as in `planvec.make`.
-        make: Arguments of `gymnasium.make`.
-        wrappers: Wrappers of `gymnasium.wrappers`, such as "TimeLimit=50", or "module:Wrapper", innermost
-            first.
-        codec: How states are saved; None for the best way.
-        planner: Name of the planner.
-        planner_options: Options of the planner that are not the defaults.
-        seed: Seed of the first episode; the next ones have the following seeds.
-        episodes: Number of episodes.
-        max_steps: Largest number of steps of an episode; None: no limit.
-    """
-
-    env_id: str
-    make: dict[str, Any] = field(default_factory=dict)
+    env_id: str  # A name as in `planvec.make`
+    make: dict[str, Any] = field(default_factory=dict)  # arguments of `gymnasium.make`
+    # wrappers of `gymnasium.wrappers`, such as "TimeLimit=50", or "module:Wrapper", innermost first
     wrappers: list[str] = field(default_factory=list)
-    codec: str | None = None
-    planner: str
+    codec: str | None = None  # how states are saved; None for the best way
+    planner: str  # name of the planner
+    # options of the planner that are not the defaults
     planner_options: dict[str, Any] = field(default_factory=dict)
-    seed: int
-    episodes: int = 1
-    max_steps: int | None = None
+    seed: int  # seed of the first episode; the next ones have the following seeds
+    episodes: int = 1  # number of episodes
+    max_steps: int | None = None  # largest number of steps of an episode; None: no limit
 
     def __post_init__(self) -> None:
-        """Check the types, which a file may have wrong.
-
-        Raises:
-            InvalidBatchError: A setting has another type, or is out of range. The message names it.
-        """
+        """Check the types, which a file may have wrong."""
         for name, kind, expected in _TYPES:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
@@ -82,12 +64,7 @@ class RunConfig:
 
     @classmethod
     def read(cls, path: Path) -> RunConfig:
-        """Read the settings of a run.
-
-        Raises:
-            InvalidBatchError: The file holds something else.
-            OSError: There is no such file.
-        """
+        """Read the settings of a run."""
         parts: dict[str, Any] = {
             name: with_tuples(value) if isinstance(value, dict) else value
             for name, value in read_settings(path).items()
@@ -101,15 +78,7 @@ class RunConfig:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read settings from a file of TOML or JSON.
-
-    Args:
-        path: The file. It may hold some of the fields of `RunConfig`.
-
-    Raises:
-        InvalidBatchError: The file is damaged, or holds other names.
-        OSError: There is no such file.
-    """
+    """Read settings from a file of TOML or JSON."""
     text = path.read_text()
     try:
         settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

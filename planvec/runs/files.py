@@ -15,15 +15,9 @@ from pathlib import Path
 
 from planvec.rows import replacing
 
-__all__ = ["RunFiles"]
-
 
 class RunFiles:
-    """Names the files of a run.
-
-    Args:
-        directory: The directory of the run.
-    """
+    """Names the files of a run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -50,11 +44,7 @@ class RunFiles:
         return [path for path in files if path.exists()]
 
     def check_writable(self) -> None:
-        """Make the directory, and write a file there, before anything is played.
-
-        Raises:
-            OSError: That is not possible.
-        """
+        """Make the directory, and write a file there, before anything is played."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for path in self._unfinished():
             path.unlink(missing_ok=True)

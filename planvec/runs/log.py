@@ -17,8 +17,6 @@ from planvec.planners import EpisodeStep
 from planvec.rows import replacing
 from planvec.runs.observer import RunObserver
 
-__all__ = ["StepLog", "TensorBoardLog"]
-
 _COLUMNS = (
     *("episode", "step", "action", "reward", "return", "value", "simulations", "env_steps", "seconds"),
     "simulations_per_second",
@@ -26,11 +24,7 @@ _COLUMNS = (
 
 
 class StepLog(RunObserver):
-    """Writes a line of CSV after each step.
-
-    Args:
-        path: The file.
-    """
+    """Writes a line of CSV after each step."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,14 +74,7 @@ class StepLog(RunObserver):
 
 
 class TensorBoardLog(RunObserver):
-    """Writes scalars for TensorBoard: per step of the run, and the return of each episode.
-
-    Args:
-        directory: Where TensorBoard finds them.
-
-    Raises:
-        UnsupportedEnvError: TensorBoard is not installed.
-    """
+    """Writes scalars for TensorBoard: per step of the run, and the return of each episode."""
 
     def __init__(self, directory: Path) -> None:
         try:

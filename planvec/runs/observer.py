@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from planvec.planners import Episode, EpisodeStep
 
-__all__ = ["RunObserver"]
-
 
 class RunObserver:
     """Follows a run. Every method does nothing unless it is overridden."""

@@ -25,10 +25,8 @@ from planvec.runs.config import RunConfig
 from planvec.runs.files import RunFiles
 from planvec.runs.observer import RunObserver
 
-__all__ = ["play_run"]
-
+# largest share of the time in which checkpoints are written; those of large trees would take most of it
 _SHARE = 0.05
-"""Largest share of the time in which checkpoints are written; those of large trees would take most of it."""
 
 
 def play_run(
@@ -40,24 +38,9 @@ def play_run(
     *,
     resume: bool = False,
 ) -> Iterator[tuple[int, Episode]]:
-    """Play the episodes of a run, and yield each of them, with its index, when it is over and written.
-
-    If the run is interrupted (`KeyboardInterrupt`), the steps so far are written as an episode, and it is
-    yielded before the exception is raised again.
-
-    Args:
-        env: The environment.
-        planner: The planner.
-        config: The settings.
-        files: Where the run is written.
-        observers: Follow the run.
-        resume: Whether to go on from the checkpoint.
-
-    Raises:
-        InvalidBatchError: The checkpoint is damaged.
-        UnsupportedEnvError: The environment is not that of the checkpoint any more.
-        PlanvecError: Errors of the planner or the environment.
-    """
+    """Play the episodes of a run, and yield each of them, with its index, when it is over and written."""
+    # If the run is interrupted (`KeyboardInterrupt`), the steps so far are written as an episode, and it is
+    # yielded before the exception is raised again.
     checkpoint = Checkpoint.read(files.checkpoint, env) if resume and files.checkpoint.exists() else None
     if resume and checkpoint is None:  # killed before the first checkpoint: begin again
         for observer in observers:
@@ -84,15 +67,7 @@ def play_run(
 
 
 class _Player:
-    """Plays one episode, and writes checkpoints.
-
-    Args:
-        env, planner, config, files, observers: As in `play_run`.
-        episode: Index of the episode.
-
-    Attributes:
-        recorder: Records the steps.
-    """
+    """Plays one episode, and writes checkpoints."""
 
     def __init__(
         self,
@@ -105,7 +80,7 @@ class _Player:
     ) -> None:
         self._env, self._planner, self._config = env, planner, config
         self._files, self._observers, self._episode = files, observers, episode
-        self.recorder = EpisodeRecorder(env.action_space, env.observation_space)
+        self.recorder = EpisodeRecorder(env.action_space, env.observation_space)  # records the steps
         self._numbers: list[tuple[float, float, float]] = []
         self._last: EpisodeStep | None = None
         self._written_steps = 0

@@ -18,29 +18,18 @@ from planvec.planners import (
 )
 from planvec.rows import DAMAGED, read_arrays
 
-__all__ = ["Replay", "read_trajectory", "replay"]
-
 
 class Replay(NamedTuple):
-    """A trajectory that was played again.
+    """A trajectory that was played again."""
 
-    Attributes:
-        episode: The episode as it was played now.
-        differences: What differs from the file, such as "rewards at step 3: expected 1.0, got 0.5"; at most
-            one line for each array.
-    """
-
-    episode: Episode
+    episode: Episode  # the episode as it was played now
+    # what differs from the file, such as "rewards at step 3: expected 1.0, got 0.5"; at most one line for
+    # each array
     differences: list[str]
 
 
 def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of a trajectory.
-
-    Raises:
-        InvalidBatchError: The file is damaged, or holds something else.
-        OSError: The file cannot be read.
-    """
+    """Read the arrays of a trajectory."""
     try:
         arrays = read_arrays(path)
         if not {"seed", "rewards", "terminated", "truncated"} <= set(arrays):
@@ -54,16 +43,7 @@ def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def replay(env: Any, arrays: Mapping[str, NDArray[Any]]) -> Replay:
-    """Play a trajectory again: reset with its seed, and take its actions.
-
-    Args:
-        env: A `BatchEnv` or `PlanEnv` of the same environment.
-        arrays: Those of the trajectory.
-
-    Raises:
-        InvalidBatchError: The actions are not those of this environment.
-        EnvError: The environment raised.
-    """
+    """Play a trajectory again: reset with its seed, and take its actions."""
     try:
         actions = actions_of_arrays(arrays, env.action_space)
     except KeyError as error:

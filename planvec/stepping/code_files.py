@@ -15,25 +15,14 @@ from planvec.codecs import wrappers_of
 from planvec.kernels import is_harmless, uses_of_steps
 from planvec.rows import is_installed
 
-__all__ = ["code_digests"]
-
+# packages whose files are not compared: a program that edits these has other problems
 _LIBRARIES = ("planvec", "gymnasium", "numpy")
-"""Packages whose files are not compared: a program that edits these has other problems."""
 
 
 def code_digests(env: Any) -> dict[str, str]:
-    """Return the digest of each file from which this process has imported code of an environment.
-
-    These are the modules of the classes of the environment and of its wrappers, and all imported modules that
-    are not installed as a package, since the environment may use them.
-
-    Args:
-        env: The environment, with its wrappers.
-
-    Returns:
-        Path of the file -> SHA-256 of its present content, in hexadecimal digits. For environments that are
-        stepped in the process of the user, too, there is one for what their code uses in this process.
-    """
+    """Return the digest of each file from which this process has imported code of an environment."""
+    # These are the modules of the classes of the environment and of its wrappers, and all imported modules
+    # that are not installed as a package, since the environment may use them.
     classes = {base for layer in (env.unwrapped, *wrappers_of(env)) for base in type(layer).__mro__}
     own = {cls.__module__ for cls in classes}
     digests = {}

@@ -13,9 +13,6 @@ from planvec.codecs import StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import mask_sizes
 
-__all__ = ["as_env_error", "ignores_interrupts", "text_of", "without_numpy"]
-
-
 _LOOKS_ILLEGAL = re.compile(
     r"illegal|invalid|unavailable|occupied|forbidden|already|\b(action|move)s?\b|"
     r"not (an? )?(legal|valid|allowed|permitted|possible|available)",
@@ -39,18 +36,7 @@ def as_env_error(
     *,
     stepped: tuple[StateCodec, Space[Any]] | None = None,
 ) -> BaseException:
-    """Return the error to raise for an exception that an environment raised.
-
-    Args:
-        error: The exception.
-        row: The row that was stepped, or None.
-        action: The action of the row, or None.
-        where: Prefix of the message.
-        stepped: The codec and the action space of the environment, if it raised in a step.
-
-    Returns:
-        An `EnvError`, or the exception itself if it is an `UnsupportedEnvError` or a Ctrl-C of the user.
-    """
+    """Return the error to raise for an exception that an environment raised."""
     if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
         return error
     if isinstance(error, UnsupportedEnvError):

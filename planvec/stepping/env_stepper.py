@@ -38,8 +38,6 @@ from planvec.stepping.env_errors import as_env_error
 from planvec.stepping.lazy_kernel import LazyKernel
 from planvec.stepping.row_loop import RowLoop
 
-__all__ = ["EnvStepper", "HasStepper"]
-
 T = TypeVar("T")
 
 
@@ -54,21 +52,7 @@ class HasStepper(Protocol):
 
 
 class EnvStepper:
-    """Answers requests with one environment, in the process of the user or in a worker.
-
-    Args:
-        env: The environment, with its wrappers. It is reset with seed 0.
-        codec: Saves and restores the environment.
-        info_keys: The info keys to keep; None keeps all.
-        compiled: Whether to use a kernel: True requires it, None takes it when it saves time.
-        num_threads: Number of threads that step a batch with a kernel.
-
-    Attributes:
-        loop: Steps and rolls out rows one after another.
-        kernel: Steps and rolls out rows with a kernel, if there is one.
-        base_state: The state from which rows start when the user gives no states.
-        description: Describes the environment.
-    """
+    """Answers requests with one environment, in the process of the user or in a worker."""
 
     def __init__(
         self,
@@ -81,8 +65,10 @@ class EnvStepper:
         self.env = env
         self.codec = codec
         self._is_closed = False
+        # steps and rolls out rows one after another
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
         keys = None if info_keys is None else tuple(info_keys)
+        # steps and rolls out rows with a kernel, if there is one
         self.kernel = LazyKernel(env, codec, self.loop, compiled, num_threads, keys)
         self._lock = threading.RLock()  # several threads may share the one environment
         self._methods: dict[type[Request[Any]], Callable[[Any, Answer], None]] = {
@@ -96,7 +82,9 @@ class EnvStepper:
             ResetRequest: self._reset,
             SetBaseStateRequest: self._set_base_state,
         }
+        # the state from which rows start when the user gives no states
         self.base_state = self.reset(0, None).state
+        # describes the environment
         self.description = EnvDescription(
             env.observation_space,
             env.action_space,
@@ -117,17 +105,7 @@ class EnvStepper:
     def perform(
         self, request: Request[Any], outputs: Outputs | None = None, *, by_rows: bool = False
     ) -> Answer:
-        """Perform a request.
-
-        Args:
-            request: The request. Its arguments have been checked.
-            outputs: The arrays to fill; None makes new ones.
-            by_rows: Whether the environment itself must step, even if there is a kernel.
-
-        Raises:
-            EnvError: The environment raised; `row` is the row of the request.
-            UnsupportedEnvError: A state cannot be saved or restored.
-        """
+        """Perform a request."""
         started = time.perf_counter()
         if outputs is None:
             outputs = request.new_outputs(self.description)
@@ -151,15 +129,7 @@ class EnvStepper:
         return isinstance(request, RolloutBatch) and self.kernel.rollout(request, answer.outputs)
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
-        """Start an episode and make its state the base state.
-
-        Args:
-            seed: Seed of the reset.
-            options: The argument `options` of the reset.
-
-        Raises:
-            EnvError: The environment raised.
-        """
+        """Start an episode and make its state the base state."""
         try:
             with self._lock:
                 observation, info = self.codec.reset(seed, copy.deepcopy(options))

@@ -38,29 +38,19 @@ from planvec.stepping.row_loop import RowLoop
 if TYPE_CHECKING:
     from planvec.kernels import BatchKernel
 
-__all__ = ["Proof", "prove"]
-
 _NUM_BATCHES = 24
-_MIN_SHARE = 0.25
-"""Smallest share of rows that must take a step; rows whose episode has ended prove little."""
+_MIN_SHARE = 0.25  # smallest share of rows that must take a step; rows whose episode has ended prove little
 
 
-_LONG, _LATE = 80, 2_100
-"""Horizon of kernels of fast environments, and that of two further rollouts of these."""
-_UNBOUNDED = 8.0
-"""Largest action of a Box without bounds."""
+_LONG, _LATE = 80, 2_100  # horizon of kernels of fast environments, and that of two further rollouts of these
+_UNBOUNDED = 8.0  # largest action of a Box without bounds
 
 
 class Proof(NamedTuple):
-    """Holds the result of a proof.
+    """Holds the result of a proof."""
 
-    Attributes:
-        difference: Why the kernel cannot be used; "" if all bits were the same.
-        num_stepped: Number of rows that took a step, in batches of steps.
-    """
-
-    difference: str
-    num_stepped: int
+    difference: str  # why the kernel cannot be used; "" if all bits were the same
+    num_stepped: int  # number of rows that took a step, in batches of steps
 
 
 def prove(
@@ -70,15 +60,7 @@ def prove(
     about: EnvDescription,
     info_keys: tuple[str, ...] | None,
 ) -> Proof:
-    """Compare a kernel with the environment on random transitions and rollouts.
-
-    Args:
-        kernel: The kernel.
-        rows: Steps the environment, which is left in an arbitrary state.
-        codec: The codec of the environment.
-        about: Describes the environment.
-        info_keys: The info keys to compare; None compares all.
-    """
+    """Compare a kernel with the environment on random transitions and rollouts."""
     random = np.random.default_rng(0)
     starts = _start_states(codec, kernel.num_proved)
     digests = _digests_at(codec, starts)
@@ -121,15 +103,7 @@ def _block_difference(
     about: EnvDescription,
     random: np.random.Generator,
 ) -> str:
-    """Return how results differ in batches of other sizes and orders; "" if they are the same.
-
-    Args:
-        kernel: The kernel.
-        batch: Steps without infos that matter here.
-        expected: Their results.
-        about: Describes the environment.
-        random: Draws the rows of the batches.
-    """
+    """Return how results differ in batches of other sizes and orders; "" if they are the same."""
     for size in kernel.block_sizes:
         rows = random.permutation(np.resize(np.arange(len(batch.states)), size))
         actions = take_rows(batch.actions, rows)
@@ -221,10 +195,8 @@ def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
 def _step_batches(
     space: Space[Any], num_rows: int, random: np.random.Generator, has_masks: bool
 ) -> Iterator[StepBatch]:
-    """Yield requests for steps, without states: with and without repeats and seeds.
-
-    Where there are masks of legal actions, the environment repeats actions itself.
-    """
+    """Yield requests for steps, without states: with and without repeats and seeds."""
+    # Where there are masks of legal actions, the environment repeats actions itself.
     none = np.zeros(num_rows)
     for number in range(_NUM_BATCHES):
         repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)

@@ -23,31 +23,14 @@ from planvec.stepping.row_loop import RowLoop
 if TYPE_CHECKING:
     from planvec.kernels import BatchKernel
 
-__all__ = ["LazyKernel"]
-
 _log = logging.getLogger("planvec")
 
-_SECONDS_FOR_NUMBA = 0.75
-"""Time to import numba, which planners import anyway."""
+_SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
 
 
 class LazyKernel:
-    """Loads, proves and uses the kernel of an environment.
-
-    Args:
-        env: The environment, wrappers included.
-        codec: Saves and restores it.
-        rows: Steps it.
-        compiled: True loads the kernel now, None when it saves time, False never.
-        num_threads: Number of threads that step a batch.
-        info_keys: The info keys to keep; None keeps all.
-
-    Attributes:
-        exists: Whether there is a kernel for the environment and its states.
-        is_required: Whether the user has asked for it.
-        status: Whether there is a kernel and whether it is used, in words.
-    """
+    """Loads, proves and uses the kernel of an environment."""
 
     def __init__(
         self,
@@ -69,9 +52,11 @@ class LazyKernel:
         is_shown = env.render_mode == "human"
         # planvec's kernels know the fields of planvec's codecs alone.
         has_fields = codec.is_built_in or has_own_kernel(type(env.unwrapped))
+        # whether there is a kernel for the environment and its states
         self.exists = codec.steps_base and has_fields and has_kernel(type(env.unwrapped)) and not is_shown
         self._is_pending = compiled is not False and self.exists
-        self.is_required = compiled is True
+        self.is_required = compiled is True  # whether the user has asked for it
+        # whether there is a kernel and whether it is used, in words
         self.status = "not loaded" if self._is_pending else self._reason(compiled)
 
     def _reason(self, compiled: bool | None) -> str:
@@ -90,14 +75,7 @@ class LazyKernel:
         return self._kernel is not None
 
     def open(self, about: EnvDescription) -> None:
-        """Load the kernel now if the user has asked for it.
-
-        Args:
-            about: Describes the environment.
-
-        Raises:
-            UnsupportedEnvError: There is none, or it gives other results than the environment.
-        """
+        """Load the kernel now if the user has asked for it."""
         self._about = about
         if not self.is_required:
             return
@@ -109,10 +87,8 @@ class LazyKernel:
             )
 
     def load(self) -> None:
-        """Compile the kernel, or load it from the cache, and prove it, if that was not done before.
-
-        `status` tells the result.
-        """
+        """Compile the kernel, or load it from the cache, and prove it, if that was not done before."""
+        # `status` tells the result.
         if not self._is_pending:
             return
         self._is_pending = False

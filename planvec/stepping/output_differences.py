@@ -7,18 +7,11 @@ from typing import Any
 from planvec.codecs import describe_difference
 from planvec.rows import Outputs
 
-__all__ = ["output_difference"]
-
 _FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
 
 
 def output_difference(expected: Outputs, got: Outputs) -> str | None:
-    """Return how the results of the same rows differ; None if they are the same.
-
-    Args:
-        expected: The first results.
-        got: The second ones. A field that is None in one of the two is not compared.
-    """
+    """Return how the results of the same rows differ; None if they are the same."""
     for name in _FIELDS:
         first, second = getattr(expected, name), getattr(got, name)
         if first is None or second is None:

@@ -32,23 +32,11 @@ from planvec.stepping.env_errors import as_env_error, without_numpy
 from planvec.stepping.progress import ROW, STEP, new_progress
 from planvec.stepping.row_results import RowResults
 
-__all__ = ["RowLoop"]
-
 _UNLIMITED = 2**62
 
 
 class RowLoop:
-    """Steps and rolls out rows with one environment.
-
-    Args:
-        codec: Saves and restores the environment.
-        action_space: The space of one action.
-        observation_space: The space of one observation.
-        info_keys: The info keys to keep; None keeps all.
-
-    Attributes:
-        progress: The row at work, see `planvec.stepping.progress`. A worker replaces it by shared memory.
-    """
+    """Steps and rolls out rows with one environment."""
 
     def __init__(
         self,
@@ -61,23 +49,12 @@ class RowLoop:
         self._action_space = action_space
         self._observation_space = observation_space
         self._info_keys = None if info_keys is None else tuple(info_keys)
+        # The row at work, see `planvec.stepping.progress`. A worker replaces it by shared memory.
         self.progress = new_progress()
 
     def step(self, batch: StepBatch, out: Outputs, errors: Errors) -> Columns:
-        """Step rows and write their results.
-
-        Args:
-            batch: The rows, actions, repeats and seeds.
-            out: The outputs to fill.
-            errors: Filled with the errors of rows that fail, if the batch masks errors. They are flagged in
-                `out`.
-
-        Returns:
-            The infos, as columns.
-
-        Raises:
-            EnvError: The environment raised, or an observation or a reward is invalid.
-        """
+        """Step rows and write their results."""
+        # Returns the infos, as columns.
         if not len(batch.states):
             return {}
         actions = list_rows(self._action_space, batch.actions, self._codec.takes_ints)
@@ -110,17 +87,7 @@ class RowLoop:
         return infos
 
     def rollout(self, batch: RolloutBatch, out: Outputs, errors: Errors) -> None:
-        """Roll out rows and write their results.
-
-        Args:
-            batch: The rows, actions and seeds.
-            out: The outputs to fill.
-            errors: Filled with the errors of rows that fail, if the batch masks errors. They are flagged in
-                `out`.
-
-        Raises:
-            EnvError: The environment raised.
-        """
+        """Roll out rows and write their results."""
         if not len(batch.states):
             return
         self.progress[ROW] = -1
@@ -147,13 +114,8 @@ class RowLoop:
             self.flag(batch.states, out, list(errors))
 
     def flag(self, states: NDArray[Any], out: Outputs, rows: Sequence[int]) -> None:
-        """Flag rows as failed: each keeps the state that it started from, terminated, and its reward is NaN.
-
-        Args:
-            states: `[B]`, the states from which the rows started.
-            out: The outputs of all B rows.
-            rows: The rows to flag.
-        """
+        """Flag rows as failed: each keeps its state, terminated, with the reward NaN."""
+        # `states`: `[B]`, the states from which the rows started.
         assert out.rewards is not None
         assert out.terminated is not None
         assert out.truncated is not None

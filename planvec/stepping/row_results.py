@@ -13,19 +13,12 @@ from planvec.codecs import Rows, StateCodec
 from planvec.errors import EnvError
 from planvec.rows import Outputs, empty_rows, own_copy, stack_rows
 
-__all__ = ["RowResults"]
-
 
 class RowResults:
-    """Collects the results of a batch while its rows are stepped one after another.
+    """Collects the results of a batch while its rows are stepped one after another."""
 
-    The columns are Python lists, which become arrays once per batch. Reading and writing single elements of
-    arrays would cost as much as a step of a small environment.
-
-    Args:
-        before: The states from which the rows start.
-        want_values: Whether to save the states that the rows reach.
-    """
+    # The columns are Python lists, which become arrays once per batch. Reading and writing single elements of
+    # arrays would cost as much as a step of a small environment.
 
     def __init__(self, before: Rows, want_values: bool) -> None:
         self.before = before
@@ -39,12 +32,7 @@ class RowResults:
         self.infos: list[dict[str, Any] | None] = []
 
     def add_unchanged(self, row: int, observation: Any) -> None:
-        """Add a row whose episode has ended: its state does not change, and its reward is 0.
-
-        Args:
-            row: The row.
-            observation: The observation of its state; None for rollouts.
-        """
+        """Add a row whose episode has ended: its state does not change, and its reward is 0."""
         self.values.append(self.before.values[row])
         self.observations.append(own_copy(observation))
         self.rewards.append(0.0)
@@ -54,12 +42,7 @@ class RowResults:
         self.infos.append(None)
 
     def replace_failed(self, row: int, blank: Any) -> None:
-        """Remove the incomplete results of a row that raised, and add it as an unchanged row.
-
-        Args:
-            row: The row. No later row has begun.
-            blank: An observation of zeros.
-        """
+        """Remove the incomplete results of a row that raised, and add it as an unchanged row."""
         columns: tuple[list[Any], ...] = (
             self.values,
             self.observations,
@@ -89,11 +72,7 @@ class RowResults:
         return Rows(self.values, elapsed, self.terminated, self.truncated)
 
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
-        """Write the columns into the outputs of the batch.
-
-        Raises:
-            EnvError: An observation differs from its space, or a reward is not a number.
-        """
+        """Write the columns into the outputs of the batch."""
         assert out.rewards is not None
         assert out.terminated is not None
         assert out.truncated is not None

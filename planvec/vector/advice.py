@@ -11,23 +11,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["Advice"]
-
 _log = logging.getLogger("planvec")
 
 _NUM_CALLS = 300
-_QUANTILE = 0.2
-"""Low, since another process on the same core makes single calls slower, never faster."""
+_QUANTILE = 0.2  # low, since another process on the same core makes single calls slower, never faster
 _MARGIN = 1.1
 
 
 class Advice:
-    """Compares the time that calls take with the time that the workers have needed.
-
-    Args:
-        num_workers: Number of workers.
-        worker_seconds: Returns how long the workers have worked since the beginning, together.
-    """
+    """Compares the time that calls take with the time that the workers have needed."""
 
     def __init__(self, num_workers: int, worker_seconds: Callable[[], float]) -> None:
         self._num_workers = num_workers
@@ -37,11 +29,8 @@ class Advice:
         self._seconds_here: list[float] = []
 
     def add(self, seconds: float) -> bool:
-        """Note how long this process has waited for a call.
-
-        Returns:
-            Whether that was the last call that is needed. The advice is logged then, if there is one.
-        """
+        """Note how long this process has waited for a call."""
+        # Returns whether that was the last call that is needed. The advice is logged then, if there is one.
         now = self._worker_seconds()
         self._seconds.append(seconds)
         self._seconds_here.append(now - self._last)

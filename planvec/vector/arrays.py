@@ -16,35 +16,24 @@ from numpy.typing import NDArray
 from planvec.errors import EnvError
 from planvec.rows import empty_rows, is_fixed, leaves, take_rows
 
-__all__ = ["RowArrays", "Rows", "action_of", "fits_arrays", "write_observations"]
-
 _NONE, _FALSE = np.zeros(0), np.zeros(0, bool)
 
-Rows = slice | NDArray[np.intp]
-"""Selects rows of arrays."""
+Rows = slice | NDArray[np.intp]  # selects rows of arrays
 
-_LARGE = 4096
-"""Bytes of an observation above which observations are copied one by one."""
+_LARGE = 4096  # bytes of an observation above which observations are copied one by one
 
 
 @dataclass(slots=True)
 class RowArrays:
-    """Holds one element per environment.
+    """Holds one element per environment."""
 
-    Attributes:
-        actions: A tree of arrays `[N, ...]`; None if the size of actions varies.
-        observations: A tree of arrays `[N, ...]`, or a list if the size of observations varies; None as long
-            as the arrays are not made (`unmade`).
-        rewards: `[N]` float64.
-        terminated: `[N]` bool.
-        truncated: `[N]` bool.
-    """
-
-    actions: Any
+    actions: Any  # A tree of arrays `[N, ...]`; None if the size of actions varies
+    # A tree of arrays `[N, ...]`, or a list if the size of observations varies; None as long as the arrays
+    # are not made (`unmade`)
     observations: Any
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
+    rewards: NDArray[np.float64]  # `[N]` float64
+    terminated: NDArray[np.bool_]  # `[N]` bool
+    truncated: NDArray[np.bool_]  # `[N]` bool
 
     @classmethod
     def allocate(
@@ -52,16 +41,9 @@ class RowArrays:
         observation_space: Space[Any],
         action_space: Space[Any] | None,
         num_rows: int,
-        allocate: Callable[..., Any] = np.zeros,
+        allocate: Callable[..., Any] = np.zeros,  # makes one array, called as `allocate(shape, dtype=...)`
     ) -> RowArrays:
-        """Return arrays for a number of rows.
-
-        Args:
-            observation_space: The space of one observation.
-            action_space: The space of one action; None leaves the actions out.
-            num_rows: N.
-            allocate: Makes one array, called as `allocate(shape, dtype=...)`.
-        """
+        """Return arrays for a number of rows."""
         has_actions = action_space is not None and is_fixed(action_space)
         return cls(
             empty_rows(action_space, num_rows, allocate) if action_space and has_actions else None,
@@ -121,18 +103,9 @@ def _concatenated(trees: Sequence[Any]) -> Any:
 def write_observations(
     space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows
 ) -> dict[int, EnvError]:
-    """Write observations into arrays, converted to the dtype of the space as Gymnasium does.
-
-    Args:
-        space: The space of one observation.
-        observations: One observation per row that is selected.
-        out: A tree of arrays `[N, ...]`, or a list.
-        rows: The rows to overwrite.
-
-    Returns:
-        Index into `observations` -> the error, for each observation of another shape. It is not written.
-        (NumPy would broadcast a `(1,)` observation to `(3,)`.)
-    """
+    """Write observations into arrays, converted to the dtype of the space as Gymnasium does."""
+    # Returns index into `observations` -> the error, for each observation of another shape. It is not
+    # written. (NumPy would broadcast a `(1,)` observation to `(3,)`.)
     if isinstance(out, list):
         picked = range(*rows.indices(len(out))) if isinstance(rows, slice) else rows
         for row, observation in zip(picked, observations, strict=True):

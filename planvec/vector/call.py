@@ -17,40 +17,22 @@ from planvec.vector.arrays import RowArrays
 from planvec.vector.chunk import Chunk, RowGroup
 from planvec.vector.infos import InfoForm, join_infos, unpack_infos
 
-__all__ = ["RowsCall", "RowsResult", "errors_of", "join_results", "raise_errors"]
-
 
 class RowsResult(NamedTuple):
-    """Holds the results of rows.
+    """Holds the results of rows."""
 
-    Attributes:
-        observations: A tree of arrays `[B, ...]`, or a list if the size of observations varies.
-        rewards: `[B]`, or `[B, ...]` if rewards are vectors.
-        terminated: `[B]` bool.
-        truncated: `[B]` bool.
-        infos: In the form of the face; `{}` if all are empty.
-    """
-
-    observations: Any
-    rewards: NDArray[Any]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    infos: Any
+    observations: Any  # A tree of arrays `[B, ...]`, or a list if the size of observations varies
+    rewards: NDArray[Any]  # `[B]`, or `[B, ...]` if rewards are vectors
+    terminated: NDArray[np.bool_]  # `[B]` bool
+    truncated: NDArray[np.bool_]  # `[B]` bool
+    infos: Any  # in the form of the face; `{}` if all are empty
 
 
 class RowsCall:
-    """Holds the chunks of one call until all are done.
+    """Holds the chunks of one call until all are done."""
 
-    Args:
-        rows: `[B]`, the rows in the order of the chunks.
-        out: Receives the results, `[B]`; None if there are none.
-        order: `[B]`, the positions of the rows in the order of the caller; None if it is the same.
-
-    Attributes:
-        chunks: The chunks.
-        num_left: Number of chunks that are not done.
-        waiting: Groups and chunks that are submitted one by one, when others are done.
-    """
+    # `rows`: `[B]`, the rows in the order of the chunks. `out`: Receives the results, `[B]`; None if there
+    # are none. `order`: `[B]`, the positions of the rows in the order of the caller; None if it is the same.
 
     def __init__(
         self, rows: NDArray[np.intp], out: RowArrays | None, order: NDArray[np.intp] | None = None
@@ -59,7 +41,8 @@ class RowsCall:
         self.out = out
         self.order = order
         self.chunks: list[Chunk] = []
-        self.num_left = 0
+        self.num_left = 0  # number of chunks that are not done
+        # groups and chunks that are submitted one by one, when others are done
         self.waiting: deque[tuple[RowGroup, Chunk]] = deque()
 
     def add(self, chunk: Chunk) -> None:
@@ -104,21 +87,15 @@ class RowsCall:
         return values if self.order is None else [values[position] for position in self.order]
 
     def result(self, form: InfoForm) -> RowsResult:
-        """Return the results of a call without errors, in the order of the caller.
-
-        Args:
-            form: The form of the infos.
-        """
+        """Return the results of a call without errors, in the order of the caller."""
         assert self.out is not None
         return join_results(self.chunks, self.out, form, self.order)
 
 
 class DoneCall(RowsCall):
-    """Holds a step of all rows that was done at once, and whose results all lie in arrays. It has no chunks.
+    """Holds a step of all rows that was done at once, whose results lie in arrays. It has no chunks."""
 
-    Args:
-        out: The results, `[N]`.
-    """
+    # `out`: The results, `[N]`.
 
     rows = np.empty(0, np.intp)
     order = None
@@ -163,14 +140,8 @@ def raise_errors(chunks: Sequence[Chunk]) -> None:
 def join_results(
     chunks: Sequence[Chunk], out: RowArrays, form: InfoForm, order: NDArray[np.intp] | None
 ) -> RowsResult:
-    """Join the results of chunks.
-
-    Args:
-        chunks: The chunks, which are done and have no errors.
-        out: Their results, `[B]`, in the order of the chunks.
-        form: The form of the infos.
-        order: The positions to return, in this order; None returns all in the order of the chunks.
-    """
+    """Join the results of chunks."""
+    # `out`: Their results, `[B]`, in the order of the chunks.
     replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
     observations, rewards = out.observations, out.rewards
     if isinstance(observations, list):

@@ -18,25 +18,9 @@ from planvec.errors import InvalidBatchError
 from planvec.rows import is_fixed
 from planvec.vector.worker_rows import OnCrash
 
-__all__ = [
-    "check_actions",
-    "check_env_fns",
-    "check_max_concurrency",
-    "check_mode",
-    "check_num_workers",
-    "check_on_crash",
-    "check_reset_mask",
-    "check_rows",
-    "check_seeds",
-]
-
 
 def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
-    """Return factories as a list.
-
-    Raises:
-        InvalidBatchError: They are no factories, or there are none.
-    """
+    """Return factories as a list."""
     factories = list(env_fns)
     wrong = [factory for factory in factories if not callable(factory)]
     if wrong or not factories:
@@ -50,11 +34,7 @@ def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
 
 
 def check_num_workers(num_workers: Any, num_envs: int) -> int:
-    """Return the number of workers: one per core for None, and at most one per environment.
-
-    Raises:
-        InvalidBatchError: It is not an integer of at least 0.
-    """
+    """Return the number of workers: one per core for None, and at most one per environment."""
     if num_workers is None:
         num_workers = num_cores()
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
@@ -63,11 +43,7 @@ def check_num_workers(num_workers: Any, num_envs: int) -> int:
 
 
 def check_max_concurrency(max_concurrency: Any) -> int | None:
-    """Check Gymnasium's argument `max_concurrency`.
-
-    Raises:
-        ValueError: It is neither None nor a positive integer.
-    """
+    """Check Gymnasium's argument `max_concurrency`."""
     if max_concurrency is None:
         return None
     if not isinstance(max_concurrency, (int, np.integer)):
@@ -78,20 +54,12 @@ def check_max_concurrency(max_concurrency: Any) -> int | None:
 
 
 def check_mode(mode: Any) -> AutoresetMode:
-    """Return an autoreset mode, given itself or its value ("NextStep").
-
-    Raises:
-        ValueError: There is no such mode.
-    """
+    """Return an autoreset mode, given itself or its value ("NextStep")."""
     return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
 
 
 def check_on_crash(on_crash: Any) -> OnCrash | None:
-    """Return what happens after a crash, given its name.
-
-    Raises:
-        InvalidBatchError: There is no such name.
-    """
+    """Return what happens after a crash, given its name."""
     if on_crash is None:
         return None
     try:
@@ -102,12 +70,7 @@ def check_on_crash(on_crash: Any) -> OnCrash | None:
 
 
 def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
-    """Check Gymnasium's option `reset_mask`.
-
-    Raises:
-        TypeError: It is no array of bool.
-        ValueError: Its shape is not `[N]`, or nothing in it is True.
-    """
+    """Check Gymnasium's option `reset_mask`."""
     if not isinstance(mask, np.ndarray):
         raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
     if mask.shape != (num_envs,):
@@ -123,16 +86,8 @@ def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
 
 
 def check_rows(rows: Any, num_envs: int, name: str = "rows") -> NDArray[np.intp]:
-    """Return rows, given as a mask or as indices.
-
-    Args:
-        rows: `[N]` bool, or `[B]` integers without repetition.
-        num_envs: N.
-        name: The name of the argument.
-
-    Raises:
-        InvalidBatchError: They are neither.
-    """
+    """Return rows, given as a mask or as indices."""
+    # `rows`: `[N]` bool, or `[B]` integers without repetition.
     array = np.asarray(rows)
     if array.dtype == bool:
         if array.shape != (num_envs,):
@@ -149,11 +104,7 @@ def check_rows(rows: Any, num_envs: int, name: str = "rows") -> NDArray[np.intp]
 
 
 def check_seeds(seed: Any, num_envs: int) -> list[int | None]:
-    """Return one seed per environment: an int gives `seed + i`.
-
-    Raises:
-        ValueError: The length of a list is not N.
-    """
+    """Return one seed per environment: an int gives `seed + i`."""
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, (int, np.integer)):
@@ -168,17 +119,7 @@ def check_seeds(seed: Any, num_envs: int) -> list[int | None]:
 
 
 def check_actions(space: Space[Any], actions: Any, num_rows: int) -> Any:
-    """Return actions as a tree of arrays `[B, ...]`, or as a list. Their values and dtypes are not checked.
-
-    Args:
-        space: The space of one action.
-        actions: A batch of actions.
-        num_rows: B.
-
-    Raises:
-        TypeError: The actions have no length.
-        ValueError: Their number is not B.
-    """
+    """Return actions as a tree of arrays `[B, ...]`, or as a list, without a check of values and dtypes."""
     if type(actions) is np.ndarray and actions.ndim and len(actions) == num_rows:
         return actions
     checked = _checked(space, actions, num_rows)

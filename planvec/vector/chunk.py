@@ -15,29 +15,14 @@ from planvec.rows import copy_rows
 from planvec.vector.arrays import RowArrays
 from planvec.vector.operations import Operation, Reply
 
-__all__ = ["Chunk", "RowGroup", "rows_per_part"]
-
+# time of a part of the rows of a worker that are done one after another: many times what a message costs
 _PART_SECONDS = 2e-3
-"""Time of a part of the rows of a worker that are done one after another: many times what a message costs."""
 
 
 class Chunk:
-    """Holds an operation until it is done, and the arrays that its results go to.
+    """Holds an operation until it is done, and the arrays that its results go to."""
 
-    Args:
-        operation: The operation.
-        rows: The rows of the vector environment.
-        out: Receives the results, `[B]`; None if the operation has none, or if the caller wants none.
-
-    Attributes:
-        num_exits: How often a worker exited while it worked on this chunk.
-        reply: The results that are no arrays; None until it is done.
-        error: What ended the operation: the crash of the worker, for example. None if there is a reply.
-        payload: The operation as bytes; None if its actions go into the shared memory.
-        has_actions_in_memory: Whether the worker may still read its actions in the shared memory.
-        is_abandoned: Whether the caller wants no result any more.
-        is_internal: Whether it belongs to the recovery of a worker.
-    """
+    # `out`: Receives the results, `[B]`; None if the operation has none, or if the caller wants none.
 
     __slots__ = (
         "error",
@@ -59,11 +44,15 @@ class Chunk:
         self.operation = operation
         self.rows = rows
         self.out = out
-        self.is_internal = is_internal
+        self.is_internal = is_internal  # whether it belongs to the recovery of a worker
+        # `has_actions_in_memory`: whether the worker may still read its actions in the shared memory.
+        # `is_abandoned`: whether the caller wants no result any more
         self.is_abandoned = self.has_actions_in_memory = False
-        self.num_exits = 0.0
+        self.num_exits = 0.0  # how often a worker exited while it worked on this chunk
+        # the operation as bytes; None if its actions go into the shared memory
         self.payload: bytes | None = None
-        self.reply: Reply | None = None
+        self.reply: Reply | None = None  # the results that are no arrays; None until it is done
+        # What ended the operation: the crash of the worker, for example. None if there is a reply.
         self.error: Exception | None = None
         self.on_done: Callable[[Chunk], None] | None = None
 
@@ -114,24 +103,15 @@ def _copy_results(arrays: RowArrays, operation: Operation, out: RowArrays) -> No
 
 
 class RowGroup(Protocol):
-    """Performs operations on consecutive rows of a vector environment.
+    """Performs operations on consecutive rows of a vector environment."""
 
-    Attributes:
-        first_row: Index of the first row.
-        num_rows: Number of rows.
-        seconds_per_step: Time that a step of one row takes in the worker, the latest measurement; 0 at first.
-    """
-
-    first_row: int
+    first_row: int  # index of the first row
     num_rows: int
+    # time that a step of one row takes in the worker, the latest measurement; 0 at first
     seconds_per_step: float
 
     def prepare(self, chunk: Chunk) -> None:
-        """Prepare an operation, so that `submit` raises no error.
-
-        Raises:
-            InvalidBatchError: An argument cannot be sent to a worker.
-        """
+        """Prepare an operation, so that `submit` raises no error."""
         ...
 
     def submit(self, chunk: Chunk) -> None:

@@ -8,17 +8,9 @@ from planvec.vector.arrays import action_of
 from planvec.vector.chunk import Chunk
 from planvec.vector.operations import Step
 
-__all__ = ["crash_error"]
-
 
 def crash_error(exit: WorkerExit, chunk: Chunk | None = None, advice: str = "") -> PlanvecError:
-    """Return the error for the exit of a worker.
-
-    Args:
-        exit: The exit.
-        chunk: What the worker was doing, if the error is that of a chunk.
-        advice: Text to append to the message.
-    """
+    """Return the error for the exit of a worker."""
     make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
     what, row, action = exit.what + advice, None, None
     if chunk is not None and exit.row is not None and exit.row < len(chunk.rows):

@@ -21,45 +21,26 @@ from gymnasium import spaces
 
 from planvec.vector.global_generators import GlobalGenerators
 
-__all__ = ["TIMESTEP", "DingEnv", "ResetOptions", "as_gymnasium", "is_abnormal", "render_frame"]
-
-TIMESTEP = "timestep"
-"""Key of the info under which the timestep is returned, without its observation."""
+TIMESTEP = "timestep"  # key of the info under which the timestep is returned, without its observation
 
 _log = logging.getLogger("planvec")
 
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions:
-    """Says how an environment is reset.
+    """Says how an environment is reset."""
 
-    Attributes:
-        parameters: Keyword arguments of its `reset`; None for none.
-        seeding: Arguments of its `seed`, which is called before; None if it is not called.
-        is_renewed: Whether the environment is closed and made anew before.
-        closes_on_error: Whether the environment is closed if it raises.
-        timeout: Seconds that the reset may take; None: no limit.
-        replay_path: Where the environment saves videos, which it is told once; None: nowhere.
-    """
-
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] | None = None  # keyword arguments of its `reset`; None for none
+    # arguments of its `seed`, which is called before; None if it is not called
     seeding: tuple[Any, ...] | None = None
-    is_renewed: bool = False
-    closes_on_error: bool = False
-    timeout: float | None = None
-    replay_path: str | None = None
+    is_renewed: bool = False  # whether the environment is closed and made anew before
+    closes_on_error: bool = False  # whether the environment is closed if it raises
+    timeout: float | None = None  # seconds that the reset may take; None: no limit
+    replay_path: str | None = None  # where the environment saves videos, which it is told once; None: nowhere
 
 
 class DingEnv(gymnasium.Env[Any, Any]):
-    """Wraps an environment of DI-engine.
-
-    Args:
-        env_fn: Makes the environment.
-        observation_space: The space of its observations; None if they have no fixed size.
-        action_space: Where actions for proofs are drawn from, in the spaces of Gymnasium.
-        step_timeout: Seconds that a step may take; None: no limit.
-        resets_in_place: Whether the step that ends an episode begins the next one.
-    """
+    """Wraps an environment of DI-engine."""
 
     has_own_generators = True  # of `random` and `numpy.random`; see `planvec.codecs.find_shared`
 
@@ -68,7 +49,7 @@ class DingEnv(gymnasium.Env[Any, Any]):
         env_fn: Callable[[], Any],
         observation_space: spaces.Space[Any] | None,
         action_space: spaces.Space[Any] | None,
-        step_timeout: float | None,
+        step_timeout: float | None,  # seconds that a step may take; None: no limit
         resets_in_place: bool,
     ) -> None:
         self._env_fn = env_fn

@@ -34,32 +34,18 @@ from planvec.vector.options import EngineOptions, ServerFactory, make_resident
 from planvec.vector.requests import MakeOperation, step_maker
 from planvec.vector.worker_rows import OnCrash, WorkerRows
 
-__all__ = ["Engine"]
-
 _log = logging.getLogger("planvec")
 
 
 class Engine:
-    """Holds the environments, in this process or in workers.
+    """Holds the environments, in this process or in workers."""
 
-    Args:
-        env_fns: N factories.
-        options: The options.
-
-    Attributes:
-        num_envs: N.
-        stats: Counts rows, chunks and exits.
-        layouts: Describes the environments of each worker.
-
-    Raises:
-        InvalidBatchError: A limit is wrong.
-        WorkerStartError: An environment could not be made in a worker. No worker is left.
-    """
+    # `layouts`: Describes the environments of each worker.
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
         check_limits(options.timeout, options.max_restarts, options.max_worker_rss)
-        self.num_envs = len(env_fns)
-        self.stats = Stats()
+        self.num_envs = len(env_fns)  # N
+        self.stats = Stats()  # counts rows, chunks and exits
         self._options = options
         self._processes: ServedProcesses | None = None
         self._local: LocalRows | None = None
@@ -166,11 +152,7 @@ class Engine:
         return groups
 
     def _policy(self) -> OnCrash:
-        """Return what happens after a crash.
-
-        Raises:
-            UnsupportedEnvError: The user wants rows to be restored, and states are not exact.
-        """
+        """Return what happens after a crash."""
         wanted = self._options.on_crash
         inexact = next((layout.inexact for layout in self.layouts if layout.inexact), "")
         if wanted is OnCrash.RESTORE and inexact:
@@ -205,23 +187,12 @@ class Engine:
     def begin(
         self,
         make_operation: MakeOperation,
-        rows: NDArray[np.intp] | None = None,
-        out: RowArrays | None = None,
+        rows: NDArray[np.intp] | None = None,  # `[B]`, at least one; None for all rows
+        out: RowArrays | None = None,  # receives the results, `[B]`; None if the caller wants none
         *,
         in_parts: bool = False,
     ) -> RowsCall:
-        """Begin operations on some rows.
-
-        Args:
-            make_operation: Makes the operation of one worker.
-            rows: `[B]`, at least one; None for all rows.
-            out: Receives the results, `[B]`; None if the caller wants none.
-            in_parts: Whether the rows of a worker should be done one after another if they are slow.
-
-        Raises:
-            ClosedError: The vector environment was closed.
-            InvalidBatchError: An argument cannot be sent to a worker. Nothing was sent.
-        """
+        """Begin operations on some rows."""
         self._check_open()
         groups: list[RowGroup] = []
         if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self._groups):
@@ -277,18 +248,8 @@ class Engine:
         return call
 
     def begin_step(self, space: Space[Any], actions: Any, out: RowArrays) -> RowsCall:
-        """Begin to step all rows, faster than `begin` if they are in this process.
-
-        Args:
-            space: The space of one action.
-            actions: `[N, *action shape]`.
-            out: Receives the results, `[N]`.
-
-        Raises:
-            ClosedError: The vector environment was closed.
-            TypeError: The actions have no length.
-            ValueError: Their number is not N.
-        """
+        """Begin to step all rows, faster than `begin` if they are in this process."""
+        # `actions`: `[N, *action shape]`. `out`: Receives the results, `[N]`.
         if self._local is None:
             return self.begin(step_maker(space, actions, self.num_envs), None, out)
         self._check_open()
@@ -309,11 +270,7 @@ class Engine:
             raise ClosedError("the vector environment was closed")
 
     def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
-        """Wait until `is_done()` returns True.
-
-        Raises:
-            WorkerTimeoutError: It did not within `timeout` seconds.
-        """
+        """Wait until `is_done()` returns True."""
         if self._processes is not None:
             started = time.perf_counter()
             self._processes.wait_for(is_done, timeout)

@@ -26,8 +26,6 @@ from planvec.vector.pool_step import PoolStep
 from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
 from planvec.vector.states_face import StatesFace
 
-__all__ = ["EnvPool"]
-
 
 class EnvPool(StatesFace):
     """Steps many environments over few worker processes, and survives the exit of a worker.

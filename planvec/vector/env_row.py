@@ -18,33 +18,23 @@ from planvec.codecs import Outcome, Step
 from planvec.rows import own_copy
 from planvec.vector.short_step import short_step
 
-__all__ = ["Ending", "EnvRow", "row_class"]
-
+# the last observation of an episode, and the info of the reset that followed within the same step
 Ending = tuple[Any, dict[str, Any]]
-"""The last observation of an episode, and the info of the reset that followed within the same step."""
 
 
 class EnvRow(ABC):
-    """Steps one environment, and resets it when an episode has ended.
-
-    Args:
-        env: The environment.
-        passes_options: Whether its `reset` is given the options also if they are None, as Gymnasium does.
-
-    Attributes:
-        observation: The current observation; None before the first reset.
-        terminated: Whether the last step has terminated the episode, and no reset followed.
-        truncated: Whether the last step has truncated the episode, and no reset followed.
-        needs_reset: Whether the next step resets the environment instead.
-        is_lost: Whether the episode was lost with its worker: the next step reports a truncation.
-        ending: The end of an episode in the last step; None if it did not end, or if the mode has no such.
-    """
+    """Steps one environment, and resets it when an episode has ended."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], passes_options: bool) -> None:
         self.env = env
-        self.observation: Any = None
+        self.observation: Any = None  # the current observation; None before the first reset
+        # `terminated`: whether the last step has terminated the episode, and no reset followed. `truncated`:
+        # whether the last step has truncated the episode, and no reset followed
         self.terminated = self.truncated = False
+        # `needs_reset`: whether the next step resets the environment instead. `is_lost`: whether the episode
+        # was lost with its worker: the next step reports a truncation
         self.needs_reset = self.is_lost = False
+        # the end of an episode in the last step; None if it did not end, or if the mode has no such
         self.ending: Ending | None = None
         self._no_reward: Any = 0.0  # of the shape of others
         self._step: Step = self._first_step

@@ -22,19 +22,11 @@ from planvec.errors import InvalidBatchError
 from planvec.rows import DAMAGED, arrays_of_states, read_arrays, states_of_arrays, write_arrays
 from planvec.vector.resident_states import SavedRows
 
-__all__ = ["read_rows", "write_rows"]
-
 _VERSION = 1
 
 
 def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> None:
-    """Write the rows of a vector environment. An existing file is replaced when the new one is complete.
-
-    Args:
-        path: The file.
-        parts: What `ResidentStates.save` returned, with rows counted from the first environment.
-        num_envs: The number of environments.
-    """
+    """Write the rows of a vector environment. An existing file is replaced when the new one is complete."""
     header: dict[str, Any] = {"version": _VERSION, "num_envs": num_envs, "parts": []}
     arrays: dict[str, NDArray[Any]] = {}
     for index, part in enumerate(parts):
@@ -58,16 +50,7 @@ def _as_number(value: Any) -> Any:
 
 
 def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
-    """Read what `write_rows` wrote.
-
-    Args:
-        path: The file.
-        num_envs: The number of environments that it must hold.
-
-    Raises:
-        InvalidBatchError: The file is damaged, or holds something else.
-        OSError: The file cannot be read.
-    """
+    """Read what `write_rows` wrote."""
     try:
         arrays = read_arrays(path)
         header = json.loads(str(arrays["header"]))

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
-__all__ = ["GlobalGenerators"]
-
 
 class GlobalGenerators:
-    """Holds the global generators of one environment while others are at work.
+    """Holds the global generators of one environment while others are at work."""
 
-    That of NumPy is None until the first `seed`: environments of the same kind must begin equal, so that one
-    proof does for all. That of Python is None until a reset is seen to use it, because exchanging it takes
-    20 us.
-    """
+    # That of NumPy is None until the first `seed`: environments of the same kind must begin equal, so that
+    # one proof does for all. That of Python is None until a reset is seen to use it, because exchanging it
+    # takes 20 us.
 
     def __init__(self) -> None:
         self._numpy: Any = None
@@ -50,11 +47,7 @@ class GlobalGenerators:
 
     @contextmanager
     def installed_for_reset(self, seed: int | None) -> Iterator[None]:
-        """Make them the global ones in the block, and notice whether it uses that of Python.
-
-        Args:
-            seed: The seed of that of Python if it is used for the first time; None: by chance.
-        """
+        """Make them the global ones in the block, and notice whether it uses that of Python."""
         if self._python is not None:
             with self.installed():
                 yield

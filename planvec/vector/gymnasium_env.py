@@ -30,10 +30,8 @@ from planvec.vector.requests import reset_maker, set_attribute_maker
 from planvec.vector.states_face import StatesFace
 from planvec.vector.vector_spaces import vector_spaces
 
-__all__ = ["AsyncVectorEnv"]
-
+# observations, rewards, terminated, truncated and infos
 Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-"""Observations, rewards, terminated, truncated and infos."""
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 

@@ -28,10 +28,8 @@ from planvec.rows import (
 )
 from planvec.vector.env_row import Ending
 
-__all__ = ["InfoForm", "RowInfo", "join_infos", "kept", "pack_infos", "unpack_infos"]
-
+# the info of one row, and the end of its episode if the row was reset within the same step
 RowInfo = tuple[dict[str, Any], Ending | None]
-"""The info of one row, and the end of its episode if the row was reset within the same step."""
 
 
 class InfoForm(Enum):
@@ -44,17 +42,8 @@ class InfoForm(Enum):
 def pack_infos(
     infos: Sequence[dict[str, Any]], endings: Mapping[int, Ending], form: InfoForm, as_bytes: bool
 ) -> Any:
-    """Return the infos of rows in a compact form.
-
-    Args:
-        infos: B infos.
-        endings: Row -> the end of its episode.
-        form: The form that the parent wants.
-        as_bytes: Whether they go to another process. Then columns are encoded as bytes if possible.
-
-    Returns:
-        `Columns`, bytes that encode them, or row -> `RowInfo`; None if all infos are empty.
-    """
+    """Return the infos of rows in a compact form."""
+    # `as_bytes`: Whether they go to another process. Then columns are encoded as bytes if possible.
     if not endings and not any(infos):
         return None
     if not as_bytes:  # the environment may change them later
@@ -85,16 +74,8 @@ def unpack_infos(packed: Any) -> Any:
 
 
 def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[np.intp] | None) -> Any:
-    """Join the infos of the parts of a batch.
-
-    Args:
-        parts: What `unpack_infos` returned and the number of rows, of each part.
-        form: The form to return.
-        order: The rows of the joined parts to return, in this order; None returns all.
-
-    Returns:
-        VECTOR: the infos in Gymnasium's form. ROWS: row -> `RowInfo`, without the rows that have none.
-    """
+    """Join the infos of the parts of a batch."""
+    # Returns vECTOR: the infos in Gymnasium's form. ROWS: row -> `RowInfo`, without the rows that have none.
     if all(part is None for part, _ in parts):
         return {}
     if form is InfoForm.ROWS:

@@ -25,8 +25,6 @@ from planvec.vector.operations import (
     Step,
 )
 
-__all__ = ["Journal"]
-
 _CHANGING = (Step, Reset, Call, SetAttribute, SetStates, Load)
 
 
@@ -36,11 +34,7 @@ class _Entry(NamedTuple):
 
 
 class Journal:
-    """Records the operations of one worker.
-
-    Args:
-        has_snapshots: Whether the worker sends snapshots. Otherwise only settings are recorded.
-    """
+    """Records the operations of one worker."""
 
     def __init__(self, has_snapshots: bool) -> None:
         self._has_snapshots = has_snapshots

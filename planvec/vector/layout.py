@@ -23,35 +23,24 @@ from planvec.codecs import Proof, Sharing
 from planvec.vector.arrays import RowArrays
 from planvec.vector.resident_envs import ResidentEnvs
 
-__all__ = ["RowsLayout"]
-
 
 @dataclass(slots=True)
 class RowsLayout:
-    """Describes the environments of one worker. Implements `SharedLayout`.
+    """Describes the environments of one worker. Implements `SharedLayout`."""
 
-    Attributes:
-        observation_spaces: The space of the observations of each environment.
-        action_spaces: The space of the actions of each environment.
-        metadata: The metadata of the first environment.
-        render_mode: The render mode of the first environment.
-        inexact: Why states are not saved; "" if they are.
-        sharing: Why each environment needs a process of its own.
-        proofs: What proofs have shown of each row, if it gets a process of its own.
-        arrays: The arrays in the memory, once it is mapped.
-        progress: The row at work; see `planvec.stepping.progress`.
-        seconds: `[1]` float64, the time that the last operation took in the worker.
-    """
-
-    observation_spaces: list[gymnasium.Space[Any]]
-    action_spaces: list[gymnasium.Space[Any]]
-    metadata: dict[str, Any]
-    render_mode: str | None
-    inexact: str = ""
+    observation_spaces: list[gymnasium.Space[Any]]  # the space of the observations of each environment
+    action_spaces: list[gymnasium.Space[Any]]  # the space of the actions of each environment
+    metadata: dict[str, Any]  # the metadata of the first environment
+    render_mode: str | None  # the render mode of the first environment
+    inexact: str = ""  # why states are not saved; "" if they are
+    # why each environment needs a process of its own
     sharing: Sharing = Sharing()  # noqa: RUF009
+    # what proofs have shown of each row, if it gets a process of its own
     proofs: list[Proof | str | None] = field(default_factory=list)
-    arrays: RowArrays = field(init=False, compare=False)
+    arrays: RowArrays = field(init=False, compare=False)  # the arrays in the memory, once it is mapped
+    # the row at work; see `planvec.stepping.progress`
     progress: memoryview = field(init=False, compare=False)
+    # `[1]` float64, the time that the last operation took in the worker
     seconds: NDArray[np.float64] = field(init=False, compare=False)
 
     @classmethod

@@ -11,17 +11,11 @@ from planvec.vector.infos import kept
 from planvec.vector.operations import Call, Operation, Reply, Step
 from planvec.vector.resident_envs import ResidentEnvs
 
-__all__ = ["LocalRows"]
-
 _PLAIN = (np.ndarray, list, dict, tuple, set)
 
 
 class LocalRows:
-    """Performs operations at once. Implements `RowGroup`.
-
-    Args:
-        resident: The environments.
-    """
+    """Performs operations at once. Implements `RowGroup`."""
 
     first_row = 0
     seconds_per_step = 0.0
@@ -65,12 +59,7 @@ class LocalRows:
             resident.arrays = own  # those of the caller must not be written again
 
     def step(self, operation: Step, out: RowArrays) -> RowsCall:
-        """Step all rows. Faster than `submit`, for few cheap environments.
-
-        Args:
-            operation: The step.
-            out: Receives the results. It may be unmade.
-        """
+        """Step all rows. Faster than `submit`, for few cheap environments."""
         reply = self._perform(operation, out)
         _keep_observations(reply)
         self.seconds_per_step = reply.seconds / self.num_rows

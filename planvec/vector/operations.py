@@ -16,23 +16,6 @@ from numpy.typing import NDArray
 from planvec.rows import copy_tree
 from planvec.vector.row_failure import RowFailure
 
-__all__ = [
-    "Apply",
-    "Call",
-    "GetStates",
-    "Load",
-    "Lose",
-    "Observe",
-    "Operation",
-    "Reply",
-    "Reset",
-    "Restore",
-    "Save",
-    "SetAttribute",
-    "SetStates",
-    "Step",
-]
-
 T = TypeVar("T")
 
 _ALL = slice(None)
@@ -40,13 +23,9 @@ _ALL = slice(None)
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """Asks for something of some rows.
+    """Asks for something of some rows."""
 
-    Attributes:
-        rows: `[B]` intp; None for all rows.
-    """
-
-    rows: NDArray[np.intp] | None
+    rows: NDArray[np.intp] | None  # `[B]` intp; None for all rows
 
     @property
     def selection(self) -> slice | NDArray[np.intp]:
@@ -59,13 +38,9 @@ class Operation:
 
 @dataclass(slots=True, eq=False)
 class Step(Operation):
-    """Steps rows.
+    """Steps rows."""
 
-    Attributes:
-        actions: A tree of arrays `[B, ...]`, or a list of B actions.
-    """
-
-    actions: Any
+    actions: Any  # A tree of arrays `[B, ...]`, or a list of B actions
 
     def own_arguments(self) -> None:
         self.actions = copy_tree(self.actions)
@@ -73,15 +48,10 @@ class Step(Operation):
 
 @dataclass(slots=True, eq=False)
 class Reset(Operation):
-    """Resets rows.
+    """Resets rows."""
 
-    Attributes:
-        seeds: B seeds; None resets without one.
-        options: B options, or None.
-    """
-
-    seeds: Sequence[int | None]
-    options: Sequence[Mapping[str, Any] | None]
+    seeds: Sequence[int | None]  # B seeds; None resets without one
+    options: Sequence[Mapping[str, Any] | None]  # B options, or None
 
     def own_arguments(self) -> None:
         self.options = _copied(self.options)
@@ -89,19 +59,12 @@ class Reset(Operation):
 
 @dataclass(slots=True, eq=False)
 class Call(Operation):
-    """Calls a method of environments, or reads an attribute if it cannot be called.
+    """Calls a method of environments, or reads an attribute if it cannot be called."""
 
-    Attributes:
-        name: The name, looked up through the wrappers.
-        arguments: Positional arguments.
-        keywords: Keyword arguments.
-        only_reads: Whether it only reads an attribute, which may be a function.
-    """
-
-    name: str
-    arguments: tuple[Any, ...] = ()
-    keywords: dict[str, Any] = field(default_factory=dict)
-    only_reads: bool = False
+    name: str  # the name, looked up through the wrappers
+    arguments: tuple[Any, ...] = ()  # positional arguments
+    keywords: dict[str, Any] = field(default_factory=dict)  # keyword arguments
+    only_reads: bool = False  # whether it only reads an attribute, which may be a function
 
     def own_arguments(self) -> None:
         self.arguments, self.keywords = _copied((self.arguments, self.keywords))
@@ -109,28 +72,18 @@ class Call(Operation):
 
 @dataclass(slots=True, eq=False)
 class Apply(Operation):
-    """Calls a function with each environment, which it must not change.
-
-    Attributes:
-        function: The function.
-    """
+    """Calls a function with each environment, which it must not change."""
 
     function: Callable[[Any], Any]
 
 
 @dataclass(slots=True, eq=False)
 class SetAttribute(Operation):
-    """Sets an attribute.
-
-    Attributes:
-        name: The name.
-        values: B values.
-        on_outermost: Whether to set it on the outermost wrapper, instead of where it is found.
-    """
+    """Sets an attribute."""
 
     name: str
-    values: Sequence[Any]
-    on_outermost: bool = False
+    values: Sequence[Any]  # B values
+    on_outermost: bool = False  # whether to set it on the outermost wrapper, instead of where it is found
 
     def own_arguments(self) -> None:
         self.values = _copied(self.values)
@@ -148,13 +101,9 @@ class GetStates(Operation):
 
 @dataclass(slots=True, eq=False)
 class SetStates(Operation):
-    """Puts rows into states.
+    """Puts rows into states."""
 
-    Attributes:
-        states: `[B]`.
-    """
-
-    states: NDArray[Any]
+    states: NDArray[Any]  # `[B]`
 
 
 @dataclass(slots=True, eq=False)
@@ -164,64 +113,42 @@ class Save(Operation):
 
 @dataclass(slots=True, eq=False)
 class Load(Operation):
-    """Puts all rows into what `Save` returned and a file has kept, which somebody else may have made.
+    """Puts all rows into what `Save` returned and a file has kept, which somebody else may have made."""
 
-    Attributes:
-        parts: The list of `SavedRows`.
-    """
-
-    parts: Any
+    parts: Any  # the list of `SavedRows`
 
 
 @dataclass(slots=True, eq=False)
 class Restore(Operation):
-    """Puts all rows into a snapshot, in a replacement of their worker.
+    """Puts all rows into a snapshot, in a replacement of their worker."""
 
-    Attributes:
-        snapshot: What `Reply.snapshot` held.
-    """
-
-    snapshot: bytes
+    snapshot: bytes  # what `Reply.snapshot` held
 
 
 @dataclass(slots=True, eq=False)
 class Lose(Operation):
-    """Marks rows whose episodes were lost with their worker.
+    """Marks rows whose episodes were lost with their worker."""
 
-    Attributes:
-        observations: The last observation of each row; a tree of arrays `[B, ...]`, or a list.
-    """
-
-    observations: Any
+    observations: Any  # the last observation of each row; a tree of arrays `[B, ...]`, or a list
 
 
 @dataclass(slots=True)
 class Reply:
-    """Holds the results that do not lie in `RowArrays`.
+    """Holds the results that do not lie in `RowArrays`."""
 
-    Attributes:
-        infos: The infos of the rows; see `vector.infos`. None if all are empty.
-        errors: Position in the operation -> what the environment of that row raised.
-        observations: B observations, if their size varies; else None.
-        rewards: `[B, ...]`, if they are not float64 numbers; else None.
-        value: The results of calls, or states.
-        snapshot: What `Save` would return after the operation, pickled; None if it was not saved.
-        inexact: Why the states of the environments cannot be saved any more; "" if they can.
-        shared: What the environments have changed that all of this process share; "" if nothing was noticed.
-        changes_settings: Whether a call has changed what no state contains.
-        seconds: Time that the operation took in the worker.
-    """
-
-    infos: Any = None
+    infos: Any = None  # The infos of the rows; see `vector.infos`. None if all are empty.
+    # position in the operation -> what the environment of that row raised
     errors: dict[int, RowFailure] = field(default_factory=dict)
-    observations: list[Any] | None = None
-    rewards: NDArray[Any] | None = None
-    value: Any = None
+    observations: list[Any] | None = None  # B observations, if their size varies; else None
+    rewards: NDArray[Any] | None = None  # `[B, ...]`, if they are not float64 numbers; else None
+    value: Any = None  # the results of calls, or states
+    # what `Save` would return after the operation, pickled; None if it was not saved
     snapshot: bytes | None = None
-    inexact: str = ""
+    inexact: str = ""  # why the states of the environments cannot be saved any more; "" if they can
+    # what the environments have changed that all of this process share; "" if nothing was noticed
     shared: str = ""
-    changes_settings: bool = False
-    seconds: float = 0.0
+    changes_settings: bool = False  # whether a call has changed what no state contains
+    seconds: float = 0.0  # time that the operation took in the worker
 
     @property
     def is_plain(self) -> bool:

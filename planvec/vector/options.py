@@ -16,43 +16,28 @@ from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.server import RowsServer
 from planvec.vector.worker_rows import OnCrash
 
-__all__ = ["EngineOptions", "ServerFactory", "make_resident"]
-
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Holds the options of a vector environment.
+    """Holds the options of a vector environment."""
 
-    Attributes:
-        num_workers: Number of worker processes; 0 steps in this process.
-        mode: When environments are reset by themselves.
-        info_form: The form of the infos.
-        keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
-        start_method: How workers are started; None takes the default.
-        timeout: Seconds that one operation may take in a worker; None: no limit.
-        max_restarts: How often an operation is retried after a worker exited on it.
-        on_crash: What happens to the rows of a worker that exits; None: restored if states are exact.
-        max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
-        preload: Modules that workers need and that take long to import; see `ExternalProcess`.
-        advises: Whether to say so if no workers would be faster.
-        proofs: What proofs have shown of each environment, if each has a process of its own, in which no
-            other one is made; None otherwise.
-        max_concurrency: Largest number of workers that work at the same time; None: all.
-    """
-
-    num_workers: int
-    mode: AutoresetMode
+    num_workers: int  # number of worker processes; 0 steps in this process
+    mode: AutoresetMode  # when environments are reset by themselves
     info_form: InfoForm = InfoForm.VECTOR
-    keeps_rewards: bool = False
-    start_method: str | None = None
-    timeout: float | None = None
-    max_restarts: int = 3
+    keeps_rewards: bool = False  # whether rewards of other dtypes than float64 are returned as they are
+    start_method: str | None = None  # how workers are started; None takes the default
+    timeout: float | None = None  # seconds that one operation may take in a worker; None: no limit
+    max_restarts: int = 3  # how often an operation is retried after a worker exited on it
+    # what happens to the rows of a worker that exits; None: restored if states are exact
     on_crash: OnCrash | None = None
-    max_worker_rss: int | None = None
+    max_worker_rss: int | None = None  # bytes of memory above which a worker is replaced; None: no limit
+    # modules that workers need and that take long to import; see `ExternalProcess`
     preload: tuple[str, ...] = ()
-    advises: bool = False
+    advises: bool = False  # whether to say so if no workers would be faster
+    # what proofs have shown of each environment, if each has a process of its own, in which no other one is
+    # made; None otherwise
     proofs: Sequence[Proof | str | None] | None = None
-    max_concurrency: int | None = None
+    max_concurrency: int | None = None  # largest number of workers that work at the same time; None: all
 
     def for_rows(self, start: int, stop: int) -> EngineOptions:
         """Return the options of the worker of consecutive environments."""
@@ -60,13 +45,7 @@ class EngineOptions:
 
 
 class ServerFactory:
-    """Makes the `RowsServer` of a worker.
-
-    Args:
-        env_fns: Make the environments of the worker.
-        options: The options.
-        first_row: The number of the first one among the environments of all workers.
-    """
+    """Makes the `RowsServer` of a worker."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions, first_row: int) -> None:
         self._env_fns = env_fns

@@ -15,8 +15,6 @@ from planvec.errors import WorkerTimeoutError
 from planvec.vector.call import RowsCall, errors_of
 from planvec.vector.engine import Engine
 
-__all__ = ["Kind", "PendingCall", "log_and_raise"]
-
 _log = logging.getLogger("planvec")
 
 
@@ -29,11 +27,7 @@ class Kind(Enum):
 
 
 class PendingCall:
-    """Holds at most one call that was begun, with Gymnasium's errors for calls in the wrong order.
-
-    Args:
-        engine: Performs the operations.
-    """
+    """Holds at most one call that was begun, with Gymnasium's errors for calls in the wrong order."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -47,40 +41,18 @@ class PendingCall:
         return self._kind
 
     def check_free(self, name: str) -> None:
-        """Check that there is no call.
-
-        Args:
-            name: The method that wants to begin another one.
-
-        Raises:
-            AlreadyPendingCallError: There is one.
-        """
+        """Check that there is no call."""
         if self._kind is not None:
             text = f"Calling `{name}` while waiting for a pending call to `{self._kind.value}` to complete."
             raise AlreadyPendingCallError(text, self._kind.value)
 
     def begin(self, kind: Kind, calls: list[RowsCall], finish: Callable[[list[RowsCall]], Any]) -> None:
-        """Note what was begun.
-
-        Args:
-            kind: The kind of the call.
-            calls: The operations.
-            finish: Makes the result of the operations, when they are done.
-        """
+        """Note what was begun."""
         self._kind, self._calls, self._finish = kind, calls, finish
 
     def wait(self, kind: Kind, timeout: float | None) -> Any:
-        """Wait for the call, and return its result.
-
-        Args:
-            kind: The kind of call to wait for.
-            timeout: Seconds to wait; None waits without a limit.
-
-        Raises:
-            NoAsyncCallError: No call of this kind was begun.
-            multiprocessing.TimeoutError: It was not done in time. Its results are lost, but no later call
-                returns them.
-        """
+        """Wait for the call, and return its result."""
+        # `timeout`: Seconds to wait; None waits without a limit.
         if self._kind is not kind:
             name = kind.value
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)

@@ -17,8 +17,6 @@ from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.operations import Reply
 from planvec.vector.row_failure import RowFailure
 
-__all__ = ["for_each", "note_error", "put_observations", "run_rows"]
-
 T = TypeVar("T")
 
 
@@ -29,15 +27,7 @@ def run_rows(
     reply: Reply,
     next_row: Callable[[], int],
 ) -> None:
-    """Run a loop over rows, and continue after each row whose environment raised.
-
-    Args:
-        run_from: Runs the loop from a row on.
-        fill: Fills in results for the row that raised.
-        num_rows: B.
-        reply: Receives the errors.
-        next_row: Returns the row that raised.
-    """
+    """Run a loop over rows, and continue after each row whose environment raised."""
     start = 0
     while start < num_rows:
         try:
@@ -51,16 +41,7 @@ def run_rows(
 
 
 def note_error(error: BaseException, index: int, reply: Reply) -> None:
-    """Note what the environment of a row raised.
-
-    Args:
-        error: The exception, which is being handled.
-        index: The row, counted from the first one of the operation.
-        reply: Receives it.
-
-    Raises:
-        KeyboardInterrupt: It is a Ctrl-C of the user.
-    """
+    """Note what the environment of a row raised."""
     if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
         raise error
     reply.errors[index] = RowFailure.of(error)
@@ -81,15 +62,7 @@ def for_each(function: Callable[[T], Any], items: Sequence[T], reply: Reply) -> 
 def put_observations(
     space: gymnasium.Space[Any], observations: list[Any], arrays: RowArrays, rows: Rows, reply: Reply
 ) -> None:
-    """Write observations, but those of rows that failed. Wrong ones become errors of their rows.
-
-    Args:
-        space: The space of one observation.
-        observations: B observations.
-        arrays: The arrays of all environments.
-        rows: The rows of the operation.
-        reply: Receives the errors, and observations of variable size.
-    """
+    """Write observations, but those of rows that failed. Wrong ones become errors of their rows."""
     out, valid = arrays.observations, list[int]()
     if reply.errors and not isinstance(out, list):
         valid = [index for index in range(len(observations)) if index not in reply.errors]

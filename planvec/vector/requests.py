@@ -16,11 +16,9 @@ from planvec.rows import take_rows
 from planvec.vector.checks import check_actions
 from planvec.vector.operations import Operation, Reset, SetAttribute, SetStates, Step
 
-__all__ = ["MakeOperation", "reset_maker", "set_attribute_maker", "set_states_maker", "step_maker"]
-
+# makes the operation of one worker, given its rows (None: all of them) and the positions of these in the
+# arguments of the user (a slice or an index array)
 MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
-"""Makes the operation of one worker, given its rows (None: all of them) and the positions of these in the
-arguments of the user (a slice or an index array)."""
 
 
 def _picked(values: Sequence[Any], positions: Any) -> list[Any]:
@@ -30,17 +28,8 @@ def _picked(values: Sequence[Any], positions: Any) -> list[Any]:
 
 
 def step_maker(space: Space[Any], actions: Any, num_rows: int) -> MakeOperation:
-    """Return a maker of steps.
-
-    Args:
-        space: The space of one action.
-        actions: `[B, *action shape]`.
-        num_rows: B.
-
-    Raises:
-        TypeError: The actions have no length.
-        ValueError: Their number is not B.
-    """
+    """Return a maker of steps."""
+    # `actions`: `[B, *action shape]`.
     checked = check_actions(space, actions, num_rows)
 
     def make(local: NDArray[np.intp] | None, positions: Any) -> Step:

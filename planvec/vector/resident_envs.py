@@ -45,32 +45,9 @@ from planvec.vector.reply_rows import for_each, put_observations, run_rows
 from planvec.vector.resident_states import ResidentStates
 from planvec.vector.step_rows import put_outcomes, step_rows, take_endings
 
-__all__ = ["ResidentEnvs"]
-
 
 class ResidentEnvs:
-    """Steps several environments.
-
-    Args:
-        env_fns: N functions that make the environments. The spaces of the first one are those of all rows.
-        mode: When environments are reset by themselves.
-        info_form: The form of the infos in replies.
-        keeps_rewards: Whether rewards of other dtypes than float64 are returned as they are.
-        as_bytes: Whether infos are encoded for another process.
-        saves_states: Whether states are saved, if they are exact.
-        proofs: What proofs in another process have shown of each row, if no other environment must be made in
-            this process; None if it may.
-
-    Attributes:
-        rows: The environments with their autoreset.
-        states: Saves and restores the rows; None if their states are not saved.
-        inexact: Why states are not saved; "" if they are.
-        sharing: Why each environment needs a process of its own.
-        watch: Notices what the environments change that they share, if nothing of that was found.
-        observation_space: The space of one observation.
-        arrays: The actions and results. A worker replaces them by shared memory.
-        progress: The row at work; see `planvec.stepping.progress`.
-    """
+    """Steps several environments."""
 
     def __init__(
         self,
@@ -83,10 +60,12 @@ class ResidentEnvs:
         saves_states: bool = True,
         proofs: Sequence[Proof | str | None] | None = None,
     ) -> None:
-        self.rows: list[EnvRow] = []
+        self.rows: list[EnvRow] = []  # the environments with their autoreset
+        # saves and restores the rows; None if their states are not saved
         self.states: ResidentStates | None = None
         self.inexact, self.sharing = "", Sharing()
         failure: Exception | None = None
+        # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
         make_row = row_class(mode)
         functions = EnvFunctions(env_fns) if proofs is None else None
@@ -102,11 +81,13 @@ class ResidentEnvs:
                     break
                 self.rows.append(make_row(env, info_form is InfoForm.VECTOR))
             if not saves_states:
+                # why states are not saved; "" if they are
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
                 self._prepare_states(proofs)
             if failure is not None:
                 text = f"{type(failure).__name__}: {failure}"
+                # why each environment needs a process of its own
                 self.sharing = Sharing(f"a second one beside the first raises {text}", is_seen=True)
                 self.rows += self.rows[:1] * (len(env_fns) - len(self.rows))  # the layout has all rows
             elif functions is not None and given != functions.digests():
@@ -120,8 +101,9 @@ class ResidentEnvs:
         self._action_space = self.rows[0].env.action_space
         self._info_form, self._resets_in_step = info_form, mode is AutoresetMode.SAME_STEP
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
+        # The actions and results. A worker replaces them by shared memory.
         self.arrays = RowArrays.allocate(self.observation_space, None, len(self.rows))
-        self.progress = new_progress()
+        self.progress = new_progress()  # the row at work; see `planvec.stepping.progress`
         self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
             Step: self._step,
             Reset: self._reset,
@@ -176,11 +158,7 @@ class ResidentEnvs:
             self.give_up_states(str(error))
 
     def give_up_states(self, inexact: str) -> None:
-        """Save no states any more.
-
-        Args:
-            inexact: Why they are not exact.
-        """
+        """Save no states any more."""
         if "codec=" in inexact or "info_keys=" in inexact:
             inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact

@@ -19,24 +19,15 @@ from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import StateFormat, check_states
 from planvec.vector.env_row import EnvRow
 
-__all__ = ["ResidentStates", "SavedRows", "SnapshotClock"]
-
 
 class SavedRows(NamedTuple):
-    """Holds what some rows need in a replacement of the worker, if their states have the same form.
-
-    Attributes:
-        rows: The rows.
-        origin: The environment and codec that the states belong to.
-        fingerprints: `StateCodec.fingerprint` of each row.
-        states: `[B]`.
-        beside: What states do not hold: a `ResidentState` without a value, and whether the next step resets.
-    """
+    """Holds what some rows need in a replacement of the worker, if their states have the same form."""
 
     rows: list[int]
-    origin: str
-    fingerprints: list[bytes]
-    states: NDArray[Any]
+    origin: str  # the environment and codec that the states belong to
+    fingerprints: list[bytes]  # `StateCodec.fingerprint` of each row
+    states: NDArray[Any]  # `[B]`
+    # what states do not hold: a `ResidentState` without a value, and whether the next step resets
     beside: list[tuple[ResidentState, bool]]
 
     def taken(self, rows: NDArray[np.intp]) -> SavedRows:
@@ -52,20 +43,7 @@ class SavedRows(NamedTuple):
 
 
 class ResidentStates:
-    """Saves and restores rows.
-
-    Args:
-        rows: The rows, which were not reset yet.
-        proofs: Makes another environment of each row, for a proof; or what a proof in another process has
-            shown; or None if there is none, and no other environment must be made in this process.
-
-    Attributes:
-        needs_snapshot: Whether a row was reset for the first time since `save` was called. Without a seed,
-            its generator was seeded by chance, so that this cannot be repeated.
-
-    Raises:
-        UnsupportedEnvError: The states of an environment are not exact.
-    """
+    """Saves and restores rows."""
 
     def __init__(
         self, rows: Sequence[EnvRow], proofs: Sequence[Callable[[], Any] | Proof | str | None]
@@ -82,6 +60,8 @@ class ResidentStates:
         self._forms: list[StateFormat] = []
         self._form_numbers: dict[int, int] = {}
         self._has_episode = [False] * len(rows)
+        # Whether a row was reset for the first time since `save` was called. Without a seed, its generator
+        # was seeded by chance, so that this cannot be repeated.
         self.needs_snapshot = False
 
     @property
@@ -95,11 +75,7 @@ class ResidentStates:
         return {path for codec in self._codecs for path in codec.layers.caches}
 
     def begin(self, indices: Sequence[int]) -> None:
-        """Note that rows were reset: from now on they have states.
-
-        Raises:
-            UnsupportedEnvError: They turn out not to be exact.
-        """
+        """Note that rows were reset: from now on they have states."""
         for index in indices:
             if not self._has_episode[index]:
                 self._codecs[index].bind(self._rows[index].observation)
@@ -112,21 +88,12 @@ class ResidentStates:
     # -- states -------------------------------------------------------------------------------------
 
     def get(self, indices: Sequence[int]) -> tuple[NDArray[Any], StateFormat]:
-        """Return the states of rows, `[B]`, and their format.
-
-        Raises:
-            InvalidBatchError: A row was not reset yet.
-            UnsupportedEnvError: The environments have states of different formats.
-        """
+        """Return the states of rows, `[B]`, and their format."""
         self.check_episodes(indices, "get_states")
         return self._dump(indices, [self._save(index) for index in indices])
 
     def check_episodes(self, indices: Sequence[int], name: str) -> None:
-        """Check that rows have states, for the method with a name.
-
-        Raises:
-            InvalidBatchError: A row was not reset yet.
-        """
+        """Check that rows have states, for the method with a name."""
         if not all(self._has_episode[index] for index in indices):
             raise InvalidBatchError(f"{name}: expected environments that were reset; call reset() first")
 
@@ -154,11 +121,7 @@ class ResidentStates:
         return states, codec.format
 
     def set(self, indices: Sequence[int], states: NDArray[Any]) -> list[Any]:
-        """Put rows into states, and return their observations. Their generators stay what they are.
-
-        Raises:
-            InvalidBatchError: They are no states of these environments.
-        """
+        """Put rows into states, and return their observations. Their generators stay what they are."""
         observations, loaded = [], []
         for index, state in zip(indices, states, strict=True):  # all are checked before one is set
             codec = self._codecs[index].made()
@@ -207,11 +170,7 @@ class ResidentStates:
         return number
 
     def restore(self, parts: Sequence[SavedRows]) -> tuple[list[int], list[Any]]:
-        """Put rows into what `save` returned. Returns the rows and their observations.
-
-        Raises:
-            InvalidBatchError: It belongs to other environments.
-        """
+        """Put rows into what `save` returned. Returns the rows and their observations."""
         rows, observations = [], []
         for part in parts:  # all are checked before one is set
             for index, fingerprint in zip(part.rows, part.fingerprints, strict=True):
@@ -230,22 +189,14 @@ class ResidentStates:
         return rows, observations
 
     def restore_from_file(self, parts: Sequence[SavedRows]) -> tuple[list[int], list[Any]]:
-        """Do the same with parts from a file, which may have been made by others.
-
-        Raises:
-            InvalidBatchError: They belong to other environments, or hold something else than states.
-        """
+        """Do the same with parts from a file, which may have been made by others."""
         packages = {package for resident in self._codecs for package in resident.packages}
         with from_file(packages):
             return self.restore(parts)
 
 
 class SnapshotClock:
-    """Decides when to take a snapshot, so that all of them take 1 % of the time.
-
-    Args:
-        num_workers: Number of workers. They wait for each other, so that the times of their snapshots add up.
-    """
+    """Decides when to take a snapshot, so that all of them take 1 % of the time."""
 
     def __init__(self, num_workers: int) -> None:
         self._fraction = 0.01 / num_workers
@@ -253,13 +204,7 @@ class SnapshotClock:
         self._seconds = 0.0
 
     def take(self, make: Callable[[], bytes], seconds: float, is_forced: bool) -> bytes | None:
-        """Return a snapshot if it is time for one.
-
-        Args:
-            make: Makes the snapshot.
-            seconds: Time that the operation took.
-            is_forced: Whether a snapshot is needed in any case.
-        """
+        """Return a snapshot if it is time for one."""
         self._seconds += seconds
         if not is_forced and self._seconds * self._fraction < self._cost:
             return None

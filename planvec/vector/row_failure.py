@@ -11,24 +11,15 @@ from planvec.backends import load_pickled
 from planvec.errors import EnvError, RemoteTraceback
 from planvec.stepping import text_of
 
-__all__ = ["RowFailure"]
-
 
 @dataclass(slots=True)
 class RowFailure:
-    """Describes an exception that one environment has raised.
+    """Describes an exception that one environment has raised."""
 
-    Attributes:
-        type_name: Name of its class.
-        detail: Its message.
-        text: Its formatted traceback.
-        pickled: Its class, arguments and attributes, pickled; None if they cannot be.
-    """
-
-    type_name: str
-    detail: str
-    text: str
-    pickled: bytes | None
+    type_name: str  # name of its class
+    detail: str  # its message
+    text: str  # its formatted traceback
+    pickled: bytes | None  # its class, arguments and attributes, pickled; None if they cannot be
 
     @classmethod
     def of(cls, error: BaseException) -> RowFailure:
@@ -37,11 +28,9 @@ class RowFailure:
         return cls(type(error).__name__, text_of(error), text, _pickle(error))
 
     def to_error(self) -> Exception:
-        """Return the exception to raise, with the remote traceback as its cause.
-
-        Its constructor is not called: it may take other arguments than the exception has kept. An exception
-        that cannot be pickled, or that would end this process (`SystemExit`), becomes an `EnvError`.
-        """
+        """Return the exception to raise, with the remote traceback as its cause."""
+        # Its constructor is not called: it may take other arguments than the exception has kept. An exception
+        # that cannot be pickled, or that would end this process (`SystemExit`), becomes an `EnvError`.
         error = self._rebuild()
         if error is None:
             error = EnvError(f"{self.type_name}: {self.detail}")

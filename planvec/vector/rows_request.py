@@ -7,16 +7,9 @@ from collections.abc import Callable
 from planvec.backends import ServedRequest
 from planvec.vector.chunk import Chunk
 
-__all__ = ["RowsRequest"]
-
 
 class RowsRequest(ServedRequest):
-    """Asks a `RowsServer` to perform the operation of a chunk.
-
-    Args:
-        chunk: The chunk.
-        write: Writes it; called when it is sent.
-    """
+    """Asks a `RowsServer` to perform the operation of a chunk."""
 
     def __init__(self, chunk: Chunk, write: Callable[[Chunk], bytes]) -> None:
         self._chunk = chunk

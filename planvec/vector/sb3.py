@@ -36,8 +36,6 @@ except ModuleNotFoundError as error:
         "planvec.vector.SubprocVecEnv needs stable-baselines3: pip install stable-baselines3"
     ) from error
 
-__all__ = ["SubprocVecEnv"]
-
 _SLOW_MODULE = "stable_baselines3.common.monitor"
 """Imports PyTorch, which takes seconds."""
 

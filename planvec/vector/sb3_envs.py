@@ -7,8 +7,6 @@ from typing import Any
 
 import gymnasium
 
-__all__ = ["has_attribute", "is_wrapped", "make_patched"]
-
 
 def make_patched(env_fn: Callable[[], Any]) -> Any:
     """Make an environment, wrapped as stable-baselines3 does if it has an older interface."""

@@ -21,20 +21,12 @@ from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.resident_states import ResidentStates, SnapshotClock
 from planvec.vector.row_failure import RowFailure
 
-__all__ = ["RowsServer", "read_reply", "write_operation"]
-
-_MOVING = (Step, Reset, SetStates, Load, Call)
-"""Operations after which a snapshot may be taken."""
+_MOVING = (Step, Reset, SetStates, Load, Call)  # operations after which a snapshot may be taken
 _PLAIN = frozenset((bool, int, float, str))
 
 
 class RowsServer(Server):
-    """Answers operations on environments.
-
-    Args:
-        resident: The environments.
-        num_workers: Number of workers, of which this is one.
-    """
+    """Answers operations on environments."""
 
     def __init__(self, resident: ResidentEnvs, num_workers: int) -> None:
         self._resident = resident
@@ -79,12 +71,7 @@ def _pickle_all(states: ResidentStates) -> bytes:
 
 
 def write_operation(operation: Operation, has_actions_in_memory: bool) -> bytes:
-    """Return an operation as bytes.
-
-    Args:
-        operation: The operation.
-        has_actions_in_memory: Whether it is a step whose actions lie in the shared memory.
-    """
+    """Return an operation as bytes."""
     if has_actions_in_memory:
         return b"" if operation.rows is None else pickle.dumps(Step(operation.rows, None), protocol=5)
     actions = operation.actions if isinstance(operation, Step) else None

@@ -9,17 +9,13 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from planvec.codecs import Outcome, Step
 
-__all__ = ["short_step"]
-
 _CHECKERS = (OrderEnforcing, PassiveEnvChecker)
 
 
 def short_step(env: gymnasium.Env[Any, Any]) -> Step:
-    """Return a function with the outcomes of `env.step`, for an environment that was reset and stepped twice.
-
-    `OrderEnforcing` and `PassiveEnvChecker` have done their checks by then. The outermost `TimeLimit` is
-    counted here; its attributes stay what they would be.
-    """
+    """Return a function with the outcomes of `env.step`, for an environment that was stepped twice."""
+    # `OrderEnforcing` and `PassiveEnvChecker` have done their checks by then. The outermost `TimeLimit` is
+    # counted here; its attributes stay what they would be.
     limit: Any = None
     inner: Any = env
     while type(inner) in (*_CHECKERS, TimeLimit) and "step" not in vars(inner):

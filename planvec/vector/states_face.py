@@ -25,8 +25,6 @@ from planvec.vector.infos import InfoForm
 from planvec.vector.operations import GetStates, Load, Save
 from planvec.vector.requests import set_states_maker
 
-__all__ = ["StatesFace"]
-
 
 class StatesFace(ABC):
     """Base class of the faces.

@@ -21,29 +21,19 @@ from planvec.vector.operations import Reply
 from planvec.vector.reply_rows import note_error, put_observations
 from planvec.vector.row_failure import RowFailure
 
-__all__ = ["Outcomes", "put_outcomes", "step_rows", "take_endings"]
-
 _FLOAT64 = np.dtype(np.float64)
 
 
 class Outcomes:
-    """Holds what the steps of rows returned, as lists `[B]`.
-
-    Attributes:
-        observations: The observations; None where an environment raised.
-        rewards: The rewards.
-        terminated: Whether the episode was terminated.
-        truncated: Whether the episode was truncated.
-        infos: The infos.
-    """
+    """Holds what the steps of rows returned, as lists `[B]`."""
 
     __slots__ = ("infos", "observations", "rewards", "terminated", "truncated")
 
     def __init__(self) -> None:
-        self.observations: list[Any] = []
+        self.observations: list[Any] = []  # the observations; None where an environment raised
         self.rewards: list[Any] = []
-        self.terminated: list[bool] = []
-        self.truncated: list[bool] = []
+        self.terminated: list[bool] = []  # whether the episode was terminated
+        self.truncated: list[bool] = []  # whether the episode was truncated
         self.infos: list[dict[str, Any]] = []
 
     def fill(self, index: int) -> None:
@@ -58,16 +48,8 @@ class Outcomes:
 
 
 def step_rows(rows: Sequence[EnvRow], actions: Sequence[Any], progress: Any, reply: Reply) -> Outcomes:
-    """Step rows, and go on after each one whose environment raises, as `run_rows` does.
-
-    The loop is not that of `run_rows`, whose functions would take 4 % of a step of two CartPoles.
-
-    Args:
-        rows: B rows.
-        actions: B actions.
-        progress: Receives the row at work; see `planvec.stepping.progress`.
-        reply: Receives the errors.
-    """
+    """Step rows, and go on after each one whose environment raises, as `run_rows` does."""
+    # The loop is not that of `run_rows`, whose functions would take 4 % of a step of two CartPoles.
     outcomes = Outcomes()
     observations, rewards, infos = outcomes.observations, outcomes.rewards, outcomes.infos
     all_terminated, all_truncated = outcomes.terminated, outcomes.truncated
@@ -99,17 +81,9 @@ def put_outcomes(
     reply: Reply,
     keeps_dtype: bool,
 ) -> None:
-    """Write the outcomes of rows, but their infos.
-
-    Args:
-        space: The space of one observation.
-        outcomes: The outcomes.
-        arrays: The arrays of all environments. They may be unmade if B is N.
-        rows: The rows of the operation.
-        reply: Receives the errors, observations of variable size, and rewards that are vectors or must keep a
-            dtype other than float64.
-        keeps_dtype: Whether they must.
-    """
+    """Write the outcomes of rows, but their infos."""
+    # `reply`: Receives the errors, observations of variable size, and rewards that are vectors or must keep a
+    # dtype other than float64.
     if arrays.observations is None:
         if not reply.errors and _put_new(space, outcomes, arrays, reply, keeps_dtype):
             return

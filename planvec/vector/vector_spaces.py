@@ -12,42 +12,21 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_s
 
 from planvec.vector.layout import RowsLayout
 
-__all__ = ["VectorSpaces", "vector_spaces"]
-
-
+# in place of multiprocessing: Gymnasium checks a space, and allocates nothing
 _NO_MEMORY: Any = SimpleNamespace(Array=lambda code, size: None)
-"""In place of multiprocessing: Gymnasium checks a space, and allocates nothing."""
 
 
 class VectorSpaces(NamedTuple):
-    """Holds the spaces of a vector environment.
+    """Holds the spaces of a vector environment."""
 
-    Attributes:
-        observation: The batched space of observations.
-        single_observation: The space of one observation.
-        action: The batched space of actions.
-        single_action: The space of one action.
-    """
-
-    observation: gymnasium.Space[Any]
+    observation: gymnasium.Space[Any]  # the batched space of observations
     single_observation: gymnasium.Space[Any]
-    action: gymnasium.Space[Any]
+    action: gymnasium.Space[Any]  # the batched space of actions
     single_action: gymnasium.Space[Any]
 
 
 def vector_spaces(mode: Any, layouts: Sequence[RowsLayout], shared_memory: bool) -> VectorSpaces:
-    """Return the spaces of environments.
-
-    Args:
-        mode: The argument `observation_mode`.
-        layouts: Describes the environments of each worker.
-        shared_memory: Whether observations must fit into shared memory.
-
-    Raises:
-        ValueError: There is no such mode, or observations of a custom space must fit into shared memory.
-        TypeError: The mode holds no spaces, or observations that vary in size must fit into shared memory.
-        RuntimeError: The spaces of the environments differ.
-    """
+    """Return the spaces of environments."""
     batched, single = _batched(mode, [space for layout in layouts for space in layout.observation_spaces])
     actions = [space for layout in layouts for space in layout.action_spaces]
     if any(space != actions[0] for space in actions):

@@ -34,8 +34,6 @@ from planvec.vector.operations import Load, Lose, Operation, Reply, Reset, SetSt
 from planvec.vector.rows_request import RowsRequest
 from planvec.vector.server import read_reply, write_operation
 
-__all__ = ["OnCrash", "WorkerRows"]
-
 _log = logging.getLogger("planvec")
 
 
@@ -48,15 +46,7 @@ class OnCrash(Enum):
 
 
 class WorkerRows:
-    """Performs operations on the rows of one worker. Implements `RowGroup`.
-
-    Args:
-        worker: The worker, which hosts a `RowsServer`.
-        first_row: Index of its first row in the vector environment.
-        num_rows: Number of its rows.
-        max_restarts: How often a chunk is retried after a worker exited on it.
-        stats: Counts exits.
-    """
+    """Performs operations on the rows of one worker. Implements `RowGroup`."""
 
     def __init__(
         self, worker: ProcessWorker, first_row: int, num_rows: int, max_restarts: int, stats: Stats

@@ -14,8 +14,6 @@ from planvec.backends.messages.main_classes import load_from_parent
 from planvec.backends.messages.pickling import explain, pickle_for_worker
 from planvec.errors import UnsupportedEnvError, WorkerStartError
 
-__all__ = ["load_factory", "pickle_factory"]
-
 _CURES = (
     "make it where it is used, in __init__ of the environment or in the factory, or move what uses it to a "
     "module that the script imports"
@@ -23,15 +21,7 @@ _CURES = (
 
 
 def pickle_factory(factory: Callable[[], Any], other_cure: str = "") -> bytes:
-    """Pickle a factory for workers.
-
-    Args:
-        factory: Makes the object of a worker.
-        other_cure: Text to append to the advice.
-
-    Raises:
-        WorkerStartError: It cannot be pickled. The message names the variable.
-    """
+    """Pickle a factory for workers."""
     specs = dict(registry)
     try:
         # In one pickle, since the functions of a script share its variables.

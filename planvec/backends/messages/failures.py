@@ -13,26 +13,16 @@ from typing import Any
 from planvec import errors
 from planvec.stepping import text_of
 
-__all__ = ["Failure"]
-
 
 @dataclass(slots=True)
 class Failure:
-    """Describes an exception.
+    """Describes an exception."""
 
-    Attributes:
-        type_name: Name of its class.
-        detail: Its message.
-        text: Its formatted traceback.
-        row: Row of the chunk that raised it, or None.
-        action: Action of that row, or its repr if it cannot be pickled; None without a row.
-    """
-
-    type_name: str
-    detail: str
-    text: str
-    row: int | None = None
-    action: Any = None
+    type_name: str  # name of its class
+    detail: str  # its message
+    text: str  # its formatted traceback
+    row: int | None = None  # row of the chunk that raised it, or None
+    action: Any = None  # action of that row, or its repr if it cannot be pickled; None without a row
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:

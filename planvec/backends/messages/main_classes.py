@@ -9,8 +9,6 @@ import cloudpickle
 
 from planvec.backends.messages.unpickling import load_pickled
 
-__all__ = ["load_from_parent", "track_main_classes"]
-
 
 def load_from_parent(data: bytes) -> Any:
     """Return what the parent has pickled by cloudpickle."""
@@ -27,11 +25,9 @@ def track_main_classes() -> None:
 
 
 def _register_main_classes() -> None:
-    """Register the classes of the user's script in `__main__`, where pickle finds them by name.
-
-    cloudpickle sends these classes by value. States and infos with instances of them are pickled by name, so
-    that their bytes are the same in every process.
-    """
+    """Register the classes of the user's script in `__main__`, where pickle finds them by name."""
+    # cloudpickle sends these classes by value. States and infos with instances of them are pickled by name,
+    # so that their bytes are the same in every process.
     tracked = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
     main_module = sys.modules["__main__"]
     for cls in list(tracked):

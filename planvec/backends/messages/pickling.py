@@ -24,13 +24,11 @@ from typing import Any, ClassVar
 from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["explain", "pickle_for_worker"]
-
 _MAIN = "__main__:"
+# the code of all single-dispatch functions
 _DISPATCHER = functools.singledispatch(lambda _: None).__code__  # type: ignore[attr-defined]
-"""The code of all single-dispatch functions."""
+# their attributes can be sent now that locks can, but not what they stand for
 _RUNNING = (threading.Thread, subprocess.Popen, Future)
-"""Their attributes can be sent now that locks can, but not what they stand for."""
 
 
 def pickle_for_worker(value: Any) -> bytes:
@@ -92,10 +90,8 @@ def _reduce_type(make: Callable[..., Any], *names: str) -> Callable[[Any], Any]:
 
 
 def _reduce_spec(spec: EnvSpec) -> Any:
-    """Send a spec with what it names in the script. Replace other classes by their names.
-
-    A worker imports them when it uses them.
-    """
+    """Send a spec with what it names in the script. Replace other classes by their names."""
+    # A worker imports them when it uses them.
     main, state, of_main = sys.modules["__main__"], dict(vars(spec)), {}
     wrappers = (wrapper.entry_point for wrapper in spec.additional_wrappers)
     for point in (spec.entry_point, spec.vector_entry_point, *wrappers):

@@ -9,16 +9,9 @@ from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.signals import is_from_handler
 from planvec.errors import PlanvecError, UnsupportedEnvError, WorkerStartError
 
-__all__ = ["read_description", "start_error"]
-
 
 def start_error(failure: Failure, name: str) -> PlanvecError:
-    """Return the error for a worker that could not make its object.
-
-    Args:
-        failure: What its factory raised.
-        name: Name of the worker.
-    """
+    """Return the error for a worker that could not make its object."""
     error: PlanvecError = failure.to_error()
     if isinstance(error, UnsupportedEnvError):
         return error
@@ -29,15 +22,7 @@ def start_error(failure: Failure, name: str) -> PlanvecError:
 
 
 def read_description(payload: bytes, name: str) -> Any:
-    """Unpickle a description, whose spaces may be of classes of the user.
-
-    Args:
-        payload: The description, pickled.
-        name: Name of the worker.
-
-    Raises:
-        WorkerStartError: It cannot be unpickled in this process.
-    """
+    """Unpickle a description, whose spaces may be of classes of the user."""
     try:
         return load_pickled(payload)
     except Exception as error:

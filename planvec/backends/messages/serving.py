@@ -9,27 +9,13 @@ from planvec.errors import EnvError
 from planvec.rows import Answer, Outputs, Request, RowRequest, clear_row, unpicklable_rows
 from planvec.stepping import EnvStepper
 
-__all__ = ["perform"]
-
 T = TypeVar("T")
 
 
 def perform(
     stepper: EnvStepper, request: Request[Any], outputs: Outputs | None, write: Callable[[Answer], T]
 ) -> T:
-    """Perform a request, and return the written answer.
-
-    Args:
-        stepper: Performs it.
-        request: The request.
-        outputs: The arrays to fill; None makes new ones.
-        write: Writes the answer. It raises `EnvError` if an info cannot be pickled: such rows are flagged if
-            the request masks errors.
-
-    Raises:
-        EnvError: The environment raised, or a value or an info cannot be pickled.
-        UnsupportedEnvError: A state cannot be saved or restored.
-    """
+    """Perform a request, and return the written answer."""
     answer = stepper.perform(request, outputs)
     try:
         return write(answer)

@@ -10,36 +10,26 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-__all__ = ["load_pickled"]
-
+# the functions of cloudpickle that make a class, and which of their arguments is its tracker id
 _MAKERS = {"_make_skeleton_class": 4, "_make_skeleton_enum": 5}
-"""The functions of cloudpickle that make a class, and which of their arguments is its tracker id."""
 _SETTER = "_class_setstate"
 _CURE = "and workers do not run the script; make it in the factory, or in a module that the script imports"
 
 
 def load_pickled(data: Any, buffers: Iterable[Any] = ()) -> Any:
-    """Return what was pickled by pickle or cloudpickle.
-
-    cloudpickle sends the classes of a script by value. Where this process has sent the class itself, or has
-    received it before, `pickle.loads` would make another class, which `__init_subclass__` of its base may
-    enter in a list, find the one that is known, and replace all of its methods by the copies that come back,
-    whose global variables are those of another process.
-
-    Args:
-        data: The bytes.
-        buffers: The contents of arrays that were pickled out of band.
-    """
+    """Return what was pickled by pickle or cloudpickle."""
+    # cloudpickle sends the classes of a script by value. Where this process has sent the class itself, or has
+    # received it before, `pickle.loads` would make another class, which `__init_subclass__` of its base may
+    # enter in a list, find the one that is known, and replace all of its methods by the copies that come
+    # back, whose global variables are those of another process.
+    # `data`: The bytes.
     return _Unpickler(io.BytesIO(data), buffers).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Leaves the classes as they are that this process knows.
+    """Leaves the classes as they are that this process knows."""
 
-    Args:
-        file: The bytes.
-        buffers: The contents of arrays.
-    """
+    # `file`: The bytes.
 
     def __init__(self, file: io.BytesIO, buffers: Iterable[Any]) -> None:
         super().__init__(file, buffers=buffers)

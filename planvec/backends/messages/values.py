@@ -8,19 +8,9 @@ from planvec.backends.messages.unpickling import load_pickled
 from planvec.errors import EnvError
 from planvec.rows import Answer, Outputs
 
-__all__ = ["read_value", "write_value"]
-
 
 def write_value(what: str, answer: Answer) -> bytes:
-    """Return the payload of an answer without a slot: a value, or a list of values.
-
-    Args:
-        what: The verb of the request or the name of the operation, for messages.
-        answer: The answer, with `value` or `outputs.values`.
-
-    Raises:
-        EnvError: The value cannot be pickled.
-    """
+    """Return the payload of an answer without a slot: a value, or a list of values."""
     value = (answer.value, answer.outputs.values)
     try:
         payload: bytes = cloudpickle.dumps(value, protocol=5)

@@ -31,10 +31,7 @@ from planvec.backends.processes.wire.verbs import FAILED
 from planvec.backends.signals import is_from_handler
 from planvec.errors import EnvError, InvalidBatchError
 
-__all__ = ["Conversation", "Sent", "WrongTicketError"]
-
-_SMALL = 32 << 10
-"""A payload of at most this size fits into the buffer of the socket: sending it never waits."""
+_SMALL = 32 << 10  # A payload of at most this size fits into the buffer of the socket: sending it never waits
 
 
 class WrongTicketError(Exception):
@@ -50,19 +47,16 @@ class Sent(NamedTuple):
 
 
 class Conversation:
-    """Holds the requests of one process until they are answered. `begin` continues with a new process.
+    """Holds the requests of one process until they are answered. `begin` continues with a new process."""
 
-    Attributes:
-        waiting: Requests that are submitted but not sent, the oldest first.
-        sent: Requests that are sent but not answered, the oldest first.
-        is_open: Whether more requests may be sent.
-        since: Time at which the process was started or began the oldest sent request (`time.monotonic()`).
-        progress: The ticket, the row and the step that the process is executing; None if it steps no rows.
-    """
+    # `is_open`: Whether more requests may be sent. `since`: Time at which the process was started or began
+    # the oldest sent request (`time.monotonic()`). `progress`: The ticket, the row and the step that the
+    # process is executing; None if it steps no rows.
 
     def __init__(self) -> None:
+        # requests that are submitted but not sent, the oldest first
         self.waiting: deque[ProcessPending] = deque()
-        self.sent: deque[Sent] = deque()
+        self.sent: deque[Sent] = deque()  # requests that are sent but not answered, the oldest first
         self._tickets = 0
         self._delivering: ProcessPending | None = None  # its answer is being delivered
         self._is_in_callback = False
@@ -83,22 +77,13 @@ class Conversation:
         progress: memoryview | None,
         action_space: gymnasium.Space[Any] | None = None,
     ) -> None:
-        """Start to send requests. The process is ready.
-
-        Args:
-            slots: The slots for the rows of batches; empty if the process does not host a `PlanEnv`.
-            progress: What the process is executing; None if it steps no rows.
-            action_space: The space of one action; None if there are no slots.
-        """
+        """Start to send requests. The process is ready."""
         self._slots, self.progress, self._space = slots, progress, action_space
         self._is_ready = self.is_open = True
 
     def end(self) -> list[ProcessPending]:
-        """Remove all requests and the slab, whose memory is freed with its last view.
-
-        Returns:
-            The requests that are not done, the oldest first.
-        """
+        """Remove all requests and the slab, whose memory is freed with its last view."""
+        # Returns the requests that are not done, the oldest first.
         delivering = [] if self._delivering is None or self._is_in_callback else [self._delivering]
         # Without duplicates: if a signal handler interrupted `_send`, a request is in both queues.
         pending = list(dict.fromkeys([*delivering, *(sent.pending for sent in self.sent), *self.waiting]))
@@ -110,22 +95,14 @@ class Conversation:
         return pending
 
     def submit(self, pending: ProcessPending) -> None:
-        """Send a request if there is room; otherwise copy it and let it wait.
-
-        Raises:
-            ChannelError: The process has exited. The last request in `sent` has not reached it.
-        """
+        """Send a request if there is room; otherwise copy it and let it wait."""
         self.waiting.append(pending)
         self.send_waiting()
         if not (pending.is_sent or pending.done()):
             pending.request = pending.request.copy()  # the caller may change its arrays
 
     def send_waiting(self) -> None:
-        """Send waiting requests while there is room.
-
-        Raises:
-            ChannelError: The process has exited. The last request in `sent` has not reached it.
-        """
+        """Send waiting requests while there is room."""
         waiting = self.waiting
         while waiting and self.is_open:
             pending = waiting[0]
@@ -171,18 +148,8 @@ class Conversation:
         return (self._is_in_message or self._delivering is not None) and not self._is_in_callback
 
     def receive(self, on_ready_message: Callable[[Frame], None]) -> ProcessPending | None:
-        """Read one frame, if one has arrived, and complete the request that it answers.
-
-        Args:
-            on_ready_message: Handles the first frame of a process: it calls `open` or ends the process.
-
-        Returns:
-            The completed request; None for the first frame, or if another thread has read the frame.
-
-        Raises:
-            ChannelError: The process has exited.
-            WrongTicketError: The frame answers another request than the oldest one.
-        """
+        """Read one frame, if one has arrived, and complete the request that it answers."""
+        # Returns the completed request; None for the first frame, or if another thread has read the frame.
         self._is_in_message = True
         frame = self._channel.receive()
         if frame is None:

@@ -7,8 +7,6 @@ from planvec.backends.processes.conversation import Conversation
 from planvec.backends.stats import ExitReason
 from planvec.stepping import ROW, STEP, TICKET
 
-__all__ = ["make_exit"]
-
 
 def make_exit(
     what: str,
@@ -19,16 +17,7 @@ def make_exit(
     was_killed: bool,
     may_be_cause: bool,
 ) -> WorkerExit:
-    """Return the exit of a process, with the row that was in progress.
-
-    Args:
-        what: The process and how it exited, for messages.
-        reason: The reason, counted in `Stats`.
-        conversation: The conversation with the process.
-        is_ready: Whether the process had made its object.
-        was_killed: Whether the process was killed from outside.
-        may_be_cause: Whether the request in progress may be the cause.
-    """
+    """Return the exit of a process, with the row that was in progress."""
     exit = WorkerExit(reason, what, was_starting=not is_ready, was_killed=was_killed)
     if not is_ready:
         exit.what += ", while its environment was made and verified with random actions"

@@ -31,8 +31,6 @@ from planvec.errors import (
 )
 from planvec.rows import EnvDescription, Promise, Transitions, wait_for
 
-__all__ = ["ExternalProcess"]
-
 _FORK_CURE = ', or pass start_method="fork" (context="fork" to AsyncVectorEnv), which sends nothing'
 
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
@@ -271,11 +269,9 @@ _exit_registered: list[int] = []
 
 
 def _register_exit() -> None:
-    """Register a function that closes all processes when the interpreter exits.
-
-    It is registered after the exit function of multiprocessing, and therefore runs before it. That function
-    would wait for the processes without a limit.
-    """
+    """Register a function that closes all processes when the interpreter exits."""
+    # It is registered after the exit function of multiprocessing, and therefore runs before it. That function
+    # would wait for the processes without a limit.
     if os.getpid() not in _exit_registered:
         _exit_registered[:] = [os.getpid()]
         atexit.register(_close_live)

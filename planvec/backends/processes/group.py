@@ -12,12 +12,9 @@ from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
 from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.signals import delayed_signals
 
-__all__ = ["ProcessGroup", "close_all"]
-
-_CLOCK_SECONDS = 0.05
-"""Interval of the deadline checks while answers arrive without a pause."""
+_CLOCK_SECONDS = 0.05  # interval of the deadline checks while answers arrive without a pause
+# Longest sleep. A worker that another thread has restarted has a new channel, which must be polled.
 _MAX_SECONDS = 0.5
-"""Longest sleep. A worker that another thread has restarted has a new channel, which must be polled."""
 
 
 def close_all(workers: Sequence[ProcessWorker]) -> None:
@@ -31,11 +28,7 @@ def close_all(workers: Sequence[ProcessWorker]) -> None:
 
 
 class ProcessGroup:
-    """Polls the channels and the handles of several processes. Implements `backends.base.WorkerGroup`.
-
-    Args:
-        workers: All workers of a backend. A thread that waits for one answer handles the messages of all.
-    """
+    """Polls the channels and the handles of several processes. Implements `backends.base.WorkerGroup`."""
 
     def __init__(self, workers: Sequence[ProcessWorker]) -> None:
         self._workers = workers
@@ -55,14 +48,9 @@ class ProcessGroup:
         self._check_clock()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until a message arrives or a process exits, and handle it.
-
-        Args:
-            timeout: Seconds to wait, or None for no limit.
-
-        Returns:
-            Whether anything was handled.
-        """
+        """Wait until a message arrives or a process exits, and handle it."""
+        # `timeout`: Seconds to wait, or None for no limit.
+        # Returns whether anything was handled.
         self._refresh()
         events = self._spin()
         now = time.monotonic()
@@ -106,10 +94,9 @@ class ProcessGroup:
                 worker.handle_exit()
 
     def _spin(self) -> list[tuple[int, int]]:
-        """Poll without sleeping, and return the events.
-
-        It polls only once if the workers use every core and need longer: polling would take a core from them.
-        """
+        """Poll without sleeping, and return the events."""
+        # It polls only once if the workers use every core and need longer: polling would take a core from
+        # them.
         poll, now = self._poll.poll, time.perf_counter
         if self._is_slow and sum(worker.is_busy for worker in self._workers) >= self._num_cores:
             return poll(0)

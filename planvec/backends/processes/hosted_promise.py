@@ -11,8 +11,6 @@ from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
 from planvec.rows import Promise
 
-__all__ = ["HostedPromise", "raise_exit"]
-
 
 class HostedPromise(Promise[Any]):
     """Promises the value of an operation on a hosted object."""
@@ -43,12 +41,7 @@ class HostedPromise(Promise[Any]):
 
 
 def raise_exit(exit: WorkerExit, when: str = "") -> NoReturn:
-    """Raise the error for the exit of a process.
-
-    Args:
-        exit: The exit.
-        when: Text to append to the message.
-    """
+    """Raise the error for the exit of a process."""
     if exit.error is not None:
         raise exit.error
     make: type[PlanvecError] = WorkerTimeoutError if exit.was_late else WorkerCrashedError

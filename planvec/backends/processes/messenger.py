@@ -23,39 +23,26 @@ from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError
 from planvec.rows import EnvDescription, Request
 
-__all__ = ["Messenger"]
-
 
 class Messenger(ABC):
-    """Sends requests to a process and reads its answers. A subclass starts, ends and restarts the process.
-
-    Args:
-        name: The name in messages.
-
-    Attributes:
-        name: The name in messages.
-        lock: Protects all state. The lock of the backend, once there is one.
-        watchdog: Enforces the limits on time and memory.
-        is_ready: Whether the object is made and the process accepts requests.
-        is_closed: Whether `close` was called.
-        capacity: Largest number of rows in one request. Valid once the process is ready.
-        description: The description of the hosted environment, or None if the object is not a `PlanEnv`.
-            Valid once the process is ready.
-        layout: The layout of the hosted `Server`, with the shared memory mapped, or None if the object is no
-            `Server`. Valid once the process is ready; a replacement has another one.
-        exit: The exit of the process until it is restarted; None while it runs.
-    """
+    """Sends requests to a process and reads its answers. A subclass starts, ends and restarts the process."""
 
     _child: Child
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.lock = threading.RLock()
-        self.watchdog = Watchdog()
-        self.capacity = 0
-        self.is_ready = self.is_closed = False
+        self.name = name  # the name in messages
+        self.lock = threading.RLock()  # Protects all state. The lock of the backend, once there is one.
+        self.watchdog = Watchdog()  # enforces the limits on time and memory
+        self.capacity = 0  # Largest number of rows in one request. Valid once the process is ready.
+        # `is_ready`: whether the object is made and the process accepts requests
+        self.is_ready = self.is_closed = False  # `is_closed`: whether `close` was called
+        # The description of the hosted environment, or None if the object is not a `PlanEnv`. Valid once the
+        # process is ready.
         self.description: EnvDescription | None = None
+        # The layout of the hosted `Server`, with the shared memory mapped, or None if the object is no
+        # `Server`. Valid once the process is ready; a replacement has another one.
         self.layout: Any = None
+        # the exit of the process until it is restarted; None while it runs
         self.exit: WorkerExit | None = None
         self._changed: Callable[[Any], None] = lambda worker: None
         self._first_description: Any = None
@@ -69,31 +56,15 @@ class Messenger(ABC):
 
     @abstractmethod
     def _end_crashed(self, may_be_cause: bool = True) -> None:
-        """End a process that has exited or has stopped reading.
-
-        Args:
-            may_be_cause: Whether the request in progress may be the cause.
-        """
+        """End a process that has exited or has stopped reading."""
 
     @abstractmethod
     def _end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        """Record the exit of the process, and report it.
-
-        Args:
-            reason: The reason, counted in `Stats`.
-            how: What the process did, for messages.
-            may_be_cause: Whether the request in progress may be the cause.
-        """
+        """Record the exit of the process, and report it."""
 
     @abstractmethod
     def _kill_and_end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        """Kill the process, then record and report its exit.
-
-        Args:
-            reason: The reason, counted in `Stats`.
-            how: What the process did, for messages.
-            may_be_cause: Whether the request in progress may be the cause.
-        """
+        """Kill the process, then record and report its exit."""
 
     @abstractmethod
     def _give_up(self, error: PlanvecError) -> None:
@@ -138,11 +109,9 @@ class Messenger(ABC):
             self._kill_and_end(ExitReason.STOPPED, "was interrupted in a message", may_be_cause=False)
 
     def filenos(self) -> tuple[int, ...]:
-        """Return the file descriptors of the channel and of the process handle, or () after the exit.
-
-        The first becomes readable when an answer arrives, the second when the process exits. `generation`
-        changes whenever they do.
-        """
+        """Return the file descriptors of the channel and of the process handle, or () after the exit."""
+        # The first becomes readable when an answer arrives, the second when the process exits. `generation`
+        # changes whenever they do.
         with self.lock:
             return () if self._is_disconnected else (self._child.channel.fileno(), self._child.handle)
 

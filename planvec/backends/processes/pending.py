@@ -9,18 +9,12 @@ from planvec.backends.processes.wire.form import Form
 from planvec.backends.processes.wire.requests import form_of
 from planvec.rows import Request
 
-__all__ = ["ProcessPending"]
-
 
 class ProcessPending(Pending):
-    """Holds a request to a process.
-
-    Attributes:
-        form: Writes the request.
-    """
+    """Holds a request to a process."""
 
     __slots__ = ("form",)
 
     def __init__(self, request: Request[Any]) -> None:
         super().__init__(request)
-        self.form: Form[Any] = form_of(request)
+        self.form: Form[Any] = form_of(request)  # writes the request

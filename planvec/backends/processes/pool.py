@@ -12,35 +12,20 @@ from planvec.backends.sharded import Sharded
 from planvec.backends.small_batches import HarmlessFactory, SmallBatches
 from planvec.errors import InvalidBatchError
 
-__all__ = ["limit", "over_processes"]
-
 
 def over_processes(
     processes: Sequence[ExternalProcess],
     *,
-    timeout: float | None,
+    timeout: float | None,  # seconds that one chunk may take before its worker is killed; None for no limit
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
 ) -> Backend:
-    """Return a backend over processes that each host a `PlanEnv`.
-
-    Where neither their environment nor a limit needs the isolation of processes, it steps small batches here.
-
-    Args:
-        processes: At least one process. The backend closes them.
-        timeout: Seconds that one chunk may take before its worker is killed; None for no limit.
-        max_restarts: Largest number of retries of a row on which workers exit.
-        audit: Part of the time of all steps in which rows are stepped a second time, and compared.
-        max_worker_rss: Bytes of memory above which a worker is replaced between two chunks; None for no
-            limit.
-
-    Raises:
-        InvalidBatchError: A worker uses more than `max_worker_rss` before its first step, or the system does
-            not show how much memory a process uses.
-        WorkerStartError: A worker did not become ready, or the workers have different environments.
-        UnsupportedEnvError: The environment cannot be saved exactly.
-    """
+    """Return a backend over processes that each host a `PlanEnv`."""
+    # Where neither their environment nor a limit needs the isolation of processes, it steps small batches
+    # here.
+    # `max_worker_rss`: Bytes of memory above which a worker is replaced between two chunks; None for no
+    # limit.
     workers = [process._worker for process in processes]
     backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts, audit=audit)
     try:
@@ -57,16 +42,9 @@ def over_processes(
 
 
 def limit(workers: Sequence[ProcessWorker], timeout: float | None, max_worker_rss: int | None) -> None:
-    """Limit the time and the memory of workers that are ready.
-
-    Args:
-        workers: The workers.
-        timeout: Seconds that one request may take; None for no limit.
-        max_worker_rss: Bytes of memory that a worker may use between two requests; None for no limit.
-
-    Raises:
-        InvalidBatchError: A worker uses more memory already, or the system does not show how much it uses.
-    """
+    """Limit the time and the memory of workers that are ready."""
+    # `timeout`: Seconds that one request may take; None for no limit. `max_worker_rss`: Bytes of memory that
+    # a worker may use between two requests; None for no limit.
     if max_worker_rss is not None:
         _check_rss(workers, max_worker_rss)
     for worker in workers:

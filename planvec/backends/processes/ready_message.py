@@ -13,22 +13,9 @@ from planvec.backends.sharded import check_replacement
 from planvec.errors import WorkerStartError
 from planvec.rows import EnvDescription
 
-__all__ = ["read_ready_message"]
-
 
 def read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription | SharedLayout | None:
-    """Return the description of a `PlanEnv`, the layout of a `Server`, or None for any other object.
-
-    Args:
-        frame: The message.
-        name: Name of the worker, for messages.
-        before: The description or layout before the restart; None on the first start.
-
-    Raises:
-        UnsupportedEnvError: The environment cannot be saved exactly.
-        WorkerStartError: The factory raised, or made another environment than before the restart, or a file
-            with its code has changed, or its description cannot be unpickled in this process.
-    """
+    """Return the description of a `PlanEnv`, the layout of a `Server`, or None for any other object."""
     if frame.verb == FAILED:
         raise start_error(pickle.loads(frame.payload), name)
     description: EnvDescription | SharedLayout | None = read_description(frame.payload, name)

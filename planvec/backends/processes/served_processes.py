@@ -12,26 +12,9 @@ from planvec.backends.processes.pool import limit
 from planvec.backends.processes.worker import ProcessWorker
 from planvec.backends.waiting import Waiter
 
-__all__ = ["ServedProcesses"]
-
 
 class ServedProcesses:
-    """Runs processes that each host a `Server`. The caller decides what happens when one exits.
-
-    Args:
-        factories: Makes the `Server` of each process.
-        start_method: One of the start methods; None takes the default.
-        name: Prefix of the names of the processes.
-        preload: See `ExternalProcess`.
-
-    Attributes:
-        processes: The processes.
-        workers: Their parts that send requests.
-        lock: Protects all state.
-
-    Raises:
-        WorkerStartError: The system cannot start another process, or a factory cannot be pickled.
-    """
+    """Runs processes that each host a `Server`. The caller decides what happens when one exits."""
 
     def __init__(
         self,
@@ -41,7 +24,7 @@ class ServedProcesses:
         name: str = "planvec-worker",
         preload: Sequence[str] = (),
     ) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # protects all state
         self.processes: list[ExternalProcess] = []
         try:
             for index, factory in enumerate(factories):
@@ -54,6 +37,7 @@ class ServedProcesses:
             for process in self.processes:
                 process.close()
             raise
+        # their parts that send requests
         self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
         self._group = ProcessGroup(self.workers)
         self._waiter = Waiter(self._group)
@@ -67,11 +51,7 @@ class ServedProcesses:
         self._waiter.poll()
 
     def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
-        """Wait until `is_done()`, which is evaluated after every message, returns True.
-
-        Raises:
-            WorkerTimeoutError: It did not within `timeout` seconds.
-        """
+        """Wait until `is_done()`, which is evaluated after every message, returns True."""
         self._waiter.wait_for(is_done, timeout)
 
     def close(self) -> None:

@@ -10,44 +10,29 @@ from planvec.backends.processes.conversation import Conversation
 from planvec.backends.processes.starting.launch import Child
 from planvec.backends.stats import ExitReason
 
-__all__ = ["START_SECONDS", "KillReason", "Watchdog"]
-
-START_SECONDS = 60.0
-"""Longest time for a process to make its object."""
+START_SECONDS = 60.0  # longest time for a process to make its object
+# time without an answer after which the state of a process is checked: a signal may have stopped it
 _STOPPED_SECONDS = 1.0
-"""Time without an answer after which the state of a process is checked: a signal may have stopped it."""
+# Interval of these checks. Two in a row must agree, since some tools stop a process for a moment.
 _STOP_CHECK_SECONDS = 0.25
-"""Interval of these checks. Two in a row must agree, since some tools stop a process for a moment."""
-_CANCELLED_SECONDS = 1.0
-"""Longest time that a process may spend on a cancelled request."""
-_MEMORY_CHECK_SECONDS = 0.25
-"""Interval of the memory checks."""
+_CANCELLED_SECONDS = 1.0  # longest time that a process may spend on a cancelled request
+_MEMORY_CHECK_SECONDS = 0.25  # interval of the memory checks
 
 
 class KillReason(NamedTuple):
-    """Says why a process must be killed.
+    """Says why a process must be killed."""
 
-    Attributes:
-        reason: The reason, counted in `Stats`.
-        how: What the process did, for messages.
-        may_be_cause: Whether the request in progress may be the cause.
-    """
-
-    reason: ExitReason
-    how: str
-    may_be_cause: bool = True
+    reason: ExitReason  # the reason, counted in `Stats`
+    how: str  # what the process did, for messages
+    may_be_cause: bool = True  # whether the request in progress may be the cause
 
 
 class Watchdog:
-    """Enforces the limits of one process.
-
-    Attributes:
-        timeout: Seconds that one request may take, or None for no limit.
-        max_rss: Bytes of memory that the process may use between two requests, or None for no limit.
-    """
+    """Enforces the limits of one process."""
 
     def __init__(self) -> None:
-        self.timeout: float | None = None
+        self.timeout: float | None = None  # seconds that one request may take, or None for no limit
+        # bytes of memory that the process may use between two requests, or None for no limit
         self.max_rss: int | None = None
         self.begin()
 

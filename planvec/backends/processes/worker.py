@@ -25,33 +25,17 @@ from planvec.backends.signals import delayed_signals
 from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
 
-__all__ = ["ProcessWorker"]
-
 
 class ProcessWorker(Messenger):
-    """Executes requests in a process. Implements `backends.base.Worker`.
+    """Executes requests in a process. Implements `backends.base.Worker`."""
 
-    Args:
-        spec: What its processes are started with.
-        start_method: One of `START_METHODS`.
-
-    Attributes:
-        spec: What its processes are started with.
-        start_method: One of `START_METHODS`.
-        generation: A number that changes whenever `filenos` does.
-
-    Raises:
-        WorkerStartError: The system cannot start another process.
-    """
-
-    is_delayed = False
-    """A process never waits for a place."""
+    is_delayed = False  # A process never waits for a place
 
     def __init__(self, spec: WorkerSpec, start_method: str) -> None:
         super().__init__(spec.name)
-        self.spec = spec
+        self.spec = spec  # what its processes are started with
         self.start_method = start_method
-        self.generation = 0
+        self.generation = 0  # A number that changes whenever `filenos` does
         self._starts_at = math.inf
         self._is_in_callback = False
         self._start()

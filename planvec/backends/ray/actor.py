@@ -21,25 +21,17 @@ from planvec.backends.ray.packing import Packed, pack, unpack
 from planvec.rows import Answer, Columns, Outputs, Request, unpicklable_rows
 from planvec.stepping import ROW, STEP, EnvStepper
 
-__all__ = ["CONCURRENCY_GROUPS", "Reply", "StepActor", "read_reply"]
-
+# each group of methods has a thread of its own, so that it is answered while rows are stepped
 CONCURRENCY_GROUPS = {"watch": 1, "life": 1}
-"""Each group of methods has a thread of its own, so that it is answered while rows are stepped."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """Holds what `StepActor.perform` returns.
+    """Holds what `StepActor.perform` returns."""
 
-    Attributes:
-        answer: The packed answer; None if the request failed.
-        failure: What failed; None if there is an answer.
-        rss: Bytes of memory that the process of the actor uses; 0 if nobody asked, or the system hides it.
-    """
-
-    answer: Packed | None
-    failure: Failure | None
-    rss: int
+    answer: Packed | None  # the packed answer; None if the request failed
+    failure: Failure | None  # what failed; None if there is an answer
+    rss: int  # bytes of memory that the process of the actor uses; 0 if nobody asked, or the system hides it
 
 
 @dataclass(slots=True)
@@ -65,14 +57,7 @@ class StepActor:
         return os.getpid(), ray.get_runtime_context().get_node_id()
 
     def open(self, factory: bytes, path: list[str], directory: str | None) -> tuple[bytes | Failure, int]:
-        """Make the environment. Return its pickled description, and the bytes of memory in use.
-
-        Args:
-            factory: Makes a `PlanEnv`; pickled by `pickle_factory`.
-            path: The `sys.path` of the driver. What exists on this node is searched, too.
-            directory: The working directory of the driver, which becomes that of the actor if it exists here;
-                None keeps the one that Ray has set.
-        """
+        """Make the environment. Return its pickled description, and the bytes of memory in use."""
         sys.path += [entry for entry in path if entry not in sys.path and os.path.exists(entry)]
         result: bytes | Failure
         try:
@@ -117,11 +102,7 @@ def _bytes_of_its_own() -> int:
 
 
 def _pack_answer(request: Request[Any], answer: Answer) -> Packed:
-    """Pack an answer.
-
-    Raises:
-        EnvError: A value or an info cannot be pickled.
-    """
+    """Pack an answer."""
     value = b""
     if not request.has_rows or answer.outputs.values is not None:
         value = write_value(request.verb, answer)

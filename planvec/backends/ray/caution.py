@@ -6,10 +6,7 @@ lost although it was done.
 
 from __future__ import annotations
 
-__all__ = ["Caution"]
-
-_NUM_ANSWERS = 64
-"""Answers without the death of an actor, after which there is no need for caution."""
+_NUM_ANSWERS = 64  # answers without the death of an actor, after which there is no need for caution
 
 
 class Caution:

@@ -16,37 +16,22 @@ import ray
 
 from planvec.errors import InvalidBatchError, WorkerStartError
 
-__all__ = ["Cluster", "cluster_nodes"]
-
 _log = logging.getLogger("planvec")
-_CONNECT_SECONDS = 10.0
-"""Longest time for a cluster to accept a connection, and to answer."""
+_CONNECT_SECONDS = 10.0  # longest time for a cluster to accept a connection, and to answer
 _FRAME_SIZE = 9
 _SETTINGS = b"\4"
+# Begins HTTP/2, on which Ray's protocol is built. The answer begins with a frame of the type "settings".
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
-"""Begins HTTP/2, on which Ray's protocol is built. The answer begins with a frame of the type "settings"."""
 _ADVICE = "Start a cluster with `ray start --head`, and pass the address that it prints"
 
 _lock = threading.Lock()
-_users: set[Cluster] = set()
-"""The open clusters, once planvec has started Ray in this process."""
+_users: set[Cluster] = set()  # the open clusters, once planvec has started Ray in this process
+# the connection of this process -> the address that planvec connected it to, as the user wrote it
 _addresses: dict[tuple[str, str], str] = {}
-"""The connection of this process -> the address that planvec connected it to, as the user wrote it."""
 
 
 class Cluster:
-    """Is a connection to Ray.
-
-    Args:
-        address: `host:port` of a cluster, "auto" for the one of this machine, or "local" to start Ray on this
-            machine. None takes the connection that this process has, else the cluster that the variable
-            `RAY_ADDRESS` names, else it starts Ray.
-        num_cpus: CPUs that Ray should offer at least, if it is started here.
-
-    Raises:
-        InvalidBatchError: The address has another form, or this process is connected to another cluster.
-        WorkerStartError: The cluster does not answer.
-    """
+    """Is a connection to Ray."""
 
     def __init__(self, address: str | None, num_cpus: float) -> None:
         with _lock:

@@ -11,8 +11,6 @@ from planvec.backends.messages.failures import Failure
 from planvec.backends.ray.cluster import cluster_nodes
 from planvec.errors import PlanvecError, WorkerStartError
 
-__all__ = ["died", "lost_node", "with_advice"]
-
 _CAUSE = re.compile(r"The actor is dead because (.*?)(?:\. |\.?$)", re.DOTALL | re.MULTILINE)
 _MISSING = re.compile(r"No module named '([^']+)'")
 _ADVICE = (
@@ -22,12 +20,7 @@ _ADVICE = (
 
 
 def died(error: BaseException | None, node: str) -> tuple[str, PlanvecError | None]:
-    """Return how an actor ended, for messages, and the error if every other actor would end in the same way.
-
-    Args:
-        error: What a call of the actor raised.
-        node: The id of its node; "" if it never had a place.
-    """
+    """Return how an actor ended, for messages, and the error if all others would end in the same way."""
     text = str(error)
     if isinstance(error, RuntimeEnvSetupError):
         return "", WorkerStartError(f"ray_actor_options: the runtime_env cannot be set up: {text.strip()}")

@@ -13,23 +13,12 @@ from planvec.backends.ray.worker import RayWorker
 from planvec.backends.signals import delayed_signals
 from planvec.errors import ClosedError
 
-__all__ = ["RayGroup"]
-
-_CLOCK_SECONDS = 0.05
-"""Interval of the deadline checks while answers arrive without a pause."""
-_MAX_SECONDS = 0.5
-"""Longest sleep: another thread may have restarted a worker."""
+_CLOCK_SECONDS = 0.05  # interval of the deadline checks while answers arrive without a pause
+_MAX_SECONDS = 0.5  # longest sleep: another thread may have restarted a worker
 
 
 class RayGroup:
-    """Handles what happens to the actors of a backend. Implements `backends.base.WorkerGroup`.
-
-    Args:
-        workers: All workers of the backend.
-        inbox: The events of their actors.
-        launcher: Ends their actors when the group is closed, or collected as garbage.
-        check: Called now and then, to check the cluster as a whole.
-    """
+    """Handles what happens to the actors of a backend. Implements `backends.base.WorkerGroup`."""
 
     def __init__(
         self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher, check: Callable[[], None]
@@ -46,14 +35,9 @@ class RayGroup:
         self._check_clock()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until something happens, and handle it.
-
-        Args:
-            timeout: Seconds to wait, or None for no limit.
-
-        Returns:
-            Whether anything was handled.
-        """
+        """Wait until something happens, and handle it."""
+        # `timeout`: Seconds to wait, or None for no limit.
+        # Returns whether anything was handled.
         self._check_owner()
         now = time.monotonic()
         left = [_MAX_SECONDS, *(worker.seconds_left(now) for worker in self._workers)]

@@ -12,14 +12,11 @@ from typing import Any
 
 from planvec.backends.signals import delayed_signals
 
-__all__ = ["Inbox"]
-
 
 class Inbox:
-    """Collects the results of calls of actors.
+    """Collects the results of calls of actors."""
 
-    Ray calls back in a thread that must not block and must not call Ray, so the results are handled later.
-    """
+    # Ray calls back in a thread that must not block and must not call Ray, so the results are handled later.
 
     def __init__(self) -> None:
         self._handlers: dict[int, Callable[[Any], None]] = {}
@@ -28,12 +25,7 @@ class Inbox:
         self._bell = threading.Event()
 
     def expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
-        """Call `handle(future)` in `deliver` when a call is done.
-
-        Args:
-            reference: Ray's reference to the result of the call.
-            handle: Receives a `concurrent.futures.Future`, which is done.
-        """
+        """Call `handle(future)` in `deliver` when a call is done."""
         number = next(self._numbers)
         self._handlers[number] = handle
         # Ray keeps the callback until the call is done, which may be never: it must not keep the workers.

@@ -17,39 +17,24 @@ from planvec.backends.ray.shared_states import SharedStates
 from planvec.errors import ClosedError
 from planvec.rows import EnvDescription
 
-__all__ = ["Launcher"]
-
 
 class Launcher:
-    """Starts actors that make the same environment.
-
-    Args:
-        factory: Makes a `PlanEnv`; pickled by `pickle_factory`.
-        options: The options of the actors.
-        cluster: The connection to Ray. `end` closes it.
-
-    Attributes:
-        options: As given.
-        factory: The factory in the object store, from which each node takes it once.
-        path: The `sys.path` of this process.
-        directory: The working directory of this process; None if a `runtime_env` names another one.
-        description: The description of the environment, once a worker has made it.
-        caution: Says whether its actors get one request at a time.
-        shared_states: Gives references to large states that were sent before.
-    """
+    """Starts actors that make the same environment."""
 
     def __init__(self, factory: bytes, options: ActorOptions, cluster: Cluster) -> None:
         self.options, self._cluster = options, cluster
         self._actors: set[Any] = set()
         self._is_ended = False
-        self.factory = ray.put(factory)
-        self.path = [entry or os.getcwd() for entry in sys.path]
+        self.factory = ray.put(factory)  # the factory in the object store, from which each node takes it once
+        self.path = [entry or os.getcwd() for entry in sys.path]  # the `sys.path` of this process
         environments = (options.runtime_env, ray.get_runtime_context().runtime_env)
         has_directory = any("working_dir" in environment for environment in environments)
+        # the working directory of this process; None if a `runtime_env` names another one
         self.directory = None if has_directory else os.getcwd()
+        # the description of the environment, once a worker has made it
         self.description: EnvDescription | None = None
-        self.caution = Caution()
-        self.shared_states = SharedStates()
+        self.caution = Caution()  # says whether its actors get one request at a time
+        self.shared_states = SharedStates()  # gives references to large states that were sent before
 
     def why_unusable(self) -> ClosedError | None:
         """Return the error of a call without the connection to Ray: a call would start Ray anew."""

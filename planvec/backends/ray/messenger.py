@@ -22,32 +22,16 @@ from planvec.backends.stats import ExitReason
 from planvec.errors import EnvError, InvalidBatchError
 from planvec.rows import EnvDescription, Request
 
-__all__ = ["Messenger"]
-
-_CAPACITY = 1 << 16
-"""Largest number of rows in one request."""
+_CAPACITY = 1 << 16  # largest number of rows in one request
 
 
 class Messenger(ABC):
-    """Sends requests to an actor and reads its answers. A subclass starts, ends and restarts the actor.
+    """Sends requests to an actor and reads its answers. A subclass starts, ends and restarts the actor."""
 
-    Args:
-        name: The name in messages.
-        launcher: Starts its actors.
-        inbox: Receives the events of its actors.
-
-    Attributes:
-        capacity: Largest number of rows in one request.
-        node: The id of the node of the actor; "" while it has no place.
-        pid: The process id of the actor.
-        rss: Bytes of memory that the actor used before its first request; 0 if they are not known.
-        timeout: Seconds that one request may take, or None for no limit.
-        max_rss: Bytes of memory that the actor may use between two requests, or None for no limit.
-        description: The description of the environment. Valid once the actor is ready.
-        is_ready: Whether the environment is made and the actor accepts requests.
-        is_closed: Whether `close` was called.
-        exit: The exit of the actor until it is restarted; None while it runs.
-    """
+    # `capacity`: Largest number of rows in one request.
+    # `node`: The id of the node of the actor; "" while it has no place.
+    # `pid`: The process id of the actor.
+    # `rss`: Bytes of memory that the actor used before its first request; 0 if they are not known.
 
     _actor: Any
 
@@ -56,11 +40,14 @@ class Messenger(ABC):
     def __init__(self, name: str, launcher: Launcher, inbox: Inbox) -> None:
         self.name = name
         self.lock = threading.RLock()
-        self.timeout: float | None = None
+        self.timeout: float | None = None  # seconds that one request may take, or None for no limit
+        # bytes of memory that the actor may use between two requests, or None for no limit
         self.max_rss: int | None = None
+        # The description of the environment. Valid once the actor is ready.
         self.description: EnvDescription | None = None
-        self.exit: WorkerExit | None = None
-        self.is_ready = self.is_closed = False
+        self.exit: WorkerExit | None = None  # the exit of the actor until it is restarted; None while it runs
+        # `is_ready`: whether the environment is made and the actor accepts requests
+        self.is_ready = self.is_closed = False  # `is_closed`: whether `close` was called
         self.node, self.pid, self.rss = "", 0, 0
         self._launcher, self._inbox = launcher, inbox
         self._changed: Callable[[Any], None] = lambda worker: None

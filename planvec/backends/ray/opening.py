@@ -17,10 +17,8 @@ from planvec.backends.ray.worker import RayWorker
 from planvec.backends.sharded import Sharded
 from planvec.errors import InvalidBatchError
 
-__all__ = ["over_ray"]
-
+# See `Sharded`. A message to an actor and its answer cost a core about 2 ms, on both sides together.
 _MESSAGE_COST = 25.0
-"""See `Sharded`. A message to an actor and its answer cost a core about 2 ms, on both sides together."""
 
 
 def over_ray(
@@ -29,30 +27,14 @@ def over_ray(
     num_workers: int | None,
     address: str | None,
     actor_options: Mapping[str, Any] | None,
-    timeout: float | None,
+    timeout: float | None,  # seconds that one chunk may take before its actor is killed; None for no limit
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
 ) -> Sharded:
-    """Return a backend over actors that each host a `PlanEnv`.
-
-    Args:
-        factory: Makes a `PlanEnv`, on the nodes of the cluster. It is pickled.
-        num_workers: Number of actors; None takes as many as the cluster has room for.
-        address: See `Cluster`.
-        actor_options: Options of `ray.remote` for the actors, such as `num_cpus`, `resources`, `runtime_env`.
-        timeout: Seconds that one chunk may take before its actor is killed; None for no limit.
-        max_restarts: Largest number of retries of a row on which actors exit.
-        audit: Part of the time of all steps in which rows are stepped a second time, and compared.
-        max_worker_rss: Bytes of memory above which an actor is replaced between two chunks; None for no
-            limit.
-
-    Raises:
-        InvalidBatchError: An argument is wrong.
-        WorkerStartError: The cluster does not answer or has no room, the factory cannot be pickled, or an
-            actor could not make the environment.
-        UnsupportedEnvError: The environment cannot be saved exactly.
-    """
+    """Return a backend over actors that each host a `PlanEnv`."""
+    # `max_worker_rss`: Bytes of memory above which an actor is replaced between two chunks; None for no
+    # limit.
     check_limits(timeout, max_restarts, max_worker_rss, audit)
     pickled = pickle_factory(factory)
     options = ActorOptions(actor_options or {})

@@ -10,8 +10,7 @@ import ray
 from planvec.backends.ray.actor import CONCURRENCY_GROUPS, StepActor
 from planvec.errors import InvalidBatchError
 
-__all__ = ["ActorOptions"]
-
+# options of actors that planvec sets: it restarts actors and retries rows by itself
 _OWN = (
     "concurrency_groups",
     "lifetime",
@@ -21,26 +20,12 @@ _OWN = (
     "max_task_retries",
     "name",
 )
-"""Options of actors that planvec sets: it restarts actors and retries rows by itself."""
+# strings have the same hashes in all actors, so that sets of strings have the same order
 _HASH_SEED = {"PYTHONHASHSEED": "0"}
-"""Strings have the same hashes in all actors, so that sets of strings have the same order."""
 
 
 class ActorOptions:
-    """Checks options of `ray.remote`. Needs no connection to Ray.
-
-    Args:
-        options: The options that the user has passed.
-
-    Attributes:
-        actor_class: The class of the actors, with these options.
-        resources: Name -> the amount that one actor needs.
-        num_cpus: The CPUs among them.
-        runtime_env: The `runtime_env` that the user has passed; empty if there is none.
-
-    Raises:
-        InvalidBatchError: The options are wrong.
-    """
+    """Checks options of `ray.remote`. Needs no connection to Ray."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         own = [name for name in _OWN if name in options]
@@ -48,6 +33,7 @@ class ActorOptions:
             raise InvalidBatchError(
                 f"ray_actor_options: expected none of {list(_OWN)}, which planvec sets itself, got {own}"
             )
+        # the `runtime_env` that the user has passed; empty if there is none
         self.runtime_env = _mapping(options, "runtime_env")
         variables = {**_HASH_SEED, **_mapping(self.runtime_env, "env_vars")}
         complete = {**options, "runtime_env": {**self.runtime_env, "env_vars": variables}}
@@ -55,10 +41,12 @@ class ActorOptions:
             complete["num_cpus"] = 1
         try:
             remote: Any = ray.remote  # its types know few of its options
+            # the class of the actors, with these options
             self.actor_class = remote(concurrency_groups=CONCURRENCY_GROUPS)(StepActor).options(**complete)
         except (ValueError, TypeError) as error:
             raise InvalidBatchError(f"ray_actor_options: {error}") from error
-        self.num_cpus: float = complete["num_cpus"]
+        self.num_cpus: float = complete["num_cpus"]  # the CPUs among them
+        # name -> the amount that one actor needs
         self.resources: dict[str, float] = {
             "CPU": self.num_cpus,
             "GPU": options.get("num_gpus") or 0,

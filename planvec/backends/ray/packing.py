@@ -14,14 +14,11 @@ from planvec.backends.messages.unpickling import load_pickled
 from planvec.backends.ray.shared_states import LARGE, SharedStates
 from planvec.rows import SavedState
 
-__all__ = ["Packed", "pack", "pack_by_value", "unpack"]
-
+# A pickle without the contents of its arrays, and these: `NDArray[uint8]` or a reference to one
 Packed = tuple[bytes, list[Any]]
-"""A pickle without the contents of its arrays, and these: `NDArray[uint8]` or a reference to one."""
 
 
-_SMALL = 1 << 14
-"""Bytes of an array up to which it stays in the pickle: Ray takes 70 us for each array."""
+_SMALL = 1 << 14  # bytes of an array up to which it stays in the pickle: Ray takes 70 us for each array
 
 
 def pack(value: Any) -> Packed:
@@ -31,12 +28,7 @@ def pack(value: Any) -> Packed:
 
 
 def pack_by_value(value: Any, shared_states: SharedStates) -> Packed:
-    """Pack a value that may contain functions and classes of the user's script.
-
-    Args:
-        value: The value.
-        shared_states: Gives references to the large states that were packed before.
-    """
+    """Pack a value that may contain functions and classes of the user's script."""
     stream, buffers = io.BytesIO(), _Buffers(shared_states)
     _Pickler(stream, buffers).dump(value)
     return stream.getvalue(), buffers.contents

@@ -11,35 +11,22 @@ from planvec.backends.ray.options import ActorOptions
 from planvec.backends.ray.worker import RayWorker
 from planvec.errors import WorkerStartError
 
-__all__ = ["PlaceCheck", "num_places"]
-
 _log = logging.getLogger("planvec")
-_PLACE_SECONDS = 20.0
-"""Longest time for the first actor to get a place on a node."""
-_TOLD_SECONDS = 10.0
-"""Time after which the log says that workers wait for a place."""
+_PLACE_SECONDS = 20.0  # longest time for the first actor to get a place on a node
+_TOLD_SECONDS = 10.0  # time after which the log says that workers wait for a place
+# longest time for it if Ray has to set up a `runtime_env` first, and a node is large enough
 _SETUP_SECONDS = 600.0
-"""Longest time for it if Ray has to set up a `runtime_env` first, and a node is large enough."""
 
 
 def num_places(needed: Mapping[str, float]) -> int:
-    """Return the number of actors for which all nodes together have resources, at least 1.
-
-    Args:
-        needed: Name -> the amount that an actor needs. One that needs nothing counts as one that needs a CPU.
-    """
+    """Return the number of actors for which all nodes together have resources, at least 1."""
     used = {name: amount for name, amount in needed.items() if amount} or {"CPU": 1}
     nodes = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
     return max(1, sum(min(int(node.get(name, 0) / used[name]) for name in used) for node in nodes))
 
 
 class PlaceCheck:
-    """Says in the log which workers wait for a place, and gives all up if none of them gets one at first.
-
-    Args:
-        workers: All workers of a backend.
-        options: The options of their actors.
-    """
+    """Says in the log which workers wait for a place, and gives all up if none of them gets one at first."""
 
     def __init__(self, workers: Sequence[RayWorker], options: ActorOptions) -> None:
         self._workers, self._options = workers, options

@@ -10,12 +10,8 @@ import ray
 
 from planvec.rows import SavedState
 
-__all__ = ["LARGE", "SharedStates"]
-
-LARGE = 100_000
-"""Bytes of a state from which on it is shared. Ray copies less into the message."""
-_KEPT_BYTES = 1 << 26
-"""Bytes of states that are remembered."""
+LARGE = 100_000  # Bytes of a state from which on it is shared. Ray copies less into the message.
+_KEPT_BYTES = 1 << 26  # bytes of states that are remembered
 
 
 class SharedStates:
@@ -26,10 +22,8 @@ class SharedStates:
         self._num_bytes = 0
 
     def reference(self, state: SavedState) -> Any:
-        """Return Ray's reference to the bytes of a state that was sent before; None for a new one.
-
-        Most states are sent once: a put for each of them would cost more than their place in the message.
-        """
+        """Return Ray's reference to the bytes of a state that was sent before; None for a new one."""
+        # Most states are sent once: a put for each of them would cost more than their place in the message.
         if state not in self._references:
             self._references[state] = None
             self._num_bytes += state.nbytes

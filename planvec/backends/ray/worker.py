@@ -28,26 +28,15 @@ from planvec.backends.stats import ExitReason
 from planvec.errors import ClosedError, PlanvecError, WorkerStartError
 from planvec.rows import EnvDescription
 
-__all__ = ["RayWorker"]
-
-_START_SECONDS = 60.0
-"""Longest time for an actor that has a place to make its environment."""
-_CANCELLED_SECONDS = 1.0
-"""Longest time that an actor may spend on a cancelled request."""
+_START_SECONDS = 60.0  # longest time for an actor that has a place to make its environment
+_CANCELLED_SECONDS = 1.0  # longest time that an actor may spend on a cancelled request
+# Longest time for a late actor to tell at which row it is. Code that holds the interpreter does not tell.
 _PROGRESS_SECONDS = 1.0
-"""Longest time for a late actor to tell at which row it is. Code that holds the interpreter does not tell."""
-_DELAY_SECONDS = 3.0
-"""Time without a place after which an actor is taken to wait for resources."""
+_DELAY_SECONDS = 3.0  # time without a place after which an actor is taken to wait for resources
 
 
 class RayWorker(Messenger):
-    """Executes requests in an actor. Implements `backends.base.Worker`.
-
-    Args:
-        name: The name in messages.
-        launcher: Starts its actors.
-        inbox: Receives the events of its actors.
-    """
+    """Executes requests in an actor. Implements `backends.base.Worker`."""
 
     def __init__(self, name: str, launcher: Launcher, inbox: Inbox) -> None:
         super().__init__(name, launcher, inbox)

@@ -12,20 +12,11 @@ from planvec.backends.stats import Stats
 from planvec.errors import EnvError, PlanvecError, UnsupportedEnvError
 from planvec.rows import Answer, Request
 
-__all__ = ["Auditor"]
-
 
 class Auditor:
-    """Audits one row at a time.
+    """Audits one row at a time."""
 
-    All methods are called with the lock of the backend held.
-
-    Args:
-        fraction: Part of the time of calls that the second steps may take.
-        num_workers: Number of workers, which add to the time of a call at once.
-        submit: Submits a request to a worker, and returns the call.
-        stats: Counts the audited rows.
-    """
+    # All methods are called with the lock of the backend held.
 
     def __init__(
         self,
@@ -50,10 +41,8 @@ class Auditor:
             self._first = record
 
     def begin(self, records: Sequence[WorkerRecord]) -> None:
-        """Let a worker step the kept row again: another one than the first time, if there is one.
-
-        It does so after the chunks that it has.
-        """
+        """Let a worker step the kept row again: another one than the first time, if there is one."""
+        # It does so after the chunks that it has.
         if self._row is None or self._call is not None:
             return
         others = [record for record in records if record is not self._first] or records

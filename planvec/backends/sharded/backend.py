@@ -30,12 +30,10 @@ from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
 from planvec.rows import AllDone, Answer, Failed, Promise, Request, SetBaseStateRequest
 
-__all__ = ["Sharded"]
-
 T = TypeVar("T")
 
+# A single row that takes less does not count in the estimated cost of rows: most of it is overhead
 _INFORMATIVE_SECONDS = 1e-3
-"""A single row that takes less does not count in the estimated cost of rows: most of it is overhead."""
 
 
 class Sharded(StepsElsewhere):
@@ -174,11 +172,9 @@ class Sharded(StepsElsewhere):
     # -- dispatch -----------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Submit queued chunks to workers that have room.
-
-        A worker may answer before `submit` returns. The nested call then leaves its work to the outer one,
-        since a recursion would be as deep as there are chunks.
-        """
+        """Submit queued chunks to workers that have room."""
+        # A worker may answer before `submit` returns. The nested call then leaves its work to the outer one,
+        # since a recursion would be as deep as there are chunks.
         self._must_dispatch = True
         if is_running(self._dispatching):
             return

@@ -15,28 +15,11 @@ from planvec.backends.waiting import Waiter
 from planvec.errors import ClosedError, EnvError, PlanvecError
 from planvec.rows import Answer, EnvDescription, Promise, Request
 
-__all__ = ["Call", "Chunk"]
-
 T = TypeVar("T")
 
 
 class Chunk:
-    """Holds the rows of a call that one worker executes, or a whole call without rows.
-
-    Args:
-        call: The call.
-        rows: The range of its rows.
-
-    Attributes:
-        call, rows: As given.
-        first_row: Index of the first row in the batch.
-        num_rows: Number of rows.
-        num_exits: Workers that exited while they executed it.
-        is_flagging: Whether its rows are only flagged as failed, and not stepped.
-        is_submitted: Whether it is submitted to a worker.
-        is_done: Whether it is answered or dropped.
-        future: The future of its answer, once it is submitted.
-    """
+    """Holds the rows of a call that one worker executes, or a whole call without rows."""
 
     __slots__ = (
         "call",
@@ -53,11 +36,13 @@ class Chunk:
     def __init__(self, call: Call[Any], rows: slice) -> None:
         self.call = call
         self.rows = rows
-        self.first_row: int = rows.start
+        self.first_row: int = rows.start  # index of the first row in the batch
         self.num_rows: int = rows.stop - rows.start
-        self.num_exits = 0
+        self.num_exits = 0  # workers that exited while they executed it
+        # `is_flagging`: whether its rows are only flagged as failed, and not stepped. `is_submitted`: whether
+        # it is submitted to a worker. `is_done`: whether it is answered or dropped
         self.is_flagging = self.is_submitted = self.is_done = False
-        self.future: Future[Answer] | None = None
+        self.future: Future[Answer] | None = None  # the future of its answer, once it is submitted
 
     def request(self) -> Request[Any]:
         """Return the request to submit to a worker."""
@@ -77,28 +62,11 @@ class Chunk:
 
 
 class Call(Promise[T]):
-    """Cuts a request into chunks when workers have room, and merges their answers.
+    """Cuts a request into chunks when workers have room, and merges their answers."""
 
-    All methods except `done`, `result` and `abandon` are called with `lock` held.
-
-    Args:
-        request: The request.
-        description: The description of the environment.
-        pace: The measured cost of requests of this kind.
-        waiter: Waits for the answers.
-        lock: The lock of the backend.
-        stats: Counts the flagged rows once all rows are done.
-        is_async: Whether the caller continues before the answer is complete.
-        calls: The calls that are not done: this one adds and removes itself.
-
-    Attributes:
-        request: The request.
-        num_rows: Number of its rows.
-        cutter: Chooses the sizes of the chunks.
-        is_done: Whether the call is complete or has failed.
-        is_counted: Whether its chunks count in `Stats`.
-        is_extra: Whether its chunks take no place from others: a base state for one worker, an audit.
-    """
+    # All methods except `done`, `result` and `abandon` are called with `lock` held.
+    # `is_counted`: Whether its chunks count in `Stats`. `is_extra`: Whether its chunks take no place from
+    # others: a base state for one worker, an audit.
 
     def __init__(
         self,
@@ -114,8 +82,8 @@ class Call(Promise[T]):
         self.num_rows = num_rows = request.num_rows
         self.request = request
         self.is_counted, self.is_extra = request.is_counted, False
-        self.cutter = Cutter(num_rows, request.steps, pace, is_async)
-        self.is_done = request.has_rows and not num_rows
+        self.cutter = Cutter(num_rows, request.steps, pace, is_async)  # chooses the sizes of the chunks
+        self.is_done = request.has_rows and not num_rows  # whether the call is complete or has failed
         self._waiter = waiter
         self._lock = lock
         self._stats = stats
@@ -181,12 +149,7 @@ class Call(Promise[T]):
         return self._cut is not None and self.cutter.next_row >= self._limit
 
     def next_chunk(self, num_workers: int, capacity: int) -> Chunk | None:
-        """Return the next chunk to submit, or None if none is left. It stays the next one until submitted.
-
-        Args:
-            num_workers: Number of workers that share the remaining rows.
-            capacity: Largest number of rows in the chunk.
-        """
+        """Return the next chunk to submit, or None if none is left. It stays the next one until submitted."""
         if self.is_done:
             return None
         chunk, start = self._cut, self.cutter.next_row
@@ -203,12 +166,7 @@ class Call(Promise[T]):
         return chunk
 
     def split(self, chunk: Chunk, *cuts: int) -> list[Chunk]:
-        """Replace a chunk by several smaller ones, and return them in order.
-
-        Args:
-            chunk: A chunk of this call.
-            cuts: First rows of the parts after the first one, counted from the first row of the chunk.
-        """
+        """Replace a chunk by several smaller ones, and return them in order."""
         bounds = [0, *cuts, chunk.num_rows]
         first = chunk.first_row
         parts = [

@@ -18,61 +18,41 @@ from numpy.typing import NDArray
 
 from planvec.backends.sharded.pace import Pace
 
-__all__ = ["Cutter"]
-
-_FIRST_ROWS = 8
-"""Rows of a range before any cost is measured."""
+_FIRST_ROWS = 8  # rows of a range before any cost is measured
+# part of the remaining rows that a round cuts, for even rows and for others
 _EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
-"""Part of the remaining rows that a round cuts, for even rows and for others."""
-_LONGEST_FIRST = 5e-3
-"""Bound that replaces `_Sizes.longest` in the first batch, of which no row is known."""
-_LAST_EVEN_PART = 0.25
-"""Part of a batch of even rows that is cut in one last round."""
+_LONGEST_FIRST = 5e-3  # bound that replaces `_Sizes.longest` in the first batch, of which no row is known
+_LAST_EVEN_PART = 0.25  # part of a batch of even rows that is cut in one last round
+# Seconds of work of a range of equal rows. Like `_Sizes.longest`, it limits the wait for rows that differ
+# from all the earlier ones.
 _LONGEST_EQUAL = 25e-3
-"""Seconds of work of a range of equal rows. Like `_Sizes.longest`, it limits the wait for rows that differ
-from all the earlier ones."""
-_SHORTEST = 2e-3
-"""Seconds of work below which ranges are not shortened because rows to come may be expensive."""
+_SHORTEST = 2e-3  # seconds of work below which ranges are not shortened because rows to come may be expensive
+# Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer.
 _NUM_FED = 16
-"""Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer."""
 
+# A batch of less work per worker than this says nothing about whether its rows are equal
 _JUDGED_SECONDS = 1e-3
-"""A batch of less work per worker than this says nothing about whether its rows are equal."""
 
 
 class _Sizes(NamedTuple):
-    """Bounds the work of a range, in seconds.
+    """Bounds the work of a range, in seconds."""
 
-    Attributes:
-        shortest: With less work, the overhead of a range counts. The last round has such ranges.
-        longest: With more work, the other workers would have to wait if the rows turn out to be expensive.
-    """
-
-    shortest: float
+    shortest: float  # With less work, the overhead of a range counts. The last round has such ranges.
+    # with more work, the other workers would have to wait if the rows turn out to be expensive
     longest: float
 
 
+# bounds for a call that the caller waits for: it submits the next range when a worker has room
 _BLOCKING = _Sizes(1e-3, 15e-3)
-"""Bounds for a call that the caller waits for: it submits the next range when a worker has room."""
+# Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work.
 _ASYNC = _Sizes(5e-3, 25e-3)
-"""Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work."""
 
 
 class Cutter:
-    """Chooses the sizes of ranges of rows by the measured cost of earlier rows.
-
-    Args:
-        num_rows: Number of rows in the batch.
-        steps: Largest number of environment steps of a row: one number, or one per row.
-        pace: The measured cost of requests of this kind.
-        is_async: Whether the caller continues before the answer is complete.
-
-    Attributes:
-        next_row: The first row that is not cut yet.
-    """
+    """Chooses the sizes of ranges of rows by the measured cost of earlier rows."""
 
     def __init__(self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_async: bool) -> None:
-        self.next_row = 0
+        self.next_row = 0  # the first row that is not cut yet
         self._num_rows = num_rows
         self._steps = steps
         self._pace = pace
@@ -87,11 +67,7 @@ class Cutter:
             pace.begin_batch()
 
     def num_next(self, num_workers: int) -> int:
-        """Return the number of rows of the next range.
-
-        Args:
-            num_workers: Number of workers that share the remaining rows.
-        """
+        """Return the number of rows of the next range."""
         left = self._num_rows - self.next_row
         if left <= 1:
             return left

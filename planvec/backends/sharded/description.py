@@ -8,21 +8,15 @@ from planvec.backends.base import Worker
 from planvec.errors import WorkerStartError
 from planvec.rows import EnvDescription
 
-__all__ = ["check_replacement", "check_same", "common_description"]
-
+# ends the messages of errors about workers with different environments
 _DIFFERENT = (
     "results would depend on the worker. A factory must make the same environment in every process; use a "
     "fixed seed for everything that it draws at random, such as a map, and np.zeros instead of np.empty"
 )
-"""Ends the messages of errors about workers with different environments."""
 
 
 def common_description(workers: Sequence[Worker]) -> EnvDescription:
-    """Return the description that all workers have in common.
-
-    Raises:
-        WorkerStartError: A worker has no environment, or the workers have different ones.
-    """
+    """Return the description that all workers have in common."""
     first = workers[0].description
     for worker in workers:
         description = worker.description
@@ -37,16 +31,7 @@ def common_description(workers: Sequence[Worker]) -> EnvDescription:
 
 
 def check_same(name: str, first: EnvDescription, description: EnvDescription) -> None:
-    """Check that a worker has the same environment as the first one.
-
-    Args:
-        name: The name of the worker.
-        first: The description of the environment of the first worker.
-        description: The description of its own.
-
-    Raises:
-        WorkerStartError: It has another environment.
-    """
+    """Check that a worker has the same environment as the first one."""
     for what, one, other in (
         ("observation_space", first.observation_space, description.observation_space),
         ("action_space", first.action_space, description.action_space),
@@ -63,16 +48,7 @@ def check_same(name: str, first: EnvDescription, description: EnvDescription) ->
 
 
 def check_replacement(name: str, before: EnvDescription, description: EnvDescription) -> None:
-    """Check that a worker that was restarted has the same environment as before.
-
-    Args:
-        name: The name of the worker.
-        before: The description of its environment before the restart.
-        description: The description now.
-
-    Raises:
-        WorkerStartError: It has another environment, or a file with its code has changed.
-    """
+    """Check that a worker that was restarted has the same environment as before."""
     _check_code(f"{name} was restarted, and", before, description)
     difference = _difference(before, description)
     if difference:
@@ -93,11 +69,7 @@ def _difference(first: EnvDescription, other: EnvDescription) -> str:
 
 
 def _check_code(name: str, first: EnvDescription, description: EnvDescription) -> None:
-    """Check that two environments come from the same code. Files that only one has imported do not count.
-
-    Raises:
-        WorkerStartError: A file has changed.
-    """
+    """Check that two environments come from the same code. Files that only one has imported do not count."""
     changed = sorted(path for path, code in first.code.items() if description.code.get(path, code) != code)
     if changed:
         raise WorkerStartError(

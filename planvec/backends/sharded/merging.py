@@ -7,19 +7,11 @@ from typing import Generic, TypeVar
 from planvec.errors import PlanvecError
 from planvec.rows import Answer, Columns, EnvDescription, Request, merge_columns
 
-__all__ = ["Merger"]
-
 T = TypeVar("T")
 
 
 class Merger(Generic[T]):
-    """Collects the answers to the chunks of one request.
-
-    Args:
-        request: The request.
-        num_rows: Number of its rows.
-        description: The description of the environment.
-    """
+    """Collects the answers to the chunks of one request."""
 
     def __init__(self, request: Request[T], num_rows: int, description: EnvDescription) -> None:
         self._request = request
@@ -35,13 +27,7 @@ class Merger(Generic[T]):
         return len(self._answer.errors)
 
     def add(self, rows: slice, answer: Answer, is_flagging: bool) -> None:
-        """Merge the answer to a chunk.
-
-        Args:
-            rows: The rows of the chunk; an empty slice for a request without rows.
-            answer: The answer. Borrowed outputs are copied.
-            is_flagging: Whether the rows were only flagged, and not stepped.
-        """
+        """Merge the answer to a chunk."""
         num_rows = rows.stop - rows.start
         if not num_rows:
             self._answer.value = answer.value

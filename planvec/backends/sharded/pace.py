@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ["Pace"]
-
-_WEIGHT = 0.5
-"""Weight of the latest chunk in the moving averages."""
-_EVEN_SPREAD = 0.25
-"""Relative deviation of the cost per step between chunks below which rows count as even."""
+_WEIGHT = 0.5  # weight of the latest chunk in the moving averages
+_EVEN_SPREAD = 0.25  # relative deviation of the cost per step between chunks below which rows count as even
+# A chunk that deviates by less time than this says nothing about the rows: the machine varies as much
 _NOISE_SECONDS = 1e-3
-"""A chunk that deviates by less time than this says nothing about the rows: the machine varies as much."""
-_BATCH_WEIGHT = 0.3
-"""Weight of the latest batch in the moving average of the loss."""
-_EQUAL_LOSS = 0.05
-"""Average loss below which rows count as equal."""
+_BATCH_WEIGHT = 0.3  # weight of the latest batch in the moving average of the loss
+_EQUAL_LOSS = 0.05  # average loss below which rows count as equal
+# Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take. A
+# smaller loss counts as none.
 _CHUNKS_SECONDS, _CHUNKS_PART = 1e-3, 0.1
-"""Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take.
-A smaller loss counts as none."""
+# equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
+# it
 _GROWTH = 2.0
-"""Equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
-it."""
 
 
 class Pace:
-    """Measures the time of a step in finished chunks of requests of one kind.
-
-    Args:
-        message_cost: How many times as long a message takes as one to a process of this machine.
-
-    Attributes:
-        message_cost: As given.
-        is_measured: Whether a chunk was finished.
-        num_batches: Number of batches of several rows that have begun.
-        seconds: Moving average of the time per environment step; 0 before the first chunk.
-    """
+    """Measures the time of a step in finished chunks of requests of one kind."""
 
     def __init__(self, message_cost: float = 1.0) -> None:
         self.message_cost = message_cost
-        self.is_measured = False
-        self.num_batches = 0
-        self.seconds = 0.0
+        self.is_measured = False  # whether a chunk was finished
+        self.num_batches = 0  # number of batches of several rows that have begun
+        self.seconds = 0.0  # moving average of the time per environment step; 0 before the first chunk
         self._spread = 1.0  # until equal costs are measured
         self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
         self._loss = 1.0  # average loss of batches if they were cut into one chunk per worker
@@ -67,12 +51,7 @@ class Pace:
             self._highest, self._highest_before = 0.0, self._highest
 
     def learn(self, num_steps: int, seconds: float) -> None:
-        """Update the measures with a finished chunk.
-
-        Args:
-            num_steps: Largest number of environment steps of its rows, in total.
-            seconds: Time that the worker took.
-        """
+        """Update the measures with a finished chunk."""
         if num_steps <= 0 or seconds <= 0.0:
             return
         cost = seconds / num_steps
@@ -88,12 +67,7 @@ class Pace:
         self.seconds += _WEIGHT * (cost - self.seconds)
 
     def learn_balance(self, mean: float, highest: float) -> None:
-        """Update the measures with a finished batch.
-
-        Args:
-            mean: Time of its rows per worker.
-            highest: Time of the slowest worker if the batch were cut into one chunk of equal size per worker.
-        """
+        """Update the measures with a finished batch."""
         saved = min(_CHUNKS_SECONDS * self.message_cost, _CHUNKS_PART * mean)
         loss = min(1.0, max(0.0, highest - mean - saved) / mean)
         self._loss += _BATCH_WEIGHT * (loss - self._loss)

@@ -10,33 +10,20 @@ from planvec.backends.base import Worker
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.errors import PlanvecError
 
-__all__ = ["MAX_PENDING", "Queue", "WorkerRecord", "can_begin"]
-
-MAX_PENDING = 2
-"""Largest number of chunks of a worker at a time: the one that it executes, and the next one."""
+MAX_PENDING = 2  # largest number of chunks of a worker at a time: the one that it executes, and the next one
 
 
 class WorkerRecord:
-    """Holds one worker, its chunks and its latest exit.
-
-    Args:
-        worker: The worker.
-
-    Attributes:
-        worker: The worker.
-        chunks: Chunks that it has not answered, the oldest first, without those of extra calls (see `Call`).
-        num_failures: Number of its exits since it last finished a chunk, except kills from outside.
-        failure: The reason that it cannot start, or None.
-        exit_text: Text for messages: how it exited last, and while executing which rows.
-        lacks_base_state: Whether it had no place when a base state was synced, and gets it once it is ready.
-    """
+    """Holds one worker, its chunks and its latest exit."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
+        # chunks that it has not answered, the oldest first, without those of extra calls (see `Call`)
         self.chunks: list[Chunk] = []
-        self.num_failures = 0
-        self.failure: PlanvecError | None = None
-        self.exit_text = ""
+        self.num_failures = 0  # number of its exits since it last finished a chunk, except kills from outside
+        self.failure: PlanvecError | None = None  # the reason that it cannot start, or None
+        self.exit_text = ""  # text for messages: how it exited last, and while executing which rows
+        # whether it had no place when a base state was synced, and gets it once it is ready
         self.lacks_base_state = False
 
     @property
@@ -55,11 +42,10 @@ def can_begin(records: Sequence[WorkerRecord]) -> bool:
 
 
 class Queue:
-    """Queues the chunks and calls that wait for a worker.
+    """Queues the chunks and calls that wait for a worker."""
 
-    A chunk stays in the queue while it is being submitted, and is skipped once it is marked as submitted.
-    Therefore a signal handler that raises in between loses no chunk.
-    """
+    # A chunk stays in the queue while it is being submitted, and is skipped once it is marked as submitted.
+    # Therefore a signal handler that raises in between loses no chunk.
 
     def __init__(self) -> None:
         self._retries: deque[Chunk] = deque()
@@ -95,12 +81,7 @@ class Queue:
             chunk.call.fail(record.failure)
 
     def next_chunk(self, record: WorkerRecord, num_workers: int) -> Chunk | None:
-        """Return the next chunk for a worker, or None. It stays the next one until it is submitted.
-
-        Args:
-            record: The record of the worker.
-            num_workers: Number of workers that are ready.
-        """
+        """Return the next chunk for a worker, or None. It stays the next one until it is submitted."""
         if record in self._bound:
             chunk = _first(self._bound[record])
             if chunk is not None:

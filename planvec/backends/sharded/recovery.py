@@ -24,28 +24,11 @@ from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError, WorkerCrashedError, WorkerStartError, WorkerTimeoutError
 from planvec.rows import Answer, Outputs, SetBaseStateRequest
 
-__all__ = ["Recovery", "worker_error"]
-
 _log = logging.getLogger("planvec")
 
 
 class Recovery:
-    """Restarts workers and retries their chunks.
-
-    Args:
-        records: The workers.
-        queue: Receives the chunks to retry.
-        max_restarts: Largest number of retries of a row on which workers exit.
-        stats: Counts retries and exits.
-        on_restart: Called after each restart of a worker.
-
-    Attributes:
-        action_space: The space of one action, for messages; None until all workers have started.
-        num_idle_exits: Exits of idle workers since a worker last finished a chunk.
-        num_failed_starts: Exits of starting workers since a worker last became ready.
-        num_failed: Number of workers that cannot start. The next call raises the reason; the call after that
-            restarts them.
-    """
+    """Restarts workers and retries their chunks."""
 
     def __init__(
         self,
@@ -62,19 +45,19 @@ class Recovery:
         self._stats = stats
         self._on_restart = on_restart
         self._unreported: list[WorkerRecord] = []
+        # the space of one action, for messages; None until all workers have started
         self.action_space: gymnasium.Space[Any] | None = None
-        self.num_idle_exits = 0.0
-        self.num_failed_starts = 0.0
+        self.num_idle_exits = 0.0  # exits of idle workers since a worker last finished a chunk
+        self.num_failed_starts = 0.0  # exits of starting workers since a worker last became ready
+        # Number of workers that cannot start. The next call raises the reason; the call after that restarts
+        # them.
         self.num_failed = 0
 
     # -- the workers --------------------------------------------------------------------------------
 
     def restart_failed(self) -> PlanvecError | None:
-        """Restart the workers that could not start, unless a call has yet to raise the reason.
-
-        Returns:
-            The reason to raise, if no call has raised it yet or no worker is left; else None.
-        """
+        """Restart the workers that could not start, unless a call has yet to raise the reason."""
+        # Returns the reason to raise, if no call has raised it yet or no worker is left; else None.
         for record in self._records:
             if record.failure is None:
                 continue

@@ -23,14 +23,10 @@ from planvec.codecs.base import Codec
 from planvec.codecs.families import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
 
-__all__ = ["AtariCodec", "codec_for_env"]
-
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
-    """Return how the states of an environment are saved; see `FamilyModule`.
-
-    With `sound_obs` the actions are replayed: the sound depends on what many frames left in its buffer.
-    """
+    """Return how the states of an environment are saved; see `FamilyModule`."""
+    # With `sound_obs` the actions are replayed: the sound depends on what many frames left in its buffer.
     if not isinstance(env, AtariEnv):
         return None
     if env.sound_obs:
@@ -84,10 +80,8 @@ class AtariCodec(Codec):
         self._emulator.restore(value)
 
     def digests(self, saved: Any) -> dict[str, bytes]:
-        """Return digests of what decides about the future; see `Fields.digests`.
-
-        The checkpoint depends on when the state was saved and restored. It only repaints the picture.
-        """
+        """Return digests of what decides about the future; see `Fields.digests`."""
+        # The checkpoint depends on when the state was saved and restored. It only repaints the picture.
         now = self._emulator.save()
         return {"AtariEnv.ale": now.emulator, "the held action": repr(now.held).encode()}
 

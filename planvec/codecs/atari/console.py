@@ -24,8 +24,6 @@ import ale_py
 from planvec.codecs.atari.golf import GolfScore
 from planvec.codecs.atari.state import Start, drawing_objects, is_whole, looping, serialize
 
-__all__ = ["Console"]
-
 _SETTINGS: dict[str, tuple[str, ...]] = {
     "Bool": ("display_screen", "sound", "sound_obs", "color_averaging", "truncate_on_loss_of_life"),
     "Int": ("random_seed", "max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
@@ -33,12 +31,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
 
 
 class Console(ale_py.ALEInterface):
-    """Loads games, runs single frames, and restores states without their picture.
-
-    Args:
-        env: The `ale_py.AtariEnv`, whose settings are copied. Its game is loaded by `env.load_game()`, which
-            the first reset and every reset with a seed call.
-    """
+    """Loads games, runs single frames, and restores states without their picture."""
 
     def __init__(self, env: Any) -> None:
         super().__init__()
@@ -92,12 +85,7 @@ class Console(ale_py.ALEInterface):
         return self._cached_state
 
     def _restore_state(self, state: bytes, is_within: bool) -> None:
-        """Restore a state, but not its picture.
-
-        Args:
-            state: The state.
-            is_within: Whether it lies within a frame.
-        """
+        """Restore a state, but not its picture."""
         self._finish_frame()
         # An endless loop of one instruction draws no picture, so that nothing is written beyond it later.
         start = next(iter(self._starts.values())) if is_within else None

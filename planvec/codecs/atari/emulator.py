@@ -21,16 +21,9 @@ from planvec.codecs.atari.golf import GolfScore
 from planvec.codecs.atari.history import REPAINTED, History
 from planvec.codecs.atari.state import Start, generator_text, is_whole, with_text
 
-__all__ = ["Emulator"]
-
 
 class Emulator(History):
-    """Replaces the `ale` of an `ale_py.AtariEnv`.
-
-    Args:
-        env: The environment. Its game is loaded into this emulator by `env.load_game()`, which the
-            first reset and every reset with a seed call.
-    """
+    """Replaces the `ale` of an `ale_py.AtariEnv`."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -143,13 +136,7 @@ class Emulator(History):
     # -- pictures -------------------------------------------------------------------------------------
 
     def _picture(self, name: str, get_picture: Callable[..., Any], buffer: tuple[Any, ...]) -> Any:
-        """Return the picture of the current state in one of ale-py's forms.
-
-        Args:
-            name: Name of ale-py's method for the form.
-            get_picture: The method.
-            buffer: Its arguments.
-        """
+        """Return the picture of the current state in one of ale-py's forms."""
         if self._is_painted:  # saves a look at the state, which takes a tenth of a step
             return get_picture(*buffer)
         if self._num_unpainted or not (self._interrupts_frames or is_whole(self._state())):
@@ -174,11 +161,7 @@ class Emulator(History):
         self._num_unpainted, self._cached_state = 0, None
 
     def _restore_checkpoint(self, from_reset: bool) -> None:
-        """Restore the checkpoint.
-
-        Args:
-            from_reset: Whether to reset the game first, which draws the picture of the reset.
-        """
+        """Restore the checkpoint."""
         if from_reset:
             if self._num_resets == 1:
                 self._load_game()

@@ -13,17 +13,11 @@ from planvec.codecs.atari.emulator import Emulator
 from planvec.codecs.base import Outcome, Step
 from planvec.codecs.fast_steps import outcome_bits, replace_step
 
-__all__ = ["install_fast_step"]
-
 _NUM_STEPS = 8
 
 
 def install_fast_step(env: Any) -> None:
-    """Replace `env.step` by a faster one, if the environment is exactly ale-py's, with discrete actions.
-
-    Args:
-        env: The unwrapped environment, whose emulator is an `Emulator`. Its game is loaded again.
-    """
+    """Replace `env.step` by a faster one, if the environment is exactly ale-py's, with discrete actions."""
     is_plain = type(env) is AtariEnv and isinstance(env._frameskip, int) and not env.continuous
     replace_step(env, _make_step if is_plain else None, _gives_the_same)
 

@@ -10,18 +10,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["GeneratorTexts"]
-
+# numbers of a Mersenne twister (MT19937), which the text lists, with the position after them
 _STATE_SIZE = 624
-"""Numbers of a Mersenne twister (MT19937), which the text lists, with the position after them."""
 
 
 class GeneratorTexts:
-    """Knows the text of the generator after any number of resets.
-
-    Args:
-        after_reset: Returns the text after a reset that began with the given text.
-    """
+    """Knows the text of the generator after any number of resets."""
 
     def __init__(self, after_reset: Callable[[bytes], bytes]) -> None:
         self._after_reset = after_reset

@@ -14,12 +14,9 @@ from typing import Any
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["GolfScore"]
-
 _NUMBERS = struct.Struct("<5i")
 _SCORE = slice(-32, -12)  # before the flag for the generator and the two limits of the paddles
-_FALSE, _TRUE = -0x452E452E, -0x054E054E
-"""The two booleans, in the form of a saved state."""
+_FALSE, _TRUE = -0x452E452E, -0x054E054E  # the two booleans, in the form of a saved state
 
 
 def _decimal(byte: int) -> int:
@@ -27,22 +24,14 @@ def _decimal(byte: int) -> int:
 
 
 class GolfScore:
-    """Counts the numbers that the reward of Miniature Golf is computed from.
-
-    Args:
-        memory: `[128]` uint8, the memory of the console after a reset.
-    """
+    """Counts the numbers that the reward of Miniature Golf is computed from."""
 
     def __init__(self, memory: Any) -> None:
         self._hole = self._par = self._wrapped = self._strokes = self._strokes_before = 0
         self.update(memory)
 
     def update(self, memory: Any) -> None:
-        """Update the numbers after a frame.
-
-        Args:
-            memory: `[128]` uint8, the memory of the console.
-        """
+        """Update the numbers after a frame."""
         left, right, hole = (_decimal(int(memory[address])) for address in (0x07, 0x08, 0x2F))
         if hole != self._hole:
             self._hole, self._wrapped, self._strokes_before = hole, 0, self._strokes
@@ -55,11 +44,7 @@ class GolfScore:
         self._strokes = left
 
     def write(self, state: bytes) -> bytes:
-        """Return a saved state with the numbers instead of the flags.
-
-        Raises:
-            UnsupportedEnvError: The flags do not fit the numbers.
-        """
+        """Return a saved state with the numbers instead of the flags."""
         flags = _NUMBERS.unpack(state[_SCORE])
         if not {_FALSE, _TRUE}.issuperset(flags):
             return state  # a later ale-py saves numbers

@@ -15,50 +15,40 @@ from typing import Any
 from planvec.codecs.atari.console import Console
 from planvec.codecs.atari.state import Checkpoint, Frame, Saved, is_whole, serialize
 
-__all__ = ["REPAINTED", "History"]
-
+# whole frames after which nothing is left of a picture: there are two buffers, drawn alternately
 REPAINTED = 3
-"""Whole frames after which nothing is left of a picture: there are two buffers, drawn alternately."""
+# Whole frames between two checkpoints. A checkpoint takes as long as half a frame.
 _FRAMES_PER_CHECKPOINT = 16
-"""Whole frames between two checkpoints. A checkpoint takes as long as half a frame."""
+# the same if every step repaints the picture, so that frames are seldom repeated
 _FRAMES_PER_CHECKPOINT_OF_LONG_STEPS = 40
-"""The same if every step repaints the picture, so that frames are seldom repeated."""
-_MAX_INTERRUPTED = 32
-"""Frames in a row that may be interrupted, when no checkpoint can be made. 7 were seen."""
+_MAX_INTERRUPTED = 32  # Frames in a row that may be interrupted, when no checkpoint can be made. 7 were seen.
+# Games known to interrupt frames. All their frames are checked; in other games the last one of a step.
 _INTERRUPTS_FRAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d", "video_checkers"})
-"""Games known to interrupt frames. All their frames are checked; in other games the last one of a step."""
 
 
 class History(Console):
-    """Notes frames, and saves and restores states with them.
-
-    Args:
-        env: The environment; see `Console`.
-
-    Attributes:
-        stickiness: The probability that a frame repeats the last action, drawn from `env.np_random`.
-        frame_size: Bytes that the action of one frame takes.
-        has_long_steps: Whether every step repaints the picture. Then it also ends with a new checkpoint, if
-            it began with a restore.
-        max_frames: Largest number of frames since the checkpoint.
-    """
+    """Notes frames, and saves and restores states with them."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self._env = env
         previous = env.ale  # a `History` if the environment is opened a second time
         probability = previous.getFloat("repeat_action_probability")
+        # the probability that a frame repeats the last action, drawn from `env.np_random`
         self.stickiness: float = previous.stickiness if isinstance(previous, History) else probability
         self._frame = struct.Struct("<Bf" if env.continuous else "<B")
         self._turns_paddle = bool(env.continuous)
-        self.frame_size = self._frame.size
+        self.frame_size = self._frame.size  # bytes that the action of one frame takes
         self._interrupts_frames = env._game in _INTERRUPTS_FRAMES
         shortest = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
+        # Whether every step repaints the picture. Then it also ends with a new checkpoint, if it began with a
+        # restore.
         self.has_long_steps = shortest >= REPAINTED
         is_often_painted = self.has_long_steps and not self._interrupts_frames
         self._frames_per_checkpoint = (
             _FRAMES_PER_CHECKPOINT_OF_LONG_STEPS if is_often_painted else _FRAMES_PER_CHECKPOINT
         )
+        # largest number of frames since the checkpoint
         self.max_frames = 2 * self._frames_per_checkpoint + _MAX_INTERRUPTED
         self._num_resets = 0  # since the game was loaded
         self._begin_episode()
@@ -79,13 +69,7 @@ class History(Console):
         return self._frame.pack(action, strength) if self._turns_paddle else bytes((action,))
 
     def _note_frames(self, actions: bytes, num_frames: int) -> None:
-        """Note that frames were run: one, or several of a game that does not interrupt frames.
-
-        Args:
-            actions: Their actions.
-            num_frames: How many of them were run, and painted: the emulator ignores actions once the game is
-                over.
-        """
+        """Note that frames were run: one, or several of a game that does not interrupt frames."""
         if not num_frames:
             return
         self._frames += actions[: num_frames * self.frame_size]

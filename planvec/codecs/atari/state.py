@@ -9,99 +9,58 @@ import ale_py
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = [
-    "Checkpoint",
-    "Frame",
-    "Saved",
-    "Start",
-    "cartridge",
-    "drawing_objects",
-    "generator_text",
-    "is_whole",
-    "looping",
-    "serialize",
-    "with_text",
-]
-
-Frame = tuple[int, float]
-"""The action of one frame, and how far it turns the paddle."""
+Frame = tuple[int, float]  # the action of one frame, and how far it turns the paddle
 
 _INT = struct.Struct("<i")
 # The head of a serialized state: six numbers, the length of the rest, the checksum of the cartridge,
 # "System", its cycles, and the length of a generator's text.
 _LENGTH, _CARTRIDGE, _SYSTEM = 24, slice(32, 64), slice(68, 74)
 _CYCLES, _TEXT_LENGTH, _TEXT = slice(74, 78), 78, 82
-_MEMORY = 0x80
-"""Address of the console's memory."""
-_JUMP, _LOAD, _STORE = 0x4C, 0xA9, 0x85
-"""Instructions of the 6502: JMP, LDA #, STA."""
-_VSYNC, _WSYNC, _CTRLPF, _HMOVE, _HMCLR = 0x00, 0x02, 0x0A, 0x2A, 0x2B
-"""Registers of the graphics chip."""
-_CONTROL = 17
-"""Index of CTRLPF among the saved numbers of the chip."""
+_MEMORY = 0x80  # address of the console's memory
+_JUMP, _LOAD, _STORE = 0x4C, 0xA9, 0x85  # instructions of the 6502: JMP, LDA #, STA
+_VSYNC, _WSYNC, _CTRLPF, _HMOVE, _HMCLR = 0x00, 0x02, 0x0A, 0x2A, 0x2B  # registers of the graphics chip
+_CONTROL = 17  # index of CTRLPF among the saved numbers of the chip
 _ANY = b"\xff"
+# A program: wait for a line, move all objects by nothing, write the control (`_ANY`), end the frame
 _DRAW = bytes(
     (
         *(_STORE, _WSYNC, _STORE, _HMCLR, _STORE, _HMOVE, _LOAD, _ANY[0], _STORE, _CTRLPF),
         *(_LOAD, 2, _STORE, _VSYNC, _STORE, _WSYNC, _STORE, _WSYNC, _LOAD, 0, _STORE, _VSYNC),
     )
 )
-"""A program: wait for a line, move all objects by nothing, write the control (`_ANY`), end the frame."""
 SHORT_TEXT = b"1 " * 624 + b"624"
+# A frame is interrupted after 25,000 instructions of at least two cycles. Most frames take 19,912 cycles.
 _CYCLES_OF_INTERRUPTED_FRAME = 50_000
-"""A frame is interrupted after 25,000 instructions of at least two cycles. Most frames take 19,912 cycles."""
 
 
 class Checkpoint(NamedTuple):
-    """Holds an earlier state of the emulator.
+    """Holds an earlier state of the emulator."""
 
-    Attributes:
-        emulator: The emulator, not within a frame.
-        offset: Index of the following frame in the bytes of `Saved.frames`.
-        num_whole: Number of whole frames since.
-    """
-
-    emulator: bytes
-    offset: int
-    num_whole: int
+    emulator: bytes  # the emulator, not within a frame
+    offset: int  # index of the following frame in the bytes of `Saved.frames`
+    num_whole: int  # number of whole frames since
 
 
 class Saved(NamedTuple):
-    """Holds one state.
+    """Holds one state."""
 
-    Attributes:
-        emulator: The emulator, in ale-py's own form without the text of its generator.
-        checkpoint: The emulator at an earlier time, not within a frame.
-        frames: The actions since the checkpoint, `Emulator.frame_size` bytes a frame.
-        held: The action that a sticky action would repeat.
-        is_within: Whether the emulator is within a frame.
-        num_resets: Number of resets since the game was loaded.
-        since_reset: Whether the checkpoint is the state after the latest reset.
-        next_checkpoint: A later state that will become the checkpoint, if there is one.
-    """
-
-    emulator: bytes
-    checkpoint: bytes
-    frames: bytes
-    held: Frame
-    is_within: bool
-    num_resets: int
-    since_reset: bool
+    emulator: bytes  # the emulator, in ale-py's own form without the text of its generator
+    checkpoint: bytes  # the emulator at an earlier time, not within a frame
+    frames: bytes  # the actions since the checkpoint, `Emulator.frame_size` bytes a frame
+    held: Frame  # the action that a sticky action would repeat
+    is_within: bool  # whether the emulator is within a frame
+    num_resets: int  # number of resets since the game was loaded
+    since_reset: bool  # whether the checkpoint is the state after the latest reset
+    # A later state that will become the checkpoint, if there is one
     next_checkpoint: Checkpoint | None = None
 
 
 class Start(NamedTuple):
-    """Holds the result of loading and resetting a game, which is always the same.
+    """Holds the result of loading and resetting a game, which is always the same."""
 
-    Attributes:
-        state: The state of the emulator.
-        is_within: Whether it lies within a frame.
-        pictures: Name of ale-py's method -> the picture that it returned.
-    """
-
-    state: bytes
-    is_within: bool
-    pictures: dict[str, Any]
+    state: bytes  # the state of the emulator
+    is_within: bool  # whether it lies within a frame
+    pictures: dict[str, Any]  # name of ale-py's method -> the picture that it returned
 
     def picture(self, name: str, buffer: tuple[Any, ...]) -> Any:
         """Return a copy of a picture, or write it into a buffer and return None, as ale-py does."""
@@ -113,14 +72,9 @@ class Start(NamedTuple):
 
 
 def serialize(ale: ale_py.ALEInterface) -> bytes:
-    """Return the state of an emulator in ale-py's form, without the text of its generator.
-
-    Only resets draw from that generator; see `generator`. Its text is seven eighths of the data, and takes
-    most of the time of a restore. ale-py does not change the generator if the text is empty.
-
-    Raises:
-        UnsupportedEnvError: This version of ale-py has another form.
-    """
+    """Return the state of an emulator in ale-py's form, without the text of its generator."""
+    # Only resets draw from that generator; see `generator`. Its text is seven eighths of the data, and takes
+    # most of the time of a restore. ale-py does not change the generator if the text is empty.
     data, text = _serialized(ale)
     (length,) = _INT.unpack_from(data, _LENGTH)
     head = data[:_LENGTH] + _INT.pack(length - text) + data[_LENGTH + 4 : _TEXT_LENGTH]
@@ -160,12 +114,10 @@ def looping(emulator: bytes) -> bytes:
 
 
 def drawing_objects(emulator: bytes) -> bytes:
-    """Return the state with its processor about to run a short frame that positions the objects.
-
-    The positions of the five objects follow from saved numbers, but ale-py computes them only when the
-    numbers change, and does not save them. Moving all objects by nothing (HMCLR, HMOVE) makes ale-py compute
-    the positions, and so does writing the control of the playfield (CTRLPF) again.
-    """
+    """Return the state with its processor about to run a short frame that positions the objects."""
+    # The positions of the five objects follow from saved numbers, but ale-py computes them only when the
+    # numbers change, and does not save them. Moving all objects by nothing (HMCLR, HMOVE) makes ale-py
+    # compute the positions, and so does writing the control of the playfield (CTRLPF) again.
     control = emulator[emulator.index(b"TIA") + len(b"TIA") + _CONTROL * _INT.size]
     return _running(emulator, _DRAW.replace(_ANY, bytes((control,))))
 
@@ -183,10 +135,8 @@ def _running(emulator: bytes, program: bytes) -> bytes:
 
 
 def with_text(emulator: bytes, text: bytes = SHORT_TEXT) -> bytes:
-    """Return a state with a text for the generator, which later states of an emulator then contain.
-
-    A short text takes less time to write.
-    """
+    """Return a state with a text for the generator, which later states of an emulator then contain."""
+    # A short text takes less time to write.
     (length,) = _INT.unpack_from(emulator, _LENGTH)
     head = emulator[:_LENGTH] + _INT.pack(length + len(text)) + emulator[_LENGTH + 4 : _TEXT_LENGTH]
     return head + _INT.pack(len(text)) + text + emulator[_TEXT:]

@@ -11,8 +11,6 @@ from gymnasium.utils import seeding
 
 from planvec.codecs.box2d.episode import Box2DCodec, Episode
 
-__all__ = ["CarRacingCodec"]
-
 
 class CarRacingCodec(Box2DCodec):
     """Saves the wheels, and the tiles that the car has touched: they give their reward only once."""

@@ -15,8 +15,6 @@ from planvec.codecs.box2d.episode import Box2DCodec
 from planvec.codecs.box2d.layout_check import unknown_layout
 from planvec.codecs.families import FamilyCodec, WrapperSupport
 
-__all__ = ["BipedalWalkerCodec", "LunarLanderCodec", "codec_for_env"]
-
 
 class LunarLanderCodec(Box2DCodec):
     """Saves the contacts of the legs, the wind, and with a render mode the flames, which are bodies."""
@@ -97,21 +95,19 @@ class BipedalWalkerCodec(Box2DCodec):
             ray.fraction, ray.p1, ray.p2 = fraction, env.hull.position, (x, y)
 
 
+# environment class -> the maker of its codec
 _CODECS: dict[type, CodecMaker] = {
     BipedalWalker: BipedalWalkerCodec,
     CarRacing: CarRacingCodec,
     LunarLander: LunarLanderCodec,
 }
-"""Environment class -> the maker of its codec."""
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec:
-    """Return how the states of an environment are saved; see `FamilyModule`.
-
-    The actions are replayed in three cases, since these environments neither copy nor pickle: planvec has no
-    codec for exactly this class; an unknown wrapper may change the world after its reset, which planvec makes
-    again without the wrapper; the memory layout of the installed Box2D is unknown.
-    """
+    """Return how the states of an environment are saved; see `FamilyModule`."""
+    # The actions are replayed in three cases, since these environments neither copy nor pickle: planvec has
+    # no codec for exactly this class; an unknown wrapper may change the world after its reset, which planvec
+    # makes again without the wrapper; the memory layout of the installed Box2D is unknown.
     make = _CODECS.get(type(env))
     if make is None or wrappers is WrapperSupport.MISSING or unknown_layout() is not None:
         return FamilyCodec(None, is_verified=False)

@@ -21,33 +21,22 @@ from planvec.codecs.generator import (
 )
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Box2DCodec", "Episode"]
-
 _MAX_EPISODES = 32
 
 
 class Episode(NamedTuple):
-    """Holds what a reset has made.
+    """Holds what a reset has made."""
 
-    Attributes:
-        key: The arguments of the reset.
-        attributes: The attributes of the environment that no step replaces.
-        memory: The memory of the world.
-    """
-
-    key: tuple[Any, ...]
-    attributes: dict[str, Any]
+    key: tuple[Any, ...]  # the arguments of the reset
+    attributes: dict[str, Any]  # the attributes of the environment that no step replaces
     memory: WorldMemory
 
 
 class Box2DCodec(Codec):
-    """Saves an environment with a Box2D world.
+    """Saves an environment with a Box2D world."""
 
-    Attributes:
-        made_by_reset: Names of the attributes that a reset makes and no step replaces. The first of them is
-            a new object after every reset.
-    """
-
+    # Names of the attributes that a reset makes and no step replaces. The first of them is a new object after
+    # every reset.
     made_by_reset: tuple[str, ...]
     how = "the world's memory, as changes since the reset"
 
@@ -93,10 +82,8 @@ class Box2DCodec(Codec):
         self._current_episode(env)
 
     def _key(self, env: Any) -> tuple[Any, ...]:
-        """Return the arguments of the reset that began the current episode.
-
-        They end with the generator that a reset without a seed has continued; b"" for a reset with a seed.
-        """
+        """Return the arguments of the reset that began the current episode."""
+        # They end with the generator that a reset without a seed has continued; b"" for a reset with a seed.
         return env.np_random_seed, self._generator
 
     def _reset(self, env: Any, key: tuple[Any, ...], **arguments: Any) -> None:

@@ -42,34 +42,15 @@ from planvec.codecs.box2d.layout import (
 )
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["WorldHeap"]
-
 _CHUNK_WORDS = CHUNK_BYTES // 8
 _NODE_BYTES = NODE_WORDS * 8
 
 
 class WorldHeap:
-    """Finds the memory of one world, and zeroes what Box2D leaves uninitialised.
+    """Finds the memory of one world, and zeroes what Box2D leaves uninitialised."""
 
-    Chunks are numbered in the order in which the world has made them in its current history. Spare chunks may
-    follow, which an earlier state has used and the current one does not.
-
-    Args:
-        world: A `Box2D.b2World` with a body that has a fixture.
-
-    Attributes:
-        address: Address of the world.
-        virtual: An address shortly before the library's virtual tables.
-        chunks: Addresses of the chunks.
-        sizes: Sizes of the blocks in them, without the spare chunks.
-        touched: For each chunk, how many blocks from its start may have been in use.
-        nodes: Address of the tree's nodes.
-        capacity: Number of nodes that fit into the memory.
-        known_capacity: Number of nodes that the world assumed when it was last read, at most `capacity`.
-
-    Raises:
-        UnsupportedEnvError: The memory is not laid out as expected; nothing was written.
-    """
+    # Chunks are numbered in the order in which the world has made them in its current history. Spare chunks
+    # may follow, which an earlier state has used and the current one does not.
 
     def __init__(self, world: Any) -> None:
         self._world = world  # keeps its memory alive
@@ -82,9 +63,12 @@ class WorldHeap:
         if not 0 < count <= space or not self._is_block(table, space * 16):
             raise UnsupportedEnvError("Box2D: unexpected layout of the block allocator")
         entries = view(table, 2 * count).reshape(count, 2).tolist()
+        # sizes of the blocks in them, without the spare chunks
         self.sizes = [size & 0xFFFFFFFF for size, _ in entries]
-        self.chunks = [chunk for _, chunk in entries]
-        self.nodes = int(self.word(NODES))
+        self.chunks = [chunk for _, chunk in entries]  # addresses of the chunks
+        self.nodes = int(self.word(NODES))  # address of the tree's nodes
+        # `capacity`: number of nodes that fit into the memory. `known_capacity`: number of nodes that the
+        # world assumed when it was last read, at most `capacity`
         self.capacity = self.known_capacity = self.counts(NODE_COUNTS)[1]
         if (
             not set(self.sizes) <= set(BLOCK_SIZES)
@@ -94,11 +78,13 @@ class WorldHeap:
             raise UnsupportedEnvError("Box2D: unexpected layout of the chunks or of the tree")
         if self.moves_pending():
             raise UnsupportedEnvError("Box2D: expected a world that was stepped since its bodies were made")
+        # an address shortly before the library's virtual tables
         self.virtual = self._first_virtual_table() - VIRTUAL_BYTES
         if CONTACT_BLOCK not in self.sizes:
             self._add_contact_chunk()
         for offset in HALF_USED:
             MEMORY[at(self.address + offset)] &= np.uint64(0xFFFFFFFF)
+        # for each chunk, how many blocks from its start may have been in use
         self.touched = [self._zero_unused(number) for number in range(len(self.chunks))]
         self._zero_joints()
         self._zero_free_nodes()
@@ -113,10 +99,8 @@ class WorldHeap:
         return halves(self.word(offset))
 
     def has_new_nodes(self) -> bool:
-        """Return whether Box2D has replaced the nodes.
-
-        Their number is compared, since an address may be used again.
-        """
+        """Return whether Box2D has replaced the nodes."""
+        # Their number is compared, since an address may be used again.
         return self.counts(NODE_COUNTS)[1] != self.known_capacity
 
     def moves_pending(self) -> bool:
@@ -128,11 +112,9 @@ class WorldHeap:
         MEMORY[at(self.address + MOVE_COUNTS)] &= np.uint64(0xFFFFFFFF)
 
     def refresh(self) -> None:
-        """Read what Box2D has allocated since the last call, and zero what it left uninitialised.
-
-        New chunks are numbered after those in use, so that the number of a chunk does not depend on earlier
-        states of this world. A spare chunk with the same number is freed.
-        """
+        """Read what Box2D has allocated since the last call, and zero what it left uninitialised."""
+        # New chunks are numbered after those in use, so that the number of a chunk does not depend on earlier
+        # states of this world. A spare chunk with the same number is freed.
         count, space = self.counts(CHUNK_COUNTS)
         table = view(int(self.word(CHUNKS)), 2 * count).reshape(count, 2)
         for size, chunk in table[len(self.chunks) :].tolist():
@@ -214,11 +196,8 @@ class WorldHeap:
         return int(MEMORY[at(int(MEMORY[at(fixture + FIXTURE_SHAPE)]))])
 
     def _zero_unused(self, number: int) -> int:
-        """Zero the bytes that no object uses.
-
-        Returns:
-            How many blocks from the start of the chunk may have been in use.
-        """
+        """Zero the bytes that no object uses."""
+        # Returns how many blocks from the start of the chunk may have been in use.
         chunk, size = self.chunks[number], self.sizes[number]
         count = CHUNK_BYTES // size
         words = view(chunk, _CHUNK_WORDS)

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MEMORY", "Words", "at", "c_library", "halves", "view"]
-
 Words = NDArray[np.uint64]
 
 # -- b2World: bytes from its start ------------------------------------------------------------------
@@ -40,29 +38,28 @@ GRAVITY = 0x19338
 STEP_RATIO = 0x19358
 _SCRATCH, _SCRATCH_ENTRIES = 0x19080, 0x19290  # not cleared by a step that raised an error
 
+# the words of a world that steps change, without scratch space and clocks
 WORLD_WORDS = (
     *range(FREE_LISTS, 128, 8),
     *(_SCRATCH, _SCRATCH_ENTRIES, WORLD_FLAGS),
     *(TREE_ROOT, NODE_COUNTS, FREE_NODES, INSERTIONS, PROXY_COUNT),
     *(CONTACT_LIST, CONTACT_COUNT, BODY_LIST, JOINT_LIST, BODY_AND_JOINT_COUNT, STEP_RATIO),
 )
-"""The words of a world that steps change, without scratch space and clocks."""
+# the words among them whose upper half is padding
 HALF_USED = (_SCRATCH_ENTRIES, WORLD_FLAGS, TREE_ROOT, INSERTIONS, PROXY_COUNT, CONTACT_COUNT)
-"""The words among them whose upper half is padding."""
 
 # -- objects that the world points to ---------------------------------------------------------------
 
 CHUNK_BYTES = 16384
 BLOCK_SIZES = (16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640)
 SMALL_BLOCK, FIXTURE_BLOCK, BODY_BLOCK, CONTACT_BLOCK = 32, 96, 192, 224
+# block size -> bytes that the objects in such blocks do not use between steps
 PADDING = {
     BODY_BLOCK: ((6, 12), (124, 128), (184, 192)),
     FIXTURE_BLOCK: ((4, 8), (59, 64), (72, 96)),
     CONTACT_BLOCK: ((12, 16), (188, 192), (204, 224)),
 }
-"""Block size -> bytes that the objects in such blocks do not use between steps."""
-JOINT_PADDING = ((12, 16), (118, 120), (161, 164), (173, 176))
-"""The bytes that revolute joints do not use."""
+JOINT_PADDING = ((12, 16), (118, 120), (161, 164), (173, 176))  # the bytes that revolute joints do not use
 NEXT_JOINT = 24
 BODY_POSITION, BODY_ANGLE, BODY_WORLD, NEXT_BODY, BODY_FIXTURES = 12, 56, 88, 104, 112
 NEXT_FIXTURE, FIXTURE_BODY, FIXTURE_SHAPE, FIXTURE_PROXIES = 8, 16, 24, 40
@@ -71,15 +68,13 @@ CONTACT_FIXTURES = 96
 CONTACT_POINTS, POINT_BYTES, NUM_POINTS = 120, 20, 180
 CIRCLE_BYTES = 24
 NODE_WORDS = 5
-VIRTUAL_BYTES = 1 << 16
-"""All virtual tables of the library lie within this many bytes of any of them."""
+VIRTUAL_BYTES = 1 << 16  # all virtual tables of the library lie within this many bytes of any of them
 
 # -- memory -----------------------------------------------------------------------------------------
 
 FLOOR = 4096
 _ADDRESS_SPACE: Any = (ctypes.c_uint64 * (2**44 - FLOOR // 8)).from_address(FLOOR)
-MEMORY: Words = np.frombuffer(_ADDRESS_SPACE, np.uint64)
-"""The address space of this process, as words."""
+MEMORY: Words = np.frombuffer(_ADDRESS_SPACE, np.uint64)  # the address space of this process, as words
 
 
 def at(address: int) -> int:
@@ -98,11 +93,7 @@ def halves(word: Any) -> tuple[int, int]:
 
 
 def c_library() -> Any:
-    """Return the C library, with the types of malloc, free and malloc_usable_size.
-
-    Raises:
-        AttributeError: This platform has no such functions.
-    """
+    """Return the C library, with the types of malloc, free and malloc_usable_size."""
     library = ctypes.CDLL(None)
     library.malloc.restype = ctypes.c_void_p
     library.malloc.argtypes = [ctypes.c_size_t]

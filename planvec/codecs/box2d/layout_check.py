@@ -16,18 +16,14 @@ from planvec.codecs.box2d.layout import c_library, halves, view
 from planvec.codecs.box2d.world import WorldMemory
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["unknown_layout"]
-
 _NUM_STEPS = 30
 
 
 @functools.cache
 def unknown_layout() -> str | None:
-    """Return how the memory layout differs from the expected one; None if worlds can be saved.
-
-    A small world is made. Everything that saving relies on is read from its memory and compared with the
-    answers of Box2D. Then the world and a second one are put into one of its states and stepped.
-    """
+    """Return how the memory layout differs from the expected one; None if worlds can be saved."""
+    # A small world is made. Everything that saving relies on is read from its memory and compared with the
+    # answers of Box2D. Then the world and a second one are put into one of its states and stepped.
     if sys.platform != "linux" or sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return f"a {sys.byteorder}-endian {sys.platform} with {ctypes.sizeof(ctypes.c_void_p)}-byte pointers"
     try:
@@ -86,11 +82,7 @@ class _Reader:
         self._regions = _readable_regions()
 
     def words(self, address: int, count: int) -> Any:
-        """Read words.
-
-        Raises:
-            UnsupportedEnvError: The address is not that of readable words.
-        """
+        """Read words."""
         stop = address + 8 * count
         if address % 8 or not any(first <= address and stop <= last for first, last in self._regions):
             raise UnsupportedEnvError(f"expected {count} words of memory at {address:#x}, got none")

@@ -41,10 +41,7 @@ from planvec.codecs.box2d.layout import (
 )
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["SavedWorld", "WorldMemory"]
-
-_SLACK = 4
-"""Unused blocks at the end of a window. If the last of them is used, the window is widened."""
+_SLACK = 4  # Unused blocks at the end of a window. If the last of them is used, the window is widened.
 _SHIFT, _MASK = 20, (1 << 20) - 1
 _FIRST_CHUNK = 2
 """Number of the first chunk among the regions.
@@ -57,35 +54,17 @@ _HALF = np.uint64(32)
 
 
 class SavedWorld(NamedTuple):
-    """Holds what differs from the baseline.
+    """Holds what differs from the baseline."""
 
-    Attributes:
-        positions: `[W]` uint32: region << 20 | word.
-        words: `[W]` uint64; a pointer is region << 32 | byte.
-        pointers: `[W]` bits that flag the words that are pointers.
-        chunks: Block sizes of the chunks that were added since the baseline.
-        capacity: Number of nodes that fit into the tree.
-    """
-
-    positions: bytes
-    words: bytes
-    pointers: bytes
-    chunks: tuple[int, ...]
-    capacity: int
+    positions: bytes  # `[W]` uint32: region << 20 | word
+    words: bytes  # `[W]` uint64; a pointer is region << 32 | byte
+    pointers: bytes  # `[W]` bits that flag the words that are pointers
+    chunks: tuple[int, ...]  # block sizes of the chunks that were added since the baseline
+    capacity: int  # number of nodes that fit into the tree
 
 
 class WorldMemory:
-    """Saves and restores one world.
-
-    Args:
-        world: A `Box2D.b2World` directly after its reset. Its memory is the baseline.
-
-    Attributes:
-        digest: A digest of the baseline, equal in worlds that can take each other's states.
-
-    Raises:
-        UnsupportedEnvError: The memory is not laid out as expected; nothing was written.
-    """
+    """Saves and restores one world."""
 
     def __init__(self, world: Any) -> None:
         self._heap = heap = WorldHeap(world)
@@ -97,14 +76,11 @@ class WorldMemory:
         for number, touched in enumerate(heap.touched):
             self._widen(number, touched)
         self._lay_out()
+        # A digest of the baseline, equal in worlds that can take each other's states
         self.digest = self._digest()
 
     def get(self) -> SavedWorld:
-        """Return what differs from the baseline now.
-
-        Raises:
-            UnsupportedEnvError: The world is in the middle of a step.
-        """
+        """Return what differs from the baseline now."""
         heap = self._heap
         if heap.has_new_nodes():
             self._refresh()
@@ -133,11 +109,7 @@ class WorldMemory:
         )
 
     def set(self, saved: SavedWorld) -> None:
-        """Put the world into a saved state.
-
-        Raises:
-            UnsupportedEnvError: The state belongs to a world with another baseline; nothing was written.
-        """
+        """Put the world into a saved state."""
         heap = self._heap
         if heap.has_new_nodes() or (MEMORY.take(self._guards) != self._guarded).any():
             heap.drop_moves()  # of a step that raised an error
@@ -244,14 +216,10 @@ class WorldMemory:
         self._span = self._starts[-1] + self._lengths[-1] - self._lowest
 
     def _name_pointers(self, words: Words) -> NDArray[np.bool_]:
-        """Replace the pointers among words `[W]` by (region, byte), in place.
-
-        A word that points into the world is a pointer. No two numbers in one word look like that: the second
-        would have to be a float of 1e-41 or a count above 20,000.
-
-        Returns:
-            `[W]` flags of the pointers.
-        """
+        """Replace the pointers among words `[W]` by (region, byte), in place."""
+        # A word that points into the world is a pointer. No two numbers in one word look like that: the
+        # second would have to be a float of 1e-41 or a count above 20,000.
+        # Returns `[W]` flags of the pointers.
         pointers = np.zeros(len(words), bool)
         candidates = np.flatnonzero(words - self._lowest < self._span)
         if len(candidates):

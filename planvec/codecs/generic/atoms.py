@@ -16,10 +16,7 @@ import numpy as np
 from planvec.codecs.compare import dtype_text
 from planvec.codecs.generic.attributes import is_compiled_function
 
-__all__ = ["ATOMS", "is_plain", "sort_key", "token_of_atom"]
-
-ATOMS = (str, bytes, int, float, bool, complex, type(None))
-"""Numbers and text of Python."""
+ATOMS = (str, bytes, int, float, bool, complex, type(None))  # numbers and text of Python
 _PLAIN = (*ATOMS, np.generic, enum.Enum, type)
 
 

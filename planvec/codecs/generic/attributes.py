@@ -18,8 +18,6 @@ from gymnasium.envs.registration import EnvSpec
 from planvec.codecs.generic.generators import hidden_generator
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ADVICE", "Attributes", "attributes_of", "is_compiled_function", "slot_names", "spaces_in"]
-
 ADVICE = (
     "Register a codec for it (planvec.register_codec), or, if it restarts exactly from a seed, pass "
     'codec="replay"'
@@ -32,8 +30,8 @@ _CONSTANT_TYPES = (
     types.FunctionType,
     type,
 )
+# packages whose functions are compiled: they can be called, but hold nothing that changes
 _COMPILERS = ("jax", "jaxlib", "numba")
-"""Packages whose functions are compiled: they can be called, but hold nothing that changes."""
 
 
 def is_compiled_function(value: Any) -> bool:
@@ -54,10 +52,8 @@ def slot_names(cls: type) -> tuple[str, ...]:
 
 
 def attributes_of(obj: Any) -> dict[str, Any]:
-    """Return the attributes of an object, those in `__slots__` included, in no particular order.
-
-    A `__getattr__` of its class does not count: it may have an answer for any name, `__dict__` included.
-    """
+    """Return the attributes of an object, those in `__slots__` included, in no particular order."""
+    # A `__getattr__` of its class does not count: it may have an answer for any name, `__dict__` included.
     own = getattr(obj, "__dict__", None)
     attributes: dict[str, Any] = dict(own) if isinstance(own, (dict, types.MappingProxyType)) else {}
     for name in slot_names(type(obj)):
@@ -82,10 +78,8 @@ def spaces_in(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
 
 
 def _is_constant(value: Any, target: Any) -> bool:
-    """Return whether a value is left out of the pickle as long as an attribute holds it.
-
-    A method of another object is saved together with that object, which may change.
-    """
+    """Return whether a value is left out of the pickle as long as an attribute holds it."""
+    # A method of another object is saved together with that object, which may change.
     owner = getattr(value, "__self__", None)
     if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):
         return owner is None or owner is target or isinstance(owner, (types.ModuleType, type))
@@ -93,10 +87,8 @@ def _is_constant(value: Any, target: Any) -> bool:
 
 
 def _is_render_mode(name: str, value: Any) -> bool:
-    """Return whether an attribute is Gymnasium's render mode.
-
-    It is left out, so that an environment that renders takes the states of one that does not.
-    """
+    """Return whether an attribute is Gymnasium's render mode."""
+    # It is left out, so that an environment that renders takes the states of one that does not.
     return name == "render_mode" and isinstance(value, str)
 
 
@@ -113,26 +105,11 @@ def _unseeded(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
 
 
 class Attributes:
-    """Reads and writes the attributes of one object that may change.
-
-    Args:
-        target: The object: an environment or a wrapper.
-        name: The name by which pickles refer to the object, the same in every process.
-        left_out: Names of attributes that are left out, whatever they hold.
-        later: The same for attributes that need not exist yet.
-
-    Attributes:
-        target: The object.
-        name: The name by which pickles refer to it.
-
-    Raises:
-        UnsupportedEnvError: An attribute of `left_out` does not exist, or a function holds a random
-            generator.
-    """
+    """Reads and writes the attributes of one object that may change."""
 
     def __init__(self, target: Any, name: str, left_out: Sequence[str], later: Sequence[str] = ()) -> None:
-        self.target = target
-        self.name = name
+        self.target = target  # the object
+        self.name = name  # the name by which pickles refer to it
         self._slots = slot_names(type(target))
         attributes = self._read()
         missing = [key for key in left_out if key not in attributes]
@@ -167,11 +144,9 @@ class Attributes:
                 yield f"{self.name}.{key}", value
 
     def changing(self) -> dict[str, Any]:
-        """Return the attributes that are saved.
-
-        They are sorted, because their order depends on the steps taken before, which are not part of the
-        state.
-        """
+        """Return the attributes that are saved."""
+        # They are sorted, because their order depends on the steps taken before, which are not part of the
+        # state.
         attributes, constants = self._read(), self._constants
         if len(self._order) != len(attributes) or not all(map(attributes.__contains__, self._order)):
             self._order = sorted(attributes)

@@ -28,19 +28,9 @@ from planvec.codecs.generic.torch_forms import torch_generator_state
 from planvec.codecs.layers import layers_of
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Beside", "global_generators"]
-
 
 class Beside:
-    """Compares the state beside an environment before and after some steps.
-
-    Args:
-        env: The environment, with its wrappers.
-        classes: The classes that define the environment and the objects that it holds.
-        functions: Functions that its attributes hold, by path.
-        spaces: Spaces that its attributes hold, by path.
-        caches: Paths of variables that may change, since they have no influence.
-    """
+    """Compares the state beside an environment before and after some steps."""
 
     def __init__(
         self,
@@ -65,14 +55,8 @@ class Beside:
         self._drawn = {path: _generator_states(space) for path, space in self._spaces.items()}
 
     def check(self) -> list[str]:
-        """Compare the present state with that of `begin`.
-
-        Returns:
-            Paths of the spaces from which the environment has drawn.
-
-        Raises:
-            UnsupportedEnvError: Something has changed that cannot be saved.
-        """
+        """Compare the present state with that of `begin`."""
+        # Returns paths of the spaces from which the environment has drawn.
         name = type(self._env).__name__
         for module, state in global_generators().items():
             if state != self._generators[module]:

@@ -17,19 +17,12 @@ from planvec.codecs.generic.generators import reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.layers import layer_name, layers_by_name
 
-__all__ = ["Copied", "CopiedCodec", "CopiedWrapperCodec", "GraphCodec"]
-
 
 class GraphCodec:
-    """Defines the methods by which an `ObjectGraph` saves an object: an environment or a wrapper.
+    """Defines the methods by which an `ObjectGraph` saves an object: an environment or a wrapper."""
 
-    Attributes:
-        graph: Saves the attributes of the object. `registry` joins the graphs of all layers.
-        caches: Variables beside the environment that may change; see `Copied`.
-    """
-
-    graph: ObjectGraph
-    caches: Sequence[str] = ()
+    graph: ObjectGraph  # Saves the attributes of the object. `registry` joins the graphs of all layers.
+    caches: Sequence[str] = ()  # variables beside the environment that may change; see `Copied`
 
     def before_reset(self, saved: Any) -> None:
         self.graph.restore_initial()
@@ -50,16 +43,7 @@ class GraphCodec:
 
 
 class CopiedCodec(GraphCodec, Codec):
-    """Saves the attributes of the unwrapped environment.
-
-    Args:
-        env: The environment.
-        constants: Names of attributes that never change (large tables, handles).
-        caches: Variables beside the environment that may change; see `Copied`.
-
-    Raises:
-        UnsupportedEnvError: An attribute cannot be pickled.
-    """
+    """Saves the attributes of the unwrapped environment."""
 
     how = "a pickle of the attributes"
 
@@ -77,23 +61,14 @@ class CopiedCodec(GraphCodec, Codec):
 
 
 def _names_in_methods(cls: type) -> set[str]:
-    """Return the names of attributes that the methods of a class read or set, and others.
-
-    Attributes that `reset` or `step` sets do not exist yet when the environment is opened.
-    """
+    """Return the names of attributes that the methods of a class read or set, and others."""
+    # Attributes that `reset` or `step` sets do not exist yet when the environment is opened.
     values = [value for base in cls.__mro__ for value in vars(base).values()]
     return set().union(*(names_in_code(value.__code__) for value in values if hasattr(value, "__code__")))
 
 
 class CopiedWrapperCodec(GraphCodec, WrapperCodec):
-    """Saves the attributes of a wrapper that planvec does not know.
-
-    Args:
-        wrapper: The wrapper.
-
-    Raises:
-        UnsupportedEnvError: An attribute cannot be pickled.
-    """
+    """Saves the attributes of a wrapper that planvec does not know."""
 
     draws = True
 

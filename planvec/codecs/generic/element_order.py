@@ -23,16 +23,9 @@ from typing import Any
 from planvec.codecs.generic.atoms import is_plain, sort_key, token_of_atom
 from planvec.codecs.generic.parts import is_by_value, parts_of
 
-__all__ = ["ElementOrders"]
-
 
 class ElementOrders:
-    """Orders the elements of the sets in a graph of objects.
-
-    Args:
-        roots: Where the graph begins. It must not change meanwhile.
-        names: Id of each object that counts by its name alone -> the name.
-    """
+    """Orders the elements of the sets in a graph of objects."""
 
     def __init__(self, roots: Iterable[Any], names: Mapping[int, str]) -> None:
         self._roots, self._names = [*roots], names
@@ -51,27 +44,16 @@ class ElementOrders:
 
 @dataclass(slots=True)
 class _Node:
-    """Is an object that is reached through sets alone, or one of these sets.
+    """Is an object that is reached through sets alone, or one of these sets."""
 
-    Attributes:
-        color: Tells it from others.
-        parts: What it holds: colours that stay what they are, and numbers of nodes.
-        holders: The numbers of the nodes that hold it, and at which place.
-        elements: Its elements, if it is a set.
-    """
-
-    color: bytes
-    parts: list[bytes | int]
-    holders: list[tuple[int, bytes]]
-    elements: list[Any] | None
+    color: bytes  # tells it from others
+    parts: list[bytes | int]  # what it holds: colours that stay what they are, and numbers of nodes
+    holders: list[tuple[int, bytes]]  # the numbers of the nodes that hold it, and at which place
+    elements: list[Any] | None  # its elements, if it is a set
 
 
 class _Graph:
-    """Computes the orders.
-
-    Attributes:
-        orders: Id of each set that holds objects -> its elements in order.
-    """
+    """Computes the orders."""
 
     def __init__(self, roots: list[Any], names: Mapping[int, str]) -> None:
         self._names = names
@@ -80,6 +62,7 @@ class _Graph:
         self._nodes: list[_Node] = []
         self._add_nodes(self._find_anchors(roots))
         self._tell_apart()
+        # id of each set that holds objects -> its elements in order
         self.orders: dict[int, list[Any]] = {}
         for node, source in zip(self._nodes, self._sources, strict=True):
             if node.elements is not None and id(source) not in self.orders:

@@ -6,8 +6,6 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["cell_contents", "names_in_code"]
-
 
 def cell_contents(cells: Iterable[types.CellType]) -> list[Any]:
     """Return the values of cells, without the variables that have no value yet."""

@@ -11,10 +11,8 @@ import numpy as np
 
 from planvec.codecs.generic.functions import cell_contents
 
-__all__ = ["RESEEDABLE", "hidden_generator", "is_reseedable", "reseed_generators"]
-
+# the types of generators that `reseed_generators` takes
 RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
-"""The types of generators that `reseed_generators` takes."""
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 
 

@@ -29,28 +29,13 @@ from planvec.codecs.generic.survey import (
 from planvec.codecs.generic.writer import GraphWriter
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ObjectGraph"]
-
 
 class ObjectGraph:
-    """Saves and restores the attributes of one or several objects.
+    """Saves and restores the attributes of one or several objects."""
 
-    Args:
-        members: The attributes of each object.
-        references: The objects that are referred to by name and never copied, by name. So are the objects of
-            simulators.
-        base: The unwrapped environment. Its generator is referred to by name, too.
-        memory: The memory of a C library, which a codec saves. Pickles refer to places in it.
-
-    Attributes:
-        initial: What the objects held before the first reset.
-        spaces: The spaces that are referred to by name.
-        classes: The classes that define the objects and what they hold, without those of Python, NumPy,
-            Gymnasium and planvec.
-
-    Raises:
-        UnsupportedEnvError: An attribute cannot be pickled.
-    """
+    # `initial`: What the objects held before the first reset. `spaces`: The spaces that are referred to by
+    # name. `classes`: The classes that define the objects and what they hold, without those of Python, NumPy,
+    # Gymnasium and planvec.
 
     _order_of_sets: int | None = None
 
@@ -103,12 +88,7 @@ class ObjectGraph:
         return is_nameable(value)
 
     def beside(self, env: Any, caches: Collection[str]) -> Beside:
-        """Return what watches the state beside the environment.
-
-        Args:
-            env: The environment, with its wrappers.
-            caches: Paths of variables that may change, since they have no influence.
-        """
+        """Return what watches the state beside the environment."""
         functions, spaces = {}, {}
         for path, value in self._named_at_start.items():
             if isinstance(value, types.FunctionType):
@@ -118,11 +98,7 @@ class ObjectGraph:
         return Beside(env, self.classes, functions, spaces, caches)
 
     def save_generators_of(self, paths: Sequence[str]) -> None:
-        """Save the generators of spaces from which the environment draws.
-
-        Args:
-            paths: What `Beside.check` returned.
-        """
+        """Save the generators of spaces from which the environment draws."""
         if not paths:
             return
         self.restore_initial()
@@ -130,10 +106,8 @@ class ObjectGraph:
         self.initial = self.save()
 
     def digests(self) -> dict[str, bytes]:
-        """Return a digest of the present value of each attribute that is saved.
-
-        Two digests are equal if the values are, and if the same objects occur several times in them.
-        """
+        """Return a digest of the present value of each attribute that is saved."""
+        # Two digests are equal if the values are, and if the same objects occur several times in them.
         self._named()
         roots = {
             f"{type(member.target).__name__}.{name}": value
@@ -160,14 +134,7 @@ class ObjectGraph:
         return self.digests()[SHARED_MEMORY]
 
     def check_shared_memory(self, expected: bytes) -> None:
-        """Check, after `before_reset`, that the same arrays share memory as when the environment was opened.
-
-        Args:
-            expected: What `shared_memory` returned then. Nothing was restored since.
-
-        Raises:
-            UnsupportedEnvError: An array has become a copy.
-        """
+        """Check, after `before_reset`, that the same arrays share memory as when the environment was made."""
         if self.shared_memory() != expected:
             raise UnsupportedEnvError(
                 "an array of the environment is a view of another one, or both are views of a third: a copy "
@@ -175,11 +142,7 @@ class ObjectGraph:
             )
 
     def check_addresses(self) -> None:
-        """Check that no number that is saved is the address of an object.
-
-        Raises:
-            UnsupportedEnvError: One is.
-        """
+        """Check that no number that is saved is the address of an object."""
         address = find_address(self._entries())
         if address is not None:
             number, owner = (self._readable(path) for path in address)
@@ -206,11 +169,7 @@ class ObjectGraph:
     # -- saving -----------------------------------------------------------------------------------
 
     def save(self) -> bytes:
-        """Return the current attributes as a pickle.
-
-        Raises:
-            UnsupportedEnvError: An attribute cannot be pickled.
-        """
+        """Return the current attributes as a pickle."""
         return self._dump()[0]
 
     def generators(self) -> list[Any]:
@@ -256,11 +215,7 @@ class ObjectGraph:
 
     @contextlib.contextmanager
     def shuffled_sets(self, order: int) -> Iterator[None]:
-        """Restore sets as `ShuffledSet`, which should have no influence.
-
-        Args:
-            order: Number of the order of their elements.
-        """
+        """Restore sets as `ShuffledSet`, which should have no influence."""
         self._order_of_sets = order
         try:
             yield

@@ -7,23 +7,17 @@ import functools
 from planvec.codecs.generic.simulators import is_simulator_type
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["check_copyable"]
-
 _REPLAY = 'Pass codec="replay", which is exact if the environment restarts from its seed'
+# class -> why its objects cannot be saved, and what to do
 _REASONS = {
     "pymunk.space.Space": f"a copy of it loses the cached contacts of the bodies. {_REPLAY}",
     "pybullet_utils.bullet_client.BulletClient": f"PyBullet does not restore its states exactly. {_REPLAY}",
     "nes_py.nes_env.NESEnv": f"the memory of its emulator cannot be copied. {_REPLAY}",
 }
-"""Class -> why its objects cannot be saved, and what to do."""
 
 
 def check_copyable(kind: type) -> None:
-    """Check that objects of a type can be copied exactly, as far as is known.
-
-    Raises:
-        UnsupportedEnvError: They cannot.
-    """
+    """Check that objects of a type can be copied exactly, as far as is known."""
     reason = _reason(kind)
     if reason:
         raise UnsupportedEnvError(f"{kind.__module__}.{kind.__qualname__}: {reason}")

@@ -11,29 +11,19 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["LibraryMemory", "Place", "is_in_library"]
-
+# name of the array that owns the memory, offset in bytes, shape, strides, dtype
 Place = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
-"""Name of the array that owns the memory, offset in bytes, shape, strides, dtype."""
 
 
 class LibraryMemory:
-    """Tells where in the memory of a library an array lies, and makes it again.
-
-    Args:
-        arrays: The arrays that own the memory, by names that are the same in every process.
-    """
+    """Tells where in the memory of a library an array lies, and makes it again."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._arrays = arrays
         self._starts = sorted((int(array.ctypes.data), name) for name, array in arrays.items() if array.size)
 
     def place_of(self, array: NDArray[Any]) -> Place | None:
-        """Return the place of an array; None if it lies elsewhere.
-
-        Raises:
-            UnsupportedEnvError: It lies in memory of the library that is not known.
-        """
+        """Return the place of an array; None if it lies elsewhere."""
         if array.base is None or not is_in_library(array):
             return None
         address = int(array.ctypes.data)

@@ -17,26 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RandomStates", "compress_state", "expand_state"]
-
 _N, _M = 624, 397
 _UPPER, _LOWER, _MATRIX = np.uint32(0x80000000), np.uint32(0x7FFFFFFF), np.uint32(0x9908B0DF)
 _FACTOR = 1812433253
 _INVERSE = pow(_FACTOR, -1, 1 << 32)
-_MAX_TRANSITIONS = 4
-"""Largest number of transitions that are undone to find the seed."""
+_MAX_TRANSITIONS = 4  # largest number of transitions that are undone to find the seed
 _SHORT = struct.Struct("<IB")
+# position in the words, whether there is a spare normal number, and that number
 _REST = struct.Struct("<H?d")
-"""Position in the words, whether there is a spare normal number, and that number."""
-_MEMORY = 4 * _N + 4
-"""Size of the memory with the words and the position in them."""
+_MEMORY = 4 * _N + 4  # size of the memory with the words and the position in them
 
 
 class RandomStates:
-    """Saves `RandomState`s, and restores them into objects of its own, since making one takes 100 us.
+    """Saves `RandomState`s, and restores them into objects of its own, since making one takes 100 us."""
 
-    The objects that a state of the environment refers to are filled anew for the next state.
-    """
+    # The objects that a state of the environment refers to are filled anew for the next state.
 
     def __init__(self) -> None:
         self._slots: list[_Slot] = []
@@ -48,12 +43,7 @@ class RandomStates:
         return _state_of(generator) if slot is None else slot.save()
 
     def restore(self, index: int, data: bytes) -> np.random.RandomState:
-        """Return a generator in a saved state.
-
-        Args:
-            index: Number of the generator among those that the same state of the environment holds.
-            data: What `save` returned.
-        """
+        """Return a generator in a saved state."""
         while index >= len(self._slots):
             slot = _Slot()
             self._slots.append(slot)

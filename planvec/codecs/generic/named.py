@@ -24,26 +24,18 @@ from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.layers import layer_name, layers_by_name
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Named", "NamedCodec", "names_of"]
-
 
 @dataclass(frozen=True)
 class Named:
-    """Makes a codec that saves the named attributes of an environment.
+    """Makes a codec that saves the named attributes of an environment."""
 
-    Attributes:
-        state: Names of the attributes that make up the state, in order.
-        ignored: Names of attributes that may change, since they have no influence on results.
-        constants: Names of attributes that may differ between two environments, but not between workers.
-        draws: Whether steps draw from `env.np_random`.
-        observe: `observe(env, values)` returns the observation of a state from the values of `state`; None if
-            it cannot be computed.
-    """
-
-    state: tuple[str, ...]
-    ignored: tuple[str, ...]
+    state: tuple[str, ...]  # names of the attributes that make up the state, in order
+    ignored: tuple[str, ...]  # names of attributes that may change, since they have no influence on results
+    # names of attributes that may differ between two environments, but not between workers
     constants: tuple[str, ...]
-    draws: bool
+    draws: bool  # whether steps draw from `env.np_random`
+    # `observe(env, values)` returns the observation of a state from the values of `state`; None if it cannot
+    # be computed
     observe: Callable[[Any, tuple[Any, ...]], Any]
 
     @property
@@ -61,15 +53,7 @@ class Named:
 
 
 class NamedCodec(GraphCodec, Codec):
-    """Saves the named attributes of an environment; see `Named`.
-
-    Args:
-        env: The environment.
-        choice: The names.
-
-    Raises:
-        UnsupportedEnvError: Another attribute cannot be pickled, and so not be compared.
-    """
+    """Saves the named attributes of an environment; see `Named`."""
 
     how = "named attributes"
 
@@ -119,10 +103,8 @@ class NamedCodec(GraphCodec, Codec):
         """Do nothing: all generators but `np_random` never change."""
 
     def digests(self, saved: Any) -> dict[str, bytes]:
-        """Return a digest of each attribute, and one that tells whether steps have drawn from `np_random`.
-
-        Without draws, the generator changes in resets alone.
-        """
+        """Return a digest of each attribute, and one that tells whether steps have drawn from `np_random`."""
+        # Without draws, the generator changes in resets alone.
         others = {name: value for name, value in self.graph.digests().items() if name != SHARED_MEMORY}
         digests = {
             f"the attribute {name.rpartition('.')[2]}": value
@@ -137,15 +119,7 @@ class NamedCodec(GraphCodec, Codec):
 
 
 def names_of(argument: str, names: Sequence[str] | str) -> tuple[str, ...]:
-    """Return the names of attributes that a user has given: one or several.
-
-    Args:
-        argument: The name of the argument, for the error.
-        names: What the user has passed.
-
-    Raises:
-        TypeError: They are no strings, or one occurs twice.
-    """
+    """Return the names of attributes that a user has given: one or several."""
     listed = (names,) if isinstance(names, str) else tuple(names)
     if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise TypeError(f"{argument}: expected different names of attributes, got {names!r}")

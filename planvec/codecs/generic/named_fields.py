@@ -9,40 +9,26 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["MISSING", "NamedField"]
-
+# stands for the value of an attribute that does not exist
 MISSING: Any = type("Missing", (), {"__deepcopy__": lambda self, memo: self})()
-"""Stands for the value of an attribute that does not exist."""
 
 _DTYPES: dict[type, str] = {bool: "?", int: "<i8", float: "<f8"}
 
 
 class NamedField(NamedTuple):
-    """Describes an attribute: a number or an array.
+    """Describes an attribute: a number or an array."""
 
-    NumPy rounds by the types of numbers, so each is restored with the type that it had after a reset.
+    # NumPy rounds by the types of numbers, so each is restored with the type that it had after a reset.
 
-    Attributes:
-        owner: Name of the class of the environment.
-        name: Name of the attribute.
-        kind: The type of its value.
-        dtype: The dtype of the field.
-        shape: The shape of the array; () for a number.
-    """
-
-    owner: str
-    name: str
-    kind: Any
+    owner: str  # name of the class of the environment
+    name: str  # name of the attribute
+    kind: Any  # the type of its value
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # the shape of the array; () for a number
 
     @classmethod
     def of(cls, env: Any, name: str) -> NamedField:
-        """Return the field of an attribute.
-
-        Raises:
-            UnsupportedEnvError: It is neither a number nor an array of numbers.
-        """
+        """Return the field of an attribute."""
         value = getattr(env, name)
         kind, owner = type(value), type(env).__name__
         if kind in _DTYPES:
@@ -57,11 +43,7 @@ class NamedField(NamedTuple):
         )
 
     def get(self, env: Any) -> Any:
-        """Return the value of the attribute: a number, or a copy of an array.
-
-        Raises:
-            UnsupportedEnvError: The type or the shape differs from that after the first reset.
-        """
+        """Return the value of the attribute: a number, or a copy of an array."""
         value: Any = getattr(env, self.name)
         if type(value) is self.kind:
             if self.kind is not np.ndarray:
@@ -82,10 +64,8 @@ class NamedField(NamedTuple):
         )
 
     def _is_alike(self, value: Any) -> bool:
-        """Return whether a number has another type that computes alike: of Python or of NumPy.
-
-        The verification compares steps with both. An int, as `max(0, x)` returns it, may stand for a float.
-        """
+        """Return whether a number has another type that computes alike: of Python or of NumPy."""
+        # The verification compares steps with both. An int, as `max(0, x)` returns it, may stand for a float.
         if self.kind is np.ndarray or not isinstance(value, (bool, int, float, np.generic)):
             return False
         if type(value) is int and self.dtype == np.float64:

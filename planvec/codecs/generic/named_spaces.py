@@ -10,18 +10,9 @@ import gymnasium
 
 from planvec.codecs.generic.attributes import spaces_in
 
-__all__ = ["NamedSpaces"]
-
 
 class NamedSpaces:
-    """Holds spaces, with those inside them.
-
-    Args:
-        named: The objects that are referred to by name, by path; those that are no spaces are ignored.
-
-    Attributes:
-        saved: The spaces whose generators are part of states.
-    """
+    """Holds spaces, with those inside them."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._spaces = {
@@ -31,7 +22,7 @@ class NamedSpaces:
             path: [copy.deepcopy(space._np_random) for space in spaces]
             for path, spaces in self._spaces.items()
         }
-        self.saved: list[gymnasium.Space[Any]] = []
+        self.saved: list[gymnasium.Space[Any]] = []  # the spaces whose generators are part of states
 
     def all(self) -> list[gymnasium.Space[Any]]:
         """Return all spaces. Resets may draw from them, which no state shows."""

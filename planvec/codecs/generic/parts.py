@@ -27,18 +27,8 @@ from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.torch_forms import reduce_torch, torch_memory
 
-__all__ = [
-    "copies_on_write",
-    "is_by_value",
-    "memory_of",
-    "new_object",
-    "parts_of",
-    "set_attributes",
-    "without_constructor",
-]
-
+# packages whose objects count by what they pickle: their other attributes are caches, which copies lack
 _BY_PICKLE = ("PIL", "pandas", "torch")
-"""Packages whose objects count by what they pickle: their other attributes are caches, which copies lack."""
 
 _VALUES = (
     *(tuple, frozenset, slice, decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath),
@@ -47,11 +37,7 @@ _VALUES = (
 
 
 def without_constructor(obj: Any) -> Any:
-    """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments.
-
-    Returns:
-        As `__reduce_ex__`; None for any other object.
-    """
+    """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments."""
     if not isinstance(obj, EzPickle):
         return None
     return new_object, (type(obj),), attributes_of(obj), None, None, set_attributes
@@ -74,10 +60,8 @@ def is_by_value(value: Any) -> bool:
 
 
 def parts_of(value: Any) -> tuple[bytes, list[Any]]:
-    """Return bytes that stand for an object itself, and the objects that it holds.
-
-    The parts of a set have no order.
-    """
+    """Return bytes that stand for an object itself, and the objects that it holds."""
+    # The parts of a set have no order.
     if isinstance(value, np.ndarray):
         token = f"array {dtype_text(value.dtype)} {value.shape};".encode()
         return (token, list(value.flat)) if value.dtype.hasobject else (token + value.tobytes(), [])
@@ -171,10 +155,8 @@ def _reduce(value: Any) -> Any:
 
 
 def _cycle(value: Any) -> list[Any]:
-    """Return the elements of a cycle, and the index of the next one.
-
-    A copy of a cycle keeps them in another form than the original, which has no influence.
-    """
+    """Return the elements of a cycle, and the index of the next one."""
+    # A copy of a cycle keeps them in another form than the original, which has no influence.
     _, (rest,), (elements, has_all) = value.__reduce__()
     if not isinstance(rest, (type(iter([])), type(iter(())), type(iter("")), type(iter(range(0))))):
         return [rest, elements, has_all]

@@ -11,19 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.random import PCG64, SeedSequence
 
-__all__ = ["Pcg64s", "SavedPcg64"]
-
+# state, increment, whether 32 bits are left from the last draw, these bits, and the `_Seeds`
 SavedPcg64 = tuple[int, int, int, int, Any]
-"""State, increment, whether 32 bits are left from the last draw, these bits, and the `_Seeds`."""
+# entropy, spawn key, size of the pool, and number of spawned children
 _Seeds = tuple[Any, tuple[int, ...], int, int]
-"""Entropy, spawn key, size of the pool, and number of spawned children."""
 
 
 class Pcg64s:
-    """Saves and restores bit generators.
+    """Saves and restores bit generators."""
 
-    The objects that a state of the environment refers to are filled anew for the next state.
-    """
+    # The objects that a state of the environment refers to are filled anew for the next state.
 
     def __init__(self) -> None:
         self._slots: list[tuple[PCG64, _Seeds]] = []
@@ -38,12 +35,7 @@ class Pcg64s:
         return inner["state"], inner["inc"], state["has_uint32"], state["uinteger"], seeds
 
     def restore(self, index: int, saved: SavedPcg64) -> PCG64:
-        """Return a generator in a saved state.
-
-        Args:
-            index: Number of the generator among those that the same state of the environment holds.
-            saved: What `save` returned.
-        """
+        """Return a generator in a saved state."""
         state, increment, has_uint32, uinteger, seeds = saved
         while index >= len(self._slots):
             self._slots.append(_new((0, (), 4, 0)))

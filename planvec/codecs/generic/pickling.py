@@ -31,34 +31,20 @@ from planvec.codecs.generic.words import Words
 from planvec.codecs.shuffled_sets import ShuffledFrozenSet, ShuffledSet, choose_order
 from planvec.codecs.unpickling import check_name
 
-__all__ = ["FastPickler", "ThoroughPickler", "load_graph"]
-
-_THOROUGH = b"T"
-"""First byte of what `ThoroughPickler` writes. A pickle begins with another byte."""
+_THOROUGH = b"T"  # First byte of what `ThoroughPickler` writes. A pickle begins with another byte.
 _SET, _OBJECT = "set", "object"
+# methods that decide how an object is pickled, and when its attributes are needed
 _PICKLE_METHODS = (
     *("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
     "__hash__",
 )
-"""Methods that decide how an object is pickled, and when its attributes are needed."""
-_HEAP_TYPE = 1 << 9
-"""Flag of classes that Python code defines."""
+_HEAP_TYPE = 1 << 9  # flag of classes that Python code defines
+# types that Python pickles without asking `FastPickler`
 _CONTAINERS = (list, dict, tuple, set, frozenset, bytearray)
-"""Types that Python pickles without asking `FastPickler`."""
 
 
 class FastPickler:
-    """Pickles with callbacks for the types of named objects, of generators and of `EzPickle` objects alone.
-
-    Args:
-        named: The objects that are referred to by name.
-        kinds: The other types for which there is a callback.
-        short_forms: Writes some objects in a short form.
-        words: The objects that are referred to by number.
-
-    Attributes:
-        generators: The random generators that were pickled last.
-    """
+    """Pickles with callbacks for the types of named objects, generators and `EzPickle` objects alone."""
 
     def __init__(
         self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, words: Words
@@ -70,15 +56,10 @@ class FastPickler:
         types = {type(obj) for obj in named} | {*RESEEDABLE, *PARTS, np.random.PCG64} | {*kinds}
         self._pickler.dispatch_table = {**copyreg.dispatch_table, **dict.fromkeys(types, self._reduce)}
         self._names: dict[int, str] = {}
-        self.generators: list[Any] = []
+        self.generators: list[Any] = []  # the random generators that were pickled last
 
     def dumps(self, value: Any, names: dict[int, str]) -> bytes:
-        """Pickle a value.
-
-        Args:
-            value: The value.
-            names: Id of each named object -> its name.
-        """
+        """Pickle a value."""
         self._names, self.generators = names, []
         self._short_forms.begin()
         self._file.seek(0)
@@ -113,23 +94,10 @@ class _FrozenElements:
 
 
 class ThoroughPickler(pickle.Pickler):
-    """Pickles with a callback for every object.
+    """Pickles with a callback for every object."""
 
-    The elements of sets are written after everything else, as pickles that share one memo. With `is_deep`, so
-    are the attributes of ordinary objects: then a chain of objects needs no recursion.
-
-    Args:
-        names: Id of each named object -> its name.
-        short_forms: Writes some objects in a short form.
-        is_deep: Whether to write the attributes of objects later.
-        finds_tables: Whether to add large arrays to the tables.
-
-    Attributes:
-        generators: The random generators that were pickled.
-        needs_callbacks: Whether `FastPickler` would write something else.
-        has_sets: Whether a set was pickled.
-        kinds: Types for which `FastPickler` needs a callback.
-    """
+    # The elements of sets are written after everything else, as pickles that share one memo. With `is_deep`,
+    # so are the attributes of ordinary objects: then a chain of objects needs no recursion.
 
     def __init__(
         self,
@@ -147,10 +115,10 @@ class ThoroughPickler(pickle.Pickler):
         self._later: list[Any] = []
         self._indices: dict[int, int] = {}
         self._frozen: dict[int, _FrozenElements] = {}
-        self.generators: list[Any] = []
-        self.needs_callbacks = is_deep
-        self.has_sets = False
-        self.kinds: set[type] = set()
+        self.generators: list[Any] = []  # the random generators that were pickled
+        self.needs_callbacks = is_deep  # whether `FastPickler` would write something else
+        self.has_sets = False  # whether a set was pickled
+        self.kinds: set[type] = set()  # types for which `FastPickler` needs a callback
 
     def dumps(self, value: Any) -> bytes:
         """Pickle a value. To be called once."""
@@ -257,21 +225,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_graph(
-    data: bytes,
+    data: bytes,  # the bytes
     named: dict[str, Any],
     short_forms: ShortForms,
     words: Words,
     order_of_sets: int | None,
 ) -> Any:
-    """Read what one of the picklers wrote.
-
-    Args:
-        data: The bytes.
-        named: Name -> object.
-        short_forms: Restores the objects that were written in a short form.
-        words: The objects that `FastPickler` referred to by number.
-        order_of_sets: Number of the order in which to restore sets; None restores plain sets.
-    """
+    """Read what one of the picklers wrote."""
     Reading.begin(named, short_forms)
     if data[:1] != _THOROUGH:
         return words.loads(data)

@@ -24,8 +24,6 @@ from planvec.codecs.own_actions import with_own_action
 from planvec.codecs.reported_masks import ReportedMask, is_mask_reported
 from planvec.rows import SavedState, StateFormat, own_copy
 
-__all__ = ["ReplayCodec"]
-
 
 class _Reseed(NamedTuple):
     """Records that the generator was reseeded between two steps."""
@@ -34,31 +32,18 @@ class _Reseed(NamedTuple):
 
 
 class _History(NamedTuple):
-    """Records how a state was reached.
+    """Records how a state was reached."""
 
-    Attributes:
-        seed: The seed of the reset.
-        options: The options of the reset, pickled.
-        events: Actions and `_Reseed`s in order, each pickled: equal histories are equal bytes.
-        mask: The bytes of the legal actions at the end, which follow from the rest; b"" if they are unknown.
-    """
-
-    seed: int
-    options: bytes
+    seed: int  # the seed of the reset
+    options: bytes  # the options of the reset, pickled
+    # actions and `_Reseed`s in order, each pickled: equal histories are equal bytes
     events: tuple[bytes, ...]
+    # the bytes of the legal actions at the end, which follow from the rest; b"" if they are unknown
     mask: bytes = b""
 
 
 class ReplayCodec(StateCodec):
-    """Saves the seed and the actions, and replays them to restore a state.
-
-    Args:
-        env: The environment, wrappers included.
-        wrappers: The wrappers that have codecs, with them. Their memory is cleared before every reset.
-
-    Attributes:
-        num_replayed_steps: Steps that were taken to restore states.
-    """
+    """Saves the seed and the actions, and replays them to restore a state."""
 
     how = "replay of the actions"
 
@@ -71,7 +56,7 @@ class ReplayCodec(StateCodec):
         self._current: _History | None = None  # None if unknown: before a reset, or after a failed step
         self._observation: Any = None
         self._mask: ReportedMask | None = None
-        self.num_replayed_steps = 0
+        self.num_replayed_steps = 0  # steps that were taken to restore states
         self.format = StateFormat(np.dtype(object), f"{origin_of(env)} by replay")
         self.set = self._set
         self.get = self._get

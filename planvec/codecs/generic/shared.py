@@ -58,10 +58,8 @@ from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_cla
 from planvec.codecs.layers import layers_of
 from planvec.codecs.reported_masks import LegalActions
 
-__all__ = ["EnvFunctions", "Sharing", "Watch", "find_shared", "outside_object", "same_layers"]
-
+# steps of the trial, and the time after which no further one is taken, but for the first ones
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15
-"""Steps of the trial, and the time after which no further one is taken, but for the first ones."""
 _IMMUTABLE = (
     *ATOMS,
     *(np.generic, np.dtype, range, tuple, frozenset, type, types.ModuleType, type(Ellipsis), enum.Enum),
@@ -70,26 +68,22 @@ _IMMUTABLE = (
     *(datetime.tzinfo, pathlib.PurePath, weakref.ref, type(threading.Lock()), type(threading.RLock())),
     *(gymnasium.Space, types.FunctionType),  # their generators and closures are looked at
 )
+# packages whose objects speak with other processes
 _OUTSIDE = {
     *("_multiprocessing", "_socket", "grpc", "multiprocessing", "ray"),
     *("socket", "sqlite3", "subprocess", "zmq"),
 }
-"""Packages whose objects speak with other processes."""
+# packages of data, whose objects are changed by assignments and by methods that tell it by their names
 _DATA = {"networkx", "pandas", "scipy", "torch"}
-"""Packages of data, whose objects are changed by assignments and by methods that tell it by their names."""
+# MuJoCo's callbacks, of which a process has one each
 _CALLBACKS = ("control", "passive", "sensor", "act_bias", "act_dyn", "act_gain", "contactfilter", "time")
-"""MuJoCo's callbacks, of which a process has one each."""
 
 
 class Sharing(NamedTuple):
-    """Says why environments need a process each.
+    """Says why environments need a process each."""
 
-    Attributes:
-        why: The reason; "" if they do not.
-        is_seen: Whether the trial has shown it. Else what they hold and their code make it possible.
-    """
-
-    why: str = ""
+    why: str = ""  # the reason; "" if they do not
+    # Whether the trial has shown it. Else what they hold and their code make it possible.
     is_seen: bool = False
 
 
@@ -111,21 +105,15 @@ def same_layers(envs: Sequence[Any]) -> str:
 
 
 class EnvFunctions:
-    """Reads functions that make environments, what they hold, and the code of the program that they use.
-
-    Args:
-        env_fns: The functions.
-
-    Attributes:
-        has_variables: Whether that code has variables of modules and classes, which environments may change.
-        uses: What it changes or draws from that others share; "" if nothing. It may seed the global
-            generators: that has no influence if environments do not draw from them.
-    """
+    """Reads functions that make environments, what they hold, and the code of the program that they use."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         held = _held_by(env_fns)
         reader = CodeReader([*env_fns, *held], ())
+        # whether that code has variables of modules and classes, which environments may change
         self.has_variables = bool(reader.variables)
+        # What it changes or draws from that others share; "" if nothing. It may seed the global generators:
+        # that has no influence if environments do not draw from them.
         self.uses = next((use for use in reader.uses if " seeds the global generator" not in use), "")
         self._held = held + [space[name] for space, name in reader.variables.values()]
 
@@ -148,14 +136,7 @@ def find_shared(
     *,
     tries: bool = True,
 ) -> tuple[Sharing, Watch | None]:
-    """Return why environments need a process each; if they do not, what notices later what they change.
-
-    Args:
-        envs: Environments of kinds that planvec does not know, which were not reset.
-        env_fns: Makes another one of each.
-        caches: Paths of variables that may change, since they have no influence; see `Copied`.
-        tries: Whether to make others and step them.
-    """
+    """Return why environments need a process each; if they do not, what notices later what they change."""
     if not envs:
         return Sharing(), None
     try:
@@ -181,10 +162,8 @@ def _find_shared(
 
 
 def outside_object(env: Any) -> str:
-    """Return which object of an environment may speak with other processes; "" if none does.
-
-    No other one must be stepped for a proof then: it would take from a queue, or wait at a barrier.
-    """
+    """Return which object of an environment may speak with other processes; "" if none does."""
+    # No other one must be stepped for a proof then: it would take from a queue, or wait at a barrier.
     for path, value in _entries(env):
         package = str(getattr(type(value), "__module__", "")).partition(".")[0]
         if package in _OUTSIDE and not isinstance(value, type):
@@ -234,11 +213,9 @@ def _held_by_two(rows: Iterable[Iterable[Entry]]) -> Iterator[Entry]:
 
 
 def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
-    """Return which object two environments hold; "" if there is none.
-
-    What modules, classes and default arguments hold, and what functions hand to environments, does not count
-    if no method changes it in place, as far as the code shows. The trial watches it, too.
-    """
+    """Return which object two environments hold; "" if there is none."""
+    # What modules, classes and default arguments hold, and what functions hand to environments, does not
+    # count if no method changes it in place, as far as the code shows. The trial watches it, too.
     rows = [list(_entries(env)) for env in envs]
     for path, value in itertools.chain.from_iterable(rows):
         generator = global_generator(value)
@@ -256,17 +233,7 @@ def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
 
 
 class Watch:
-    """Compares what lies beside environments at two times.
-
-    Args:
-        envs: The environments.
-        env_fns: The functions that made them.
-        caches: Paths of variables that may change.
-
-    Attributes:
-        uses: What their code changes or draws from; see `CodeReader`.
-        spaces: The spaces that they hold.
-    """
+    """Compares what lies beside environments at two times."""
 
     def __init__(
         self, envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], caches: Collection[str]
@@ -283,6 +250,7 @@ class Watch:
         has_own_generators = any(getattr(layer, "has_own_generators", False) for layer in layers)
         own = ("of random", "of numpy.random") if has_own_generators else ()
         self._caches = {*caches}
+        # what their code changes or draws from; see `CodeReader`
         self.uses = [
             use
             for use in reader.uses
@@ -295,15 +263,14 @@ class Watch:
         bases = {base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__}
         self._bases = [base for base in bases if reader.is_own(base)]
         self._given = held + [space[name] for space, name in makers.variables.values()]
+        # the spaces that they hold
         self.spaces = [entry.value for entry in entries if isinstance(entry.value, gymnasium.Space)]
         self._latest: dict[str, Any] | None = None
         self._next = 0.0
 
     def change(self) -> str:
-        """Return what has changed between two calls; "" if nothing, or if it is too early to compare again.
-
-        Comparing takes one part in 50 of the time.
-        """
+        """Return what has changed between two calls; "" if nothing, or if it is too early to compare."""
+        # Comparing takes one part in 50 of the time.
         started = time.monotonic()
         if started < self._next:
             return ""
@@ -313,10 +280,8 @@ class Watch:
         return changed
 
     def constants(self, wanted: Collection[int]) -> set[int]:
-        """Return which objects, by their ids, lie beside environments.
-
-        Variables of modules and classes, default arguments and functions that make environments hold them.
-        """
+        """Return which objects, by their ids, lie beside environments."""
+        # Variables of modules and classes, default arguments and functions that make environments hold them.
         left, found = {*wanted}, set()
         given = entries_of([Entry("", value) for value in self._given])
         for entry in itertools.chain(given, _beside(self._bases)):  # many, in a large program

@@ -27,9 +27,8 @@ import numpy as np
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.rows import is_installed
 
-__all__ = ["CONTAINERS", "CodeReader", "functions_in", "global_generator", "is_drawn"]
-
 CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
+# methods that change containers in place
 _MUTATORS = {
     *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "extendleft", "fill"),
     *("insert", "intersection_update", "move_to_end", "pop", "popitem", "popleft", "put", "remove", "resize"),
@@ -37,93 +36,71 @@ _MUTATORS = {
     *("add_edge", "add_edges_from", "add_node", "add_nodes_from", "remove_edge", "remove_node"),  # networkx
     *("add_", "clamp_", "copy_", "div_", "fill_", "mul_", "sub_", "zero_"),  # torch
 }
-"""Methods that change containers in place."""
+# functions that change their arguments
 _CHANGING = {
     *("at", "copyto", "fill_diagonal", "heapify", "heappop", "heappush", "heappushpop", "heapreplace"),
     *("insort", "insort_left", "insort_right", "place", "put", "put_along_axis", "putmask", "setitem"),
     "shuffle",
 }
-"""Functions that change their arguments."""
-_VIEWS = ("T", "flat", "imag", "real")
-"""Attributes of arrays in the memory of the array."""
+_VIEWS = ("T", "flat", "imag", "real")  # attributes of arrays in the memory of the array
 _SETTING = ("STORE_ATTR", "DELETE_ATTR")
 _CALLS = ("PRECALL", "CALL", "CALL_KW")
 _TAKING_NOTHING = (
     *("LOAD_", "PUSH_", "COPY", "SWAP", "KW_NAMES", "JUMP", "EXTENDED_ARG"),
     *("RESUME", "MAKE_CELL"),
 )
+# beginnings of the names of instructions
 _RETURNING_NOTHING = ("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_")
-"""Beginnings of the names of instructions."""
+# methods that run when a class is defined, once for all environments
 _AT_DEFINITION = ("__init_subclass__", "__set_name__")
-"""Methods that run when a class is defined, once for all environments."""
+# methods whose first argument is the class without a decorator
 _OF_CLASSES = ("__new__", "__class_getitem__")
-"""Methods whose first argument is the class without a decorator."""
+# functions of numpy.random that use its global generator without being methods of it
 _SEEDING = frozenset({"seed", "get_state", "set_state", "ranf", "sample"})
-"""Functions of numpy.random that use its global generator without being methods of it."""
+# functions of torch that use its global generator
 _TORCH = {
     *("bernoulli", "manual_seed", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"),
     *("randint_like", "randn", "randn_like", "randperm", "seed"),
 }
-"""Functions of torch that use its global generator."""
+# ends of texts about what has no influence on results
 _HARMLESS = (
     ".metadata",  # of Gymnasium: about pictures
     "minigrid.core.grid.Grid.tile_cache",  # of pictures, by what they show
 )
-"""Ends of texts about what has no influence on results."""
 
 
 _HASHING = {"frozenset", "hash", "id", "set"}
+# Packages whose results do not depend on hashes of texts. Built-in methods have no module.
 _WITHOUT_HASHES = {
     *("PIL", "cv2", "gymnasium", "jax", "matplotlib", "numba", "numpy", "pandas", "planvec", "pygame"),
     *("scipy", "torch", "None", *sys.stdlib_module_names),
 }
-"""Packages whose results do not depend on hashes of texts. Built-in methods have no module."""
 
 
+# functions that change their arguments, and which ones
 _Changers = Mapping[types.FunctionType, Collection[str]]
-"""Functions that change their arguments, and which ones."""
 
 
 class _Load(NamedTuple):
-    """Holds what consecutive instructions load: `np`, then `random` of it, then `rand` of that.
+    """Holds what consecutive instructions load: `np`, then `random` of it, then `rand` of that."""
 
-    Attributes:
-        path: The names, with dots.
-        value: The object.
-        space: The namespace of the last name; None if it has none: an element, or a variable of an outer
-            function, for example.
-        owner: The class of the object, for the first argument of a method; None otherwise.
-        attribute: The attribute of that object through which it is read; "" otherwise.
-        next: The instruction behind it.
-    """
-
-    path: str
-    value: Any
+    path: str  # the names, with dots
+    value: Any  # the object
+    # the namespace of the last name; None if it has none: an element, or a variable of an outer function, for
+    # example
     space: Mapping[str, Any] | None = None
-    owner: type | None = None
-    attribute: str = ""
-    next: dis.Instruction | None = None
+    owner: type | None = None  # the class of the object, for the first argument of a method; None otherwise
+    attribute: str = ""  # the attribute of that object through which it is read; "" otherwise
+    next: dis.Instruction | None = None  # the instruction behind it
 
 
 class CodeReader:
-    """Reads functions and classes, and the functions and classes that they use.
-
-    Args:
-        roots: The functions and classes of the environments.
-        packages: The packages whose code is read besides that of the program.
-
-    Attributes:
-        variables: Path -> namespace and name, of the variables of modules and classes that the code uses.
-        uses: Texts that say what the code changes, or draws from, that others in the process share.
-        changed_on_self: Names of attributes whose content methods change in place.
-        changing: Classes whose methods set attributes later than `__init__`.
-        uses_hashes: Whether the code makes sets or hashes, or uses packages that may do so. The order of sets
-            of texts differs between processes.
-    """
+    """Reads functions and classes, and the functions and classes that they use."""
 
     def __init__(self, roots: Iterable[Any], packages: Iterable[str]) -> None:
         self._packages = {*packages}
         self._seen: dict[int, Any] = {}  # keeps the objects alive, with their ids
+        # path -> namespace and name, of the variables of modules and classes that the code uses
         self.variables: dict[str, tuple[Mapping[str, Any], str]] = {}
         todo: deque[tuple[Any, type | None]] = deque((root, None) for root in roots)
         bodies: list[_Body] = []
@@ -144,6 +121,8 @@ class CodeReader:
                     if name not in _AT_DEFINITION
                 ]
                 todo.extendleft(reversed(members))
+        # Whether the code makes sets or hashes, or uses packages that may do so. The order of sets of texts
+        # differs between processes.
         self.uses_hashes = any(
             body.makes_sets() or any(map(self._may_hash, body.loads.values())) for body in bodies
         )
@@ -153,13 +132,16 @@ class CodeReader:
         for body in bodies:
             changers.setdefault(body.function, set()).update(body.changed_arguments())
         self._changers = {function: names for function, names in changers.items() if names}
+        # names of attributes whose content methods change in place
         self.changed_on_self = {name for body in bodies for name in body.changed_on_self(self._changers)}
+        # classes whose methods set attributes later than `__init__`
         self.changing = {
             body.owner
             for body, names in stored.items()
             if (names or body.changes_itself()) and not body.name.endswith(".__init__")
         }
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
+        # texts that say what the code changes, or draws from, that others in the process share
         self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
 
     def is_own(self, value: Any) -> bool:
@@ -229,15 +211,7 @@ class CodeReader:
 
 
 class _Body:
-    """Reads the instructions of one code object.
-
-    Args:
-        code: The code.
-        function: The function that it belongs to.
-        owner: The class that defines the function; None if it is no method.
-        first: Name of the argument that is the object, or the class, of a method; "" if there is none.
-        is_of_class: Whether that argument is the class.
-    """
+    """Reads the instructions of one code object."""
 
     def __init__(
         self,
@@ -282,11 +256,7 @@ class _Body:
         return is_container and bool(self._first) and self._first in names
 
     def changed_on_self(self, changers: _Changers) -> Iterator[str]:
-        """Yield the names of the attributes whose content a method changes in place.
-
-        Args:
-            changers: The functions that change their arguments, and which ones.
-        """
+        """Yield the names of the attributes whose content a method changes in place."""
         changed = {end for _, end in self._mutated}
         for end, name in self._held().items():
             if end in changed or self.is_changed_by_call(end, changers):
@@ -385,13 +355,8 @@ class _Body:
                 yield load, step.argval if step.opname.endswith("ATTR") else "an element"
 
     def _end_of_target(self, index: int, number: int, depth: int) -> int:
-        """Return where the instructions of `target` end, in `target[key] = value` or `target.x = value`.
-
-        Args:
-            index: Index of the instruction that assigns.
-            number: Argument of the COPY that `target[key] += value` has behind the target and the key.
-            depth: Number of objects above the target.
-        """
+        """Return where the instructions of `target` end, in `target[key] = value` or `target.x = value`."""
+        # `number`: Argument of the COPY that `target[key] += value` has behind the target and the key.
         if self._steps[index - 1].opname == "SWAP":  # +=
             for end in range(index - 1, 0, -1):
                 if self._steps[end].opname == "COPY" and self._steps[end].arg == number:
@@ -465,10 +430,8 @@ class _Body:
         return index if above == 1 and _is_subscript(self._steps[index]) else 0
 
     def _taker(self, end: int) -> tuple[int, int]:
-        """Return which instruction takes what those until `end` load, and how many objects lie above that.
-
-        They are followed in the order in which they stand, also where they jump: `x[1 if y else 2]`.
-        """
+        """Return which instruction takes what those until `end` load, and how many objects lie above that."""
+        # They are followed in the order in which they stand, also where they jump: `x[1 if y else 2]`.
         above = 0
         for index in range(end + 1, len(self._steps)):
             step = self._steps[index]
@@ -571,10 +534,8 @@ def _num_taken(step: dis.Instruction) -> int:
 
 
 def _member(load: _Load, step: dis.Instruction) -> _Load | None:
-    """Return what an instruction loads of a module, a class, also through `self`, or an object.
-
-    None if it loads nothing, or nothing that can change of an object.
-    """
+    """Return what an instruction loads of a module, a class, also through `self`, or an object."""
+    # None if it loads nothing, or nothing that can change of an object.
     if not _is_attribute(step):
         return None
     if isinstance(load.value, np.ndarray) and step.argval in _VIEWS:
@@ -652,12 +613,7 @@ def functions_in(value: Any) -> list[types.FunctionType]:
 
 
 def global_generator(value: Any, path: str = "") -> str:
-    """Return the module whose global generator an object is or uses; "" if it uses none.
-
-    Args:
-        value: The object.
-        path: The names by which it was found.
-    """
+    """Return the module whose global generator an object is or uses; "" if it uses none."""
     owner = getattr(value, "__self__", value)
     if owner is random or owner is random._inst:
         return "random"

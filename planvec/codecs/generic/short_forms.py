@@ -14,33 +14,22 @@ from planvec.codecs.generic.mersenne import RandomStates
 from planvec.codecs.generic.pcg64 import Pcg64s, SavedPcg64
 from planvec.codecs.generic.tables import Tables
 
-__all__ = ["PARTS", "Reading", "ShortForms"]
-
+# types of objects inside generators that an environment may hold, too
 PARTS = (np.random.SeedSequence, np.random.MT19937)
-"""Types of objects inside generators that an environment may hold, too."""
 
 
 class ShortForms:
-    """Holds what the short forms of one environment refer to.
+    """Holds what the short forms of one environment refer to."""
 
-    Args:
-        memory: The memory of a C library, which a codec saves.
-
-    Attributes:
-        random_states: Saves and restores `RandomState`s.
-        bit_generators: Saves and restores bit generators.
-        tables: The arrays that never change.
-        memory: The memory of a C library, which a codec saves; None if there is none.
-        shares_parts: Whether two objects of the pickle that was written last share a part of a generator.
-    """
+    # `shares_parts`: Whether two objects of the pickle that was written last share a part of a generator.
 
     shares_parts = False
 
     def __init__(self, memory: LibraryMemory | None = None) -> None:
-        self.memory = memory
-        self.random_states = RandomStates()
-        self.bit_generators = Pcg64s()
-        self.tables = Tables()
+        self.memory = memory  # the memory of a C library, which a codec saves; None if there is none
+        self.random_states = RandomStates()  # saves and restores `RandomState`s
+        self.bit_generators = Pcg64s()  # saves and restores bit generators
+        self.tables = Tables()  # the arrays that never change
         self._num_generators = 0
         self._parts: set[int] = set()
         self._shortens_generators = True
@@ -56,11 +45,7 @@ class ShortForms:
         self._shortens_generators = False
 
     def reduce(self, obj: Any) -> Any:
-        """Return the short form of an object; None if it has none.
-
-        Returns:
-            As `__reduce__`.
-        """
+        """Return the short form of an object; None if it has none."""
         kind = type(obj)
         if kind is np.ndarray:
             name = self.tables.name_of(obj)
@@ -97,10 +82,8 @@ class ShortForms:
 
 
 def _is_plain(generator: np.random.Generator) -> bool:
-    """Return whether the bit generator is all that a generator has, also one of a subclass, such as `gym`'s.
-
-    The subclass's own `__reduce__` may not work: that of `gym` was written for NumPy before 1.24.
-    """
+    """Return whether a generator, which may be one of a subclass (`gym`'s), has only its bit generator."""
+    # The subclass's own `__reduce__` may not work: that of `gym` was written for NumPy before 1.24.
     kind = type(generator)
     return (
         kind.__init__ is np.random.Generator.__init__
@@ -110,10 +93,8 @@ def _is_plain(generator: np.random.Generator) -> bool:
 
 
 def _reduce_with_parts(obj: Any) -> Any:
-    """Return the form of a generator in which its parts are objects of their own; None for other objects.
-
-    NumPy 1 leaves the parts out.
-    """
+    """Return the form of a generator in which its parts are objects of their own; None for other objects."""
+    # NumPy 1 leaves the parts out.
     kind = type(obj)
     if kind in (np.random.PCG64, np.random.MT19937):
         return Reading.new_bit_generator, (kind, obj.seed_seq, obj.state)
@@ -130,12 +111,7 @@ class Reading(threading.local):
 
     @staticmethod
     def begin(objects: dict[str, Any], short_forms: ShortForms) -> None:
-        """Prepare to read a pickle.
-
-        Args:
-            objects: Name -> object.
-            short_forms: What the short forms in the pickle refer to.
-        """
+        """Prepare to read a pickle."""
         _reading._objects = objects  # type: ignore[misc]
         _reading._short_forms = short_forms  # type: ignore[misc]
 

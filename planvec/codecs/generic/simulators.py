@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["is_simulator_module", "is_simulator_object", "is_simulator_type"]
-
+# modules that define the objects of simulators, their renderers and indices, with their submodules
 _MODULES = (
     *("ale_py._ale_py", "mujoco", "dm_control.mujoco", "dm_control.mjcf", "dm_control._render"),
     *(
@@ -18,7 +17,6 @@ _MODULES = (
         "gymnasium_robotics.utils.mujoco_utils",
     ),
 )
-"""Modules that define the objects of simulators, their renderers and indices, with their submodules."""
 _PREFIXES = tuple(f"{name}." for name in _MODULES)
 
 

@@ -16,22 +16,11 @@ from planvec.codecs.generic.atoms import token_of_atom
 from planvec.codecs.generic.element_order import ElementOrders
 from planvec.codecs.generic.parts import copies_on_write, is_by_value, memory_of, parts_of
 
-__all__ = ["SHARED_MEMORY", "digests_of"]
-
-SHARED_MEMORY = "(arrays that share memory)"
-"""Key of the digest that tells which arrays share memory."""
+SHARED_MEMORY = "(arrays that share memory)"  # key of the digest that tells which arrays share memory
 
 
 def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
-    """Return a digest of each root, and one of the memory that arrays share.
-
-    Args:
-        roots: Name -> value.
-        names: Id of each object that counts by its name alone -> the name.
-
-    Returns:
-        Name -> digest, in the order of the roots.
-    """
+    """Return a digest of each root, and one of the memory that arrays share."""
     visitor = _Visitor(names, ElementOrders(roots.values(), names))
     digests = {name: visitor.digest(value) for name, value in roots.items()}
     digests[SHARED_MEMORY] = repr(visitor.shared_memory()).encode()
@@ -39,12 +28,7 @@ def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, 
 
 
 class _Visitor:
-    """Walks through graphs of objects, and hashes what it meets.
-
-    Args:
-        names: Id of each object that counts by its name alone -> the name.
-        orders: The order of the elements of sets.
-    """
+    """Walks through graphs of objects, and hashes what it meets."""
 
     def __init__(self, names: Mapping[int, str], orders: ElementOrders) -> None:
         self._names = names
@@ -78,12 +62,7 @@ class _Visitor:
         return sorted(sorted(group) for group in groups if len(group) > 1 and not all(group.values()))
 
     def _visit(self, value: Any, is_lazy: bool) -> tuple[bytes, list[Any]]:
-        """Return the bytes that stand for an object itself, and the objects that it holds.
-
-        Args:
-            value: The object.
-            is_lazy: Whether it belongs to one that copies memory that it shares before it writes.
-        """
+        """Return the bytes that stand for an object itself, and the objects that it holds."""
         name = self._names.get(id(value))
         if name is not None:
             return f"name {name};".encode(), []

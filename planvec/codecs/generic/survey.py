@@ -25,35 +25,23 @@ from planvec.codecs.generic.functions import names_in_code
 from planvec.codecs.generic.generators import RESEEDABLE
 from planvec.codecs.generic.simulators import is_simulator_object
 
-__all__ = [
-    "Entry",
-    "entries_of",
-    "find_address",
-    "functions_of",
-    "globals_of",
-    "is_nameable",
-    "objects_beside",
-    "own_classes",
-    "variables_beside",
-]
-
 _MAX_ENTRIES = 200_000
 _ATOMS = (*ATOMS, np.generic, range, type(Ellipsis))
+# types into which the survey does not look
 _OPAQUE = (types.ModuleType, type, gymnasium.Space, EnvSpec, np.random.BitGenerator, *RESEEDABLE)
-"""Types into which the survey does not look."""
 _NAMEABLE = (types.ModuleType, gymnasium.Space, EnvSpec, type(threading.Lock()), type(threading.RLock()))
 _SMALLEST_ADDRESS = 1 << 20
+# types of what a module or a class defines besides variables
 _DEFINITIONS = (
     *(type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
     *(property, staticmethod, classmethod, functools.cached_property),
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.MethodDescriptorType),
 )
-"""Types of what a module or a class defines besides variables."""
+# packages whose modules and classes are not looked at
 _FOREIGN = {
     *("builtins", "gymnasium", "numpy", "planvec", *sys.stdlib_module_names),
     *("networkx", "pandas", "PIL", "scipy", "torch"),
 }
-"""Packages whose modules and classes are not looked at."""
 
 
 class Entry(NamedTuple):
@@ -69,16 +57,8 @@ def entries_of(
     enter_sets: bool = True,
     enter_simulators: bool = False,
 ) -> Iterator[Entry]:
-    """Iterate over the objects that roots hold, each once, in the same order in every process.
-
-    Numbers and text are passed over unless they are in a container. At most 200,000 objects are visited.
-
-    Args:
-        roots: The roots, which are included.
-        stop_at: Objects that are neither visited nor looked into.
-        enter_sets: Whether to visit the elements of sets, whose order depends on the process.
-        enter_simulators: Whether to visit what the objects of simulators hold.
-    """
+    """Iterate over the objects that roots hold, each once, in the same order in every process."""
+    # Numbers and text are passed over unless they are in a container. At most 200,000 objects are visited.
     stopped = [*stop_at]  # referred to, so that their ids stay valid
     seen = {id(obj) for obj in stopped}
     queue = deque(roots)
@@ -138,10 +118,8 @@ def _is_importable(obj: types.FunctionType | type) -> bool:
 
 
 def find_address(entries: Iterable[Entry]) -> tuple[str, str] | None:
-    """Return the paths of a number and of an object whose `id` it is, or None.
-
-    Such a number means nothing after the objects are restored at other addresses.
-    """
+    """Return the paths of a number and of an object whose `id` it is, or None."""
+    # Such a number means nothing after the objects are restored at other addresses.
     numbers: dict[int, str] = {}
     objects: dict[int, str] = {}
     for path, value in entries:
@@ -157,10 +135,8 @@ def find_address(entries: Iterable[Entry]) -> tuple[str, str] | None:
 
 
 def own_classes(values: Iterable[Any]) -> list[type]:
-    """Return the classes of objects and their bases, without those of `_FOREIGN` packages.
-
-    In the order of their names, which is the same in every process.
-    """
+    """Return the classes of objects and their bases, without those of `_FOREIGN` packages."""
+    # In the order of their names, which is the same in every process.
     kinds = {id(kind): kind for kind in map(type, values)}
     bases = {id(base): base for kind in kinds.values() for base in kind.__mro__}
     # Some classes of SWIG have no module.
@@ -169,10 +145,8 @@ def own_classes(values: Iterable[Any]) -> list[type]:
 
 
 def variables_beside(classes: Iterable[type]) -> dict[str, Any]:
-    """Return the variables at the level of the modules of classes, and of the classes themselves, by path.
-
-    Functions, classes and modules are left out.
-    """
+    """Return the variables at the level of the modules of classes, and of the classes themselves, by path."""
+    # Functions, classes and modules are left out.
     classes = list(classes)
     variables = {}
     for cls in classes:
@@ -198,10 +172,8 @@ def functions_of(classes: Iterable[type]) -> dict[str, types.FunctionType]:
 
 
 def objects_beside(classes: Iterable[type]) -> Iterator[Entry]:
-    """Iterate over the objects that `variables_beside` holds, and that could be compared by `is`.
-
-    Numbers, text and tuples are left out. So is what sets hold, which has no order.
-    """
+    """Iterate over the objects that `variables_beside` holds, and that could be compared by `is`."""
+    # Numbers, text and tuples are left out. So is what sets hold, which has no order.
     roots = [Entry(path, value) for path, value in variables_beside(classes).items()]
     for entry in entries_of(roots, enter_sets=False):
         if not isinstance(entry.value, (*_ATOMS, tuple, frozenset, *_DEFINITIONS)):
@@ -209,11 +181,9 @@ def objects_beside(classes: Iterable[type]) -> Iterator[Entry]:
 
 
 def globals_of(cls: type) -> dict[str, Any]:
-    """Return the variables at the level of the module of a class.
-
-    A class that is not found by its name, or that belongs to a script, is sent to workers by value, and with
-    it only the variables that its methods use.
-    """
+    """Return the variables at the level of the module of a class."""
+    # A class that is not found by its name, or that belongs to a script, is sent to workers by value, and
+    # with it only the variables that its methods use.
     module = sys.modules.get(cls.__module__)
     if module is not None and cls.__module__ != "__main__" and _is_importable(cls):
         return vars(module)

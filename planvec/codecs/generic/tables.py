@@ -16,10 +16,7 @@ from planvec.codecs.differences import is_equal_memory
 from planvec.codecs.generic.atoms import ATOMS
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["Tables"]
-
-_MIN_BYTES = 16 << 10
-"""Size of the smallest array that is a table."""
+_MIN_BYTES = 16 << 10  # size of the smallest array that is a table
 
 
 class _Table:
@@ -81,11 +78,7 @@ class Tables:
         return None if table is None or not table.is_unchanged() else table.name
 
     def resolve(self, name: str) -> NDArray[Any]:
-        """Return an array by its name, with its content at the start.
-
-        Raises:
-            UnsupportedEnvError: There is no such table.
-        """
+        """Return an array by its name, with its content at the start."""
         table = self._by_name.get(name)
         if table is None:
             raise UnsupportedEnvError(

@@ -16,18 +16,9 @@ from typing import Any
 
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["reduce_torch", "torch_generator_state", "torch_memory"]
-
 
 def reduce_torch(obj: Any) -> Any:
-    """Return the pickled form of a tensor, a storage or a generator.
-
-    Returns:
-        As `__reduce__`; None for any other object, and for tensors that are not plain (sparse, on a GPU).
-
-    Raises:
-        UnsupportedEnvError: The tensor is the result of a calculation that PyTorch has recorded.
-    """
+    """Return the pickled form of a tensor, a storage or a generator."""
     torch = _imported()
     if torch is None:
         return None

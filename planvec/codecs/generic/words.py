@@ -17,10 +17,8 @@ import numpy as np
 from planvec.codecs.generic.attributes import attributes_of
 from planvec.codecs.unpickling import unpickle
 
-__all__ = ["NO_WORDS", "Words", "words_of"]
-
+# Pickles refer to the first 256 objects by two bytes. Further ones are left to the objects in the state.
 _MAX_WORDS = 200
-"""Pickles refer to the first 256 objects by two bytes. Further ones are left to the objects in the state."""
 _TAKE_WORD = pickle.NEXT_BUFFER + pickle.MEMOIZE + pickle.POP
 _OBJECT = "object "
 _DEFINITIONS = (type, types.FunctionType, types.BuiltinFunctionType)
@@ -28,11 +26,7 @@ _HAS_NO_NAMES = (str, bytes, bytearray, tuple, list, dict, set, frozenset, np.nd
 
 
 class Words:
-    """Numbers objects that a pickler need not write and an unpickler need not look up.
-
-    Args:
-        words: The objects, by texts that name them, the same in every process.
-    """
+    """Numbers objects that a pickler need not write and an unpickler need not look up."""
 
     def __init__(self, words: Mapping[str, Any]) -> None:
         self._words = words
@@ -44,14 +38,7 @@ class Words:
         self._header = pickle.PROTO + b"\x05" + _TAKE_WORD * len(self._objects)
 
     def with_objects(self, named: Mapping[str, Any]) -> Words:
-        """Return the same words for another environment of the same kind.
-
-        Args:
-            named: The objects that are referred to by name there, by name.
-
-        Raises:
-            KeyError: One of them does not exist there.
-        """
+        """Return the same words for another environment of the same kind."""
         return Words(
             {
                 text: named[text.removeprefix(_OBJECT)] if text.startswith(_OBJECT) else obj
@@ -78,13 +65,7 @@ NO_WORDS = Words({})
 def words_of(
     attributes: Iterable[Mapping[str, Any]], pickled: Iterable[Any], named: Mapping[str, Any]
 ) -> Words:
-    """Return the words of a pickle.
-
-    Args:
-        attributes: The attributes that were pickled, of each object.
-        pickled: The objects that are met in the pickle.
-        named: The objects that are referred to by name, by name.
-    """
+    """Return the words of a pickle."""
     words: dict[str, Any] = {}
     names = {id(obj): name for name, obj in named.items()}
     for obj in pickled:

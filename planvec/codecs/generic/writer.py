@@ -14,19 +14,11 @@ from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.words import NO_WORDS, words_of
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["GraphWriter"]
-
 
 class GraphWriter:
-    """Converts the attributes of objects to bytes and back.
+    """Converts the attributes of objects to bytes and back."""
 
-    Args:
-        owners: The names of the classes of the objects, for errors.
-        memory: The memory of a C library, which a codec saves.
-
-    Attributes:
-        has_sets: Whether a set was written so far.
-    """
+    # `has_sets`: Whether a set was written so far.
 
     has_sets = False
 
@@ -48,13 +40,7 @@ class GraphWriter:
     def find_words(
         self, attributes: list[dict[str, Any]], names: dict[int, str], objects: dict[str, Any]
     ) -> None:
-        """Look for what later pickles refer to by number. To be called after a reset, and before `settle`.
-
-        Args:
-            attributes: The attributes of each object.
-            names: Id of each object that is referred to by name -> its name.
-            objects: Those of them whose name never changes, by name.
-        """
+        """Look for what later pickles refer to by number. To be called after a reset, and before `settle`."""
         pickler = self._fast_pickler(objects.values())
         try:
             pickler.dumps(attributes, names)
@@ -71,15 +57,7 @@ class GraphWriter:
         return self._words.texts()
 
     def dumps(self, attributes: list[dict[str, Any]], names: dict[int, str]) -> tuple[bytes, list[Any]]:
-        """Return the pickle of some attributes, and the random generators in them.
-
-        Args:
-            attributes: The attributes of each object.
-            names: Id of each object that is referred to by name -> its name.
-
-        Raises:
-            UnsupportedEnvError: An attribute cannot be pickled.
-        """
+        """Return the pickle of some attributes, and the random generators in them."""
         result = self._dumps(attributes, names)
         if self._short_forms.shares_parts:
             self._short_forms.lengthen_generators()
@@ -109,25 +87,12 @@ class GraphWriter:
         return data, pickler.generators
 
     def settle(self, named: Iterable[Any]) -> None:
-        """Choose the faster pickler, if it has written nothing else so far. To be called after some steps.
-
-        Args:
-            named: The objects that are referred to by name.
-        """
+        """Choose the faster pickler, if it has written nothing else so far. To be called after some steps."""
         if not self._needs_callbacks:
             self._fast = self._fast_pickler(named)
 
     def settle_as(self, other: GraphWriter, named: Mapping[str, Any], objects: Iterable[Any]) -> None:
-        """Write in the same form as the writer of another environment of the same kind, after its proof.
-
-        Args:
-            other: The other writer.
-            named: The objects of this environment whose name never changes, by name.
-            objects: The objects that are referred to by name.
-
-        Raises:
-            KeyError: An object that the other writer refers to does not exist here.
-        """
+        """Write in the same form as the writer of another environment of the same kind, after its proof."""
         self._words = other._words.with_objects(named)
         self._kinds |= other._kinds
         self._needs_callbacks |= other._needs_callbacks
@@ -137,13 +102,7 @@ class GraphWriter:
         return FastPickler(filter(_has_own_type, named), self._kinds, self._short_forms, self._words)
 
     def loads(self, data: bytes, objects: dict[str, Any], order_of_sets: int | None) -> Any:
-        """Return the attributes of a pickle.
-
-        Args:
-            data: What `dumps` returned.
-            objects: Name -> object.
-            order_of_sets: Number of the order in which to restore sets; None restores plain sets.
-        """
+        """Return the attributes of a pickle."""
         return load_graph(data, objects, self._short_forms, self._words, order_of_sets)
 
     def _raise_unpicklable(

@@ -15,11 +15,9 @@ _CODECS: dict[type, type[Codec]] = {**CLASSIC_CONTROL_CODECS, **TOY_TEXT_CODECS}
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
-    """Return how the states of an environment are saved; see `FamilyModule`.
-
-    A subclass may hold more than the fields, and an unknown wrapper may change other attributes. Both are
-    copied instead.
-    """
+    """Return how the states of an environment are saved; see `FamilyModule`."""
+    # A subclass may hold more than the fields, and an unknown wrapper may change other attributes. Both are
+    # copied instead.
     codec = _CODECS.get(type(env))
     if codec is None or wrappers is WrapperSupport.MISSING:
         return None

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec
 
-__all__ = ["CLASSIC_CONTROL_CODECS"]
-
 
 class _Physics(Codec):
     """Saves environments whose state is `env.state`, always in float64."""
@@ -160,6 +158,7 @@ class AcrobotCodec(_MixedPrecision):
         return env._get_ob()
 
 
+# environment class -> codec
 CLASSIC_CONTROL_CODECS: dict[type, type[Codec]] = {
     AcrobotEnv: AcrobotCodec,
     CartPoleEnv: CartPoleCodec,
@@ -167,4 +166,3 @@ CLASSIC_CONTROL_CODECS: dict[type, type[Codec]] = {
     MountainCarEnv: MountainCarCodec,
     PendulumEnv: PendulumCodec,
 }
-"""Environment class -> codec."""

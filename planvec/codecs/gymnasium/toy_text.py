@@ -14,12 +14,8 @@ from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv
 from planvec.codecs.base import Codec
 from planvec.errors import EnvError
 
-__all__ = ["TOY_TEXT_CODECS"]
-
-_NONE = -1
-"""The stored form of `lastaction = None`."""
-_MAX_CARDS = 64
-"""Largest number of cards in a hand that is saved."""
+_NONE = -1  # the stored form of `lastaction = None`
+_MAX_CARDS = 64  # largest number of cards in a hand that is saved
 
 
 class GridCodec(Codec):
@@ -66,10 +62,9 @@ class TaxiCodec(Codec):
 
 
 class BlackjackCodec(Codec):
-    """Saves both hands, padded with zeros.
+    """Saves both hands, padded with zeros."""
 
-    A hand has at most 22 cards, all aces, when its episode ends. Steps after the end may deal more.
-    """
+    # A hand has at most 22 cards, all aces, when its episode ends. Steps after the end may deal more.
 
     how = "named fields"
     constants = ("natural", "sab")
@@ -114,10 +109,10 @@ def _is_stochastic(env: Any) -> bool:
     )
 
 
+# environment class -> codec
 TOY_TEXT_CODECS: dict[type, type[Codec]] = {
     BlackjackEnv: BlackjackCodec,
     CliffWalkingEnv: GridCodec,
     FrozenLakeEnv: GridCodec,
     TaxiEnv: TaxiCodec,
 }
-"""Environment class -> codec."""

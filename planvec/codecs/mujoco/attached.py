@@ -31,17 +31,13 @@ from planvec.codecs.mujoco.names import names_in_code
 from planvec.codecs.mujoco.simulation import SavedSimulation, Simulation, Way, check_sleep, model_bytes
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["SimulationsCodec", "makers_of"]
-
 _READ, _ALL = Way(saves_all=False, recomputes=False), Way(saves_all=True, recomputes=False)
 _READ_AGAIN, _ALL_AGAIN = Way(saves_all=False, recomputes=True), Way(saves_all=True, recomputes=True)
 
 
 def makers_of(env: Any) -> tuple[Callable[[Any], Codec], ...]:
-    """Return makers of codecs for an environment, the cheapest states first; () if it holds no simulation.
-
-    Which one is exact depends on what the environment reads, and is found out by verification.
-    """
+    """Return makers of codecs for an environment, the cheapest states first; () if it holds no simulation."""
+    # Which one is exact depends on what the environment reads, and is found out by verification.
     objects = _objects_in(env)
     if not any(isinstance(value, mujoco.MjData) for value in objects.values()):
         return ()
@@ -57,20 +53,12 @@ def _objects_in(env: Any) -> dict[str, Any]:
     return dict(entries_of(roots, [env], enter_simulators=True))
 
 
+# the simulations, what changed in models without one, and the attributes
 _Value = tuple[list[SavedSimulation], list[bytes], bytes]
-"""The simulations, what changed in models without one, and the attributes."""
 
 
 class SimulationsCodec(GraphCodec, Codec):
-    """Saves the simulations of an environment, what it changed in their models, and its attributes.
-
-    Args:
-        env: The environment. It holds its simulations already.
-        way: How each simulation is saved.
-
-    Raises:
-        UnsupportedEnvError: An attribute cannot be pickled, or a model lets bodies sleep.
-    """
+    """Saves the simulations of an environment, what it changed in their models, and its attributes."""
 
     how = "the physics, and a pickle of the attributes"
 
@@ -152,11 +140,7 @@ def _memory_of(data: dict[str, Any]) -> LibraryMemory:
 
 
 def _check_forces(env: Any, names: set[str]) -> None:
-    """Check that no code reads the forces of constraints, which are not saved.
-
-    Raises:
-        UnsupportedEnvError: It may.
-    """
+    """Check that no code reads the forces of constraints, which are not saved."""
     forces = sorted(name for name in names if name == "mj_contactForce" or name.startswith("efc_"))
     if forces:
         raise UnsupportedEnvError(

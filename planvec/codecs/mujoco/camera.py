@@ -7,15 +7,11 @@ from typing import Any
 import mujoco
 import numpy as np
 
-__all__ = ["fix_camera"]
-
 
 def fix_camera(env: Any) -> None:
-    """Point a free camera at the model in the pose that its file describes.
-
-    Gymnasium points it at the state that is rendered first, so pictures would depend on the worker.
-    (`AddRenderObservation` renders in its constructor, after a reset without a seed.)
-    """
+    """Point a free camera at the model in the pose that its file describes."""
+    # Gymnasium points it at the state that is rendered first, so pictures would depend on the worker.
+    # (`AddRenderObservation` renders in its constructor, after a reset without a seed.)
     described = mujoco.MjData(env.model)
     mujoco.mj_kinematics(env.model, described)
     renderer = env.mujoco_renderer

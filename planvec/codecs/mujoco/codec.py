@@ -26,8 +26,7 @@ from planvec.codecs.mujoco.camera import fix_camera
 from planvec.codecs.mujoco.fast_step import install_fast_step
 from planvec.codecs.mujoco.simulation import BEYOND_STATE, INTEGRATION, POSES, check_sleep, model_bytes
 
-__all__ = ["PhysicsCodec", "codec_for_env", "saved_arrays"]
-
+# Gymnasium's module -> the arrays of `MjData` that it reads before the simulation runs, or to observe
 _ARRAYS_READ: dict[str, tuple[str, ...]] = {
     "ant": ("xpos",),
     "half_cheetah": (),
@@ -41,7 +40,6 @@ _ARRAYS_READ: dict[str, tuple[str, ...]] = {
     "swimmer": (),
     "walker2d": (),
 }
-"""Gymnasium's module -> the arrays of `MjData` that it reads before the simulation runs, or to observe."""
 _OBSERVE_FORCES = ("ant", "humanoid", "humanoidstandup", "inverted_double_pendulum")
 """Modules whose observations contain forces or inertias.
 
@@ -51,11 +49,9 @@ _VERSIONS = ("v4", "v5")
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
-    """Return how the states of an environment are saved; see `FamilyModule`.
-
-    A wrapper that planvec does not know may change the weights of the reward. So the fast step, which reads
-    them once, is installed only without such wrappers.
-    """
+    """Return how the states of an environment are saved; see `FamilyModule`."""
+    # A wrapper that planvec does not know may change the weights of the reward. So the fast step, which reads
+    # them once, is installed only without such wrappers.
     is_known = _module_name(env) is not None and not (env.model.nplugin or _num_flexes(env.model))
     if not is_known or wrappers is WrapperSupport.MISSING:
         makers = makers_of(env)
@@ -80,10 +76,8 @@ def _module_name(env: Any) -> str | None:
 
 
 def saved_arrays(env: Any) -> tuple[str, ...]:
-    """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order.
-
-    Those without elements are left out of states.
-    """
+    """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order."""
+    # Those without elements are left out of states.
     read = _ARRAYS_READ[str(_module_name(env))]
     return tuple(dict.fromkeys((*BEYOND_STATE, *read, *(() if env.render_mode is None else POSES))))
 
@@ -93,14 +87,10 @@ def _num_flexes(model: Any) -> int:
 
 
 class PhysicsCodec(Codec):
-    """Saves Gymnasium's own environments as `physics`, a float64 vector.
+    """Saves Gymnasium's own environments as `physics`, a float64 vector."""
 
-    The vector is `mjSTATE_INTEGRATION`, followed by the arrays of `MjData` that the environment reads before
-    the simulation runs. With a render mode, the arrays that a picture is drawn from follow.
-
-    Raises:
-        UnsupportedEnvError: The model lets bodies sleep.
-    """
+    # The vector is `mjSTATE_INTEGRATION`, followed by the arrays of `MjData` that the environment reads
+    # before the simulation runs. With a render mode, the arrays that a picture is drawn from follow.
 
     draws = False
     how = "one vector of physics"

@@ -8,21 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Contacts"]
-
+# scratch memory of the solver, and where the forces are, which are not saved
 _NOT_SAVED = ("H", "efc_address")
-"""Scratch memory of the solver, and where the forces are, which are not saved."""
 
 
 class Contacts:
-    """Saves and restores the contacts of one simulation.
+    """Saves and restores the contacts of one simulation."""
 
-    MuJoCo has no function to set them, so they are written into its memory. Of each contact, only the fields
-    are saved: the bytes between them are whatever the memory held before.
-
-    Args:
-        data: The `MjData`.
-    """
+    # MuJoCo has no function to set them, so they are written into its memory. Of each contact, only the
+    # fields are saved: the bytes between them are whatever the memory held before.
 
     def __init__(self, data: Any) -> None:
         self._data = data

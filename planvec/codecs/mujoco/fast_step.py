@@ -23,8 +23,6 @@ import numpy as np
 from planvec.codecs.base import Outcome, Step
 from planvec.codecs.fast_steps import outcome_bits, replace_step
 
-__all__ = ["install_fast_step"]
-
 
 class _FastStep(Protocol):
     """The interface of a faster step, which leaves out the info on request."""
@@ -39,16 +37,9 @@ _concatenate = np.concatenate
 
 
 def install_fast_step(env: Any) -> Step | None:
-    """Replace `env.step` by a faster one, if there is one for exactly its class; resets the environment.
-
-    An environment with `render_mode="human"` keeps its own step, which draws.
-
-    Args:
-        env: The unwrapped environment.
-
-    Returns:
-        The same step with an empty info, for callers that ignore it; None if nothing was installed.
-    """
+    """Replace `env.step` by a faster one, if there is one for exactly its class; resets the environment."""
+    # An environment with `render_mode="human"` keeps its own step, which draws.
+    # Returns the same step with an empty info, for callers that ignore it; None if nothing was installed.
     make_step = _MAKERS.get((type(env).__module__, type(env).__name__))  # a Gymnasium may lack some classes
     step = replace_step(env, None if env.render_mode == "human" else make_step, _gives_the_same)
     return None if step is None else lambda action: step(action, False)
@@ -72,12 +63,7 @@ def _gives_the_same(env: Any, step: _FastStep) -> bool:
 
 
 def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
-    """Return a function that simulates one step with an action.
-
-    Args:
-        env: The environment.
-        reads_forces: Whether to compute the forces on bodies, which takes time and few environments read.
-    """
+    """Return a function that simulates one step with an action."""
     model, data, control = env.model, env.data, env.data.ctrl
     shape = control.shape
 
@@ -107,12 +93,7 @@ def _own_step(env: Any, action: Any) -> Outcome:
 
 
 def _change_test(env: Any, *names: str) -> Callable[[], bool]:
-    """Return a function that tells whether the simulation, or what is observed, is another one than now.
-
-    Args:
-        env: The environment.
-        names: Further attributes that are looked up once.
-    """
+    """Return a function that tells whether the simulation, or what is observed, is another one than now."""
     flags = [name for name in vars(env) if name.startswith(("_include_", "_exclude_"))]
     now = attrgetter("model", "data", *flags, *names)
     expected = now(env)
@@ -277,6 +258,7 @@ def _humanoid(env: Any) -> _FastStep:
     return step
 
 
+# module and name of a class -> the maker of its faster step
 _MAKERS: dict[tuple[str, str], Callable[[Any], _FastStep]] = {
     ("gymnasium.envs.mujoco.ant_v5", "AntEnv"): _ant,
     ("gymnasium.envs.mujoco.half_cheetah_v5", "HalfCheetahEnv"): _half_cheetah,
@@ -284,4 +266,3 @@ _MAKERS: dict[tuple[str, str], Callable[[Any], _FastStep]] = {
     ("gymnasium.envs.mujoco.humanoid_v5", "HumanoidEnv"): _humanoid,
     ("gymnasium.envs.mujoco.walker2d_v5", "Walker2dEnv"): _walker,
 }
-"""Module and name of a class -> the maker of its faster step."""

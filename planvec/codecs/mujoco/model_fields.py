@@ -19,22 +19,16 @@ from planvec.codecs.differences import Differences, is_equal_memory
 from planvec.codecs.unpickling import unpickle
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["ModelFields"]
-
+# prefixes of arrays that must not change: shapes, which may take many megabytes
 _SHAPES = ("mesh_", "bvh_", "oct_")
-"""Prefixes of arrays that must not change: shapes, which may take many megabytes."""
+# prefixes of arrays that have no influence on the physics: pictures and names
 _IGNORED = ("tex_", "skin_", "name", "paths", "text_", "plugin_")
-"""Prefixes of arrays that have no influence on the physics: pictures and names."""
+# Number of bytes between two arrays that are compared as one block. MuJoCo aligns arrays to 64 bytes.
 _LARGEST_GAP = 64
-"""Number of bytes between two arrays that are compared as one block. MuJoCo aligns arrays to 64 bytes."""
 
 
 class ModelFields:
-    """Saves and restores the fields of one model, in so far as they have changed.
-
-    Args:
-        model: The `MjModel`, as it was loaded.
-    """
+    """Saves and restores the fields of one model, in so far as they have changed."""
 
     def __init__(self, model: Any) -> None:
         self._model = model  # kept alive, since `_blocks` are its memory
@@ -55,11 +49,7 @@ class ModelFields:
         self._differences = [Differences(first.tobytes()) for first in self._first]
 
     def check_shapes(self) -> None:
-        """Check that no mesh has changed. It takes about 1 ms for each MB.
-
-        Raises:
-            UnsupportedEnvError: One has.
-        """
+        """Check that no mesh has changed. It takes about 1 ms for each MB."""
         if self._checksum() != self._first_checksum:
             raise UnsupportedEnvError(
                 "it changes the meshes of its MjModel, which planvec does not save. Make the model anew in a "
@@ -116,12 +106,7 @@ def _blocks_of(model: Any) -> list[tuple[int, int]]:
 
 
 def _arrays_of(owner: Any, prefixes: tuple[str, ...] = ()) -> list[tuple[int, int]]:
-    """Return the address and the size of each array of a model, or of its options.
-
-    Args:
-        owner: The model or the options.
-        prefixes: What the names begin with; () for all others.
-    """
+    """Return the address and the size of each array of a model, or of its options."""
     arrays = []
     for name in dir(owner):
         if name.startswith(prefixes) if prefixes else not name.startswith(("_", *_SHAPES, *_IGNORED)):

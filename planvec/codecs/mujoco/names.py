@@ -9,24 +9,17 @@ from typing import Any
 
 from planvec.codecs.generic import cell_contents
 
-__all__ = ["names_in_code"]
-
+# packages whose functions are not looked into
 _FOREIGN = {"builtins", "cloudpickle", "mujoco", "numpy", "planvec", "scipy", *sys.stdlib_module_names}
-"""Packages whose functions are not looked into."""
+# attributes of methods, properties and partial functions that hold the functions
 _INSIDE = ("__func__", "fget", "fset", "fdel", "func")
-"""Attributes of methods, properties and partial functions that hold the functions."""
 _MAX_ITEMS = 1000
 
 
 def names_in_code(values: Iterable[Any]) -> set[str]:
-    """Return the names and strings in the functions of some objects, and in those that these may call.
-
-    Functions that are reached through variables of a module are included. The result is the same in every
-    process.
-
-    Args:
-        values: The objects: an environment and what it holds. For modules, all functions that they define.
-    """
+    """Return the names and strings in the functions of some objects, and in those that these may call."""
+    # Functions that are reached through variables of a module are included. The result is the same in every
+    # process.
     names: set[str] = set()
     seen: set[int] = set()
     stack = [*values, *(type(value) for value in values)]

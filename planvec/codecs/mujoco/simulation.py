@@ -19,75 +19,50 @@ from planvec.codecs.mujoco.contacts import Contacts
 from planvec.codecs.mujoco.model_fields import ModelFields
 from planvec.errors import UnsupportedEnvError
 
-__all__ = [
-    "BEYOND_STATE",
-    "INTEGRATION",
-    "POSES",
-    "SavedSimulation",
-    "Simulation",
-    "Way",
-    "check_sleep",
-    "model_bytes",
-]
-
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+# the arrays that a picture is drawn from
 POSES = (
     *("xpos", "xquat", "xmat", "xipos", "xiquat", "ximat", "xanchor", "xaxis", "subtree_com"),
     *("geom_xpos", "geom_xquat", "geom_xmat", "site_xpos", "site_xquat", "site_xmat"),
     *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "flexvert_xpos"),
     *("ten_length", "ten_wrapadr", "ten_wrapnum", "wrap_obj", "wrap_xpos"),
 )
-"""The arrays that a picture is drawn from."""
+# arrays that `mj_step1` does not compute, or only in part
 _ACCELERATIONS = (
     *("qacc", "act_dot", "sensordata", "cacc", "cfrc_int", "cfrc_ext", "energy"),
     *("actuator_force", "qfrc_actuator", "qfrc_constraint"),
 )
-"""Arrays that `mj_step1` does not compute, or only in part."""
+# all arrays that an environment may read before it simulates
 _DERIVED = (
     *POSES,
     *_ACCELERATIONS,
     *("cinert", "cvel", "actuator_length", "actuator_velocity", "ten_velocity"),
     *("qfrc_bias", "qfrc_passive", "subtree_linvel", "subtree_angmom"),
 )
-"""All arrays that an environment may read before it simulates."""
+# the arrays that MuJoCo reads in the next step but leaves out of its state: contacts of soft bodies
 BEYOND_STATE = ("flexvert_lambda", "flexvert_conage")
-"""The arrays that MuJoCo reads in the next step but leaves out of its state: contacts of soft bodies."""
+# beginning of an array's name -> the methods of `MjData` through which its rest is read: site().xpos
 _ACCESSORS = {
     **{"site": ("site",), "geom": ("geom",), "cam": ("cam", "camera"), "light": ("light",)},
     **{"actuator": ("actuator",), "ten": ("tendon",)},
 }
-"""Beginning of an array's name -> the methods of `MjData` through which its rest is read: site().xpos."""
 
 
 class Way(NamedTuple):
-    """Names a way to save and restore a simulation.
+    """Names a way to save and restore a simulation."""
 
-    Attributes:
-        saves_all: Whether to save all derived arrays and the contacts, instead of those that the code of the
-            environment names.
-        recomputes: Whether `mj_step1` is called after the state was set.
-    """
-
+    # whether to save all derived arrays and the contacts, instead of those that the code of the environment
+    # names
     saves_all: bool
-    recomputes: bool
+    recomputes: bool  # whether `mj_step1` is called after the state was set
 
 
+# `mjSTATE_INTEGRATION` and the derived arrays without zeros; the contacts; `ModelFields.get`
 SavedSimulation = tuple[bytes, bytes, bytes]
-"""`mjSTATE_INTEGRATION` and the derived arrays without zeros; the contacts; `ModelFields.get`."""
 
 
 class Simulation:
-    """Saves and restores one simulation.
-
-    Args:
-        data: The `MjData`. Its present content is what every reset begins with.
-        names: The names that occur in the code of the environment.
-        way: How to save it.
-        is_rendered: Whether pictures are drawn from it.
-
-    Attributes:
-        layout: Names and sizes of the parts of a value.
-    """
+    """Saves and restores one simulation."""
 
     def __init__(self, data: Any, names: Collection[str], way: Way, is_rendered: bool) -> None:
         self._data, self._model = data, data.model
@@ -99,6 +74,7 @@ class Simulation:
         self._first_state = self._state.copy()
         self._first_arrays = [(array, array.copy()) for array in _arrays(data, _DERIVED)]
         self._views: list[NDArray[Any]] = []
+        # names and sizes of the parts of a value
         self.layout: list[tuple[str, int]] = [("mjSTATE_INTEGRATION", self._num_state)]
         for name in self._array_names(names, way, is_rendered):
             for array in _arrays(data, [name]):
@@ -187,11 +163,7 @@ def model_bytes(model: Any) -> NDArray[np.uint8]:
 
 
 def check_sleep(env: Any, model: Any) -> None:
-    """Check that no body can fall asleep.
-
-    Raises:
-        UnsupportedEnvError: The model lets bodies sleep.
-    """
+    """Check that no body can fall asleep."""
     if model.opt.enableflags & int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0)):
         raise UnsupportedEnvError(
             f"{type(env).__name__}: the model lets bodies sleep, and MuJoCo does not save which of them "

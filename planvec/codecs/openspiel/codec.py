@@ -21,15 +21,11 @@ from planvec.codecs.families import FamilyCodec, WrapperSupport
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD
 
-__all__ = ["GameCodec", "codec_for_env"]
-
+# module and name of the class, which cannot be imported where OpenSpiel is missing
 _GAME = ("planvec.openspiel", "Game")
-"""Module and name of the class, which cannot be imported where OpenSpiel is missing."""
 _POSITION_BYTES = 16
-_SPARE_MOVES = 1
-"""Room for moves that a game does not count, such as the swap of hex."""
-_MAX_KEPT = 4096
-"""Number of states that are kept."""
+_SPARE_MOVES = 1  # room for moves that a game does not count, such as the swap of hex
+_MAX_KEPT = 4096  # number of states that are kept
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
@@ -41,13 +37,9 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
 
 
 class GameCodec(Codec):
-    """Saves the history of a game, from which it is restored, and what planners read in a state.
+    """Saves the history of a game, from which it is restored, and what planners read in a state."""
 
-    A value is the bytes of all fields, which lie at the beginning of a record.
-
-    Args:
-        env: The game.
-    """
+    # A value is the bytes of all fields, which lie at the beginning of a record.
 
     how = "history of actions"
 

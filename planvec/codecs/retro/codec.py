@@ -18,8 +18,6 @@ from planvec.codecs.generic import Attributes, GraphCodec, ObjectGraph
 from planvec.codecs.layers import layer_name, layers_by_name
 from planvec.errors import UnsupportedEnvError
 
-__all__ = ["RetroCodec", "codec_for_env"]
-
 _LEFT_OUT = ("em", "data", "img", "ram", "initial_state", "viewer", "_np_random")
 
 
@@ -29,14 +27,7 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
 
 
 class RetroCodec(GraphCodec, Codec):
-    """Saves an environment of stable-retro.
-
-    Args:
-        env: The environment. It is reset.
-
-    Raises:
-        UnsupportedEnvError: The environment records a movie, or an attribute cannot be pickled.
-    """
+    """Saves an environment of stable-retro."""
 
     how = "what differs in the emulator's memory, and a pickle of the attributes"
 
@@ -90,11 +81,9 @@ class RetroCodec(GraphCodec, Codec):
 
 
 def _written_size(emulator: Any) -> int:
-    """Return how many bytes of its state an emulator writes. It leaves the others as they were in the memory.
-
-    The memory for the state is allocated anew by every call. It is the memory that was just freed, if that
-    had the same size. So the bytes that still hold a pattern are not written.
-    """
+    """Return how many bytes of its state an emulator writes; it leaves the others as they were."""
+    # The memory for the state is allocated anew by every call. It is the memory that was just freed, if that
+    # had the same size. So the bytes that still hold a pattern are not written.
     size = len(emulator.get_state())
     is_written = np.zeros(size, bool)
     for pattern in (0xAA, 0x55):

@@ -42,6 +42,7 @@ __all__ = [
     "check_supported",
 ]
 
+# Wrapper class -> the maker of its codec. A subclass may remember more, so the class must match exactly.
 BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
     wrappers.OrderEnforcing: TransparentCodec,
     wrappers.PassiveEnvChecker: TransparentCodec,
@@ -85,17 +86,16 @@ BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
         TransformObservationCodec,
     ),
 }
-"""Wrapper class -> the maker of its codec. A subclass may remember more, so the class must match exactly."""
 
+# module and name of a wrapper class of a library that need not be installed -> the maker of its codec
 _BY_NAME: dict[tuple[str, str], WrapperCodecMaker] = {MONITOR: MonitorCodec}
-"""Module and name of a wrapper class of a library that need not be installed -> the maker of its codec."""
 
+# wrappers that collect frames from all branches in one list -> what to do instead
 _REFUSED: dict[type, str] = {
     wrappers.RenderCollection: 'make the environment with render_mode="rgb_array" and call render(states)',
     wrappers.RecordVideo: "leave it out and render the states of a branch with render(states)",
     wrappers.HumanRendering: 'make the environment with render_mode="rgb_array" and call render(states)',
 }
-"""Wrappers that collect frames from all branches in one list -> what to do instead."""
 
 
 def built_in_codec(wrapper_class: type) -> WrapperCodecMaker | None:
@@ -105,20 +105,14 @@ def built_in_codec(wrapper_class: type) -> WrapperCodecMaker | None:
 
 
 def applies_function(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Return whether a wrapper applies a function that users may have written.
-
-    Such a function may remember something, so planvec's codec for the wrapper is verified by replay.
-    """
+    """Return whether a wrapper applies a function that users may have written."""
+    # Such a function may remember something, so planvec's codec for the wrapper is verified by replay.
     functions = (wrappers.TransformAction, wrappers.TransformObservation, wrappers.TransformReward)
     return isinstance(wrapper, functions)
 
 
 def check_supported(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
-    """Check that a wrapper can serve a planner.
-
-    Raises:
-        UnsupportedEnvError: The wrapper mixes up branches; the message says what to do.
-    """
+    """Check that a wrapper can serve a planner."""
     fix = _REFUSED.get(type(wrapper))
     if fix is not None:
         raise UnsupportedEnvError(

@@ -8,14 +8,11 @@ import numpy as np
 
 from planvec.codecs.wrappers.stateless import StatelessCodec, TransformObservationCodec
 
-__all__ = ["AutoresetCodec", "RecordEpisodeStatisticsCodec", "TimeAwareObservationCodec", "TimeLimitCodec"]
-
 
 class TimeLimitCodec(StatelessCodec):
-    """Saves the steps counted by a `TimeLimit` below other wrappers.
+    """Saves the steps counted by a `TimeLimit` below other wrappers."""
 
-    The outermost `TimeLimit` is left out of stepping: the stepping loop counts the steps.
-    """
+    # The outermost `TimeLimit` is left out of stepping: the stepping loop counts the steps.
 
     dtype = np.dtype([("elapsed", "<i8")])
 
@@ -39,11 +36,10 @@ class AutoresetCodec(StatelessCodec):
 
 
 class RecordEpisodeStatisticsCodec(StatelessCodec):
-    """Saves the return and the length of the episode so far.
+    """Saves the return and the length of the episode so far."""
 
-    `info["episode"]["t"]`, the seconds since the reset by the wall clock, is no function of the state. It is
-    replaced by NaN.
-    """
+    # `info["episode"]["t"]`, the seconds since the reset by the wall clock, is no function of the state. It
+    # is replaced by NaN.
 
     dtype = np.dtype([("episode_return", "<f8"), ("is_single", "?"), ("length", "<i8")])
 

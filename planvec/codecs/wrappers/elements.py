@@ -6,8 +6,6 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
-__all__ = ["element_dtype", "to_element"]
-
 
 def element_dtype(space: Space[Any]) -> tuple[Any, tuple[int, ...]] | None:
     """Return the dtype and the shape of the elements of a simple space; None for a nested space."""

@@ -11,19 +11,11 @@ from numpy.typing import NDArray
 from planvec.codecs.base import WrapperCodec
 from planvec.codecs.wrappers.elements import element_dtype, to_element
 
-__all__ = [
-    "AtariPreprocessingCodec",
-    "DelayObservationCodec",
-    "FrameStackObservationCodec",
-    "MaxAndSkipObservationCodec",
-]
-
 
 class DelayObservationCodec(WrapperCodec):
-    """Saves the queue of observations.
+    """Saves the queue of observations."""
 
-    The observation that was returned last has left the queue, so `observe` cannot compute it.
-    """
+    # The observation that was returned last has left the queue, so `observe` cannot compute it.
 
     draws = False
 
@@ -100,11 +92,10 @@ class MaxAndSkipObservationCodec(WrapperCodec):
 
 
 class AtariPreprocessingCodec(WrapperCodec):
-    """Saves the last picture: an episode that ends within a skip shows it again.
+    """Saves the last picture: an episode that ends within a skip shows it again."""
 
-    Of the two buffers only the first is saved. When a state is saved it holds the maximum of both, so the
-    second has no influence.
-    """
+    # Of the two buffers only the first is saved. When a state is saved it holds the maximum of both, so the
+    # second has no influence.
 
     draws = False
     needs_inner_observation = False

@@ -7,18 +7,14 @@ from typing import Any
 
 from planvec.codecs.base import WrapperCodec
 
-__all__ = ["MONITOR", "MonitorCodec"]
-
-MONITOR = ("stable_baselines3.common.monitor", "Monitor")
-"""Module and name of its class."""
+MONITOR = ("stable_baselines3.common.monitor", "Monitor")  # module and name of its class
 
 
 class MonitorCodec(WrapperCodec):
-    """Saves the rewards of the episode so far.
+    """Saves the rewards of the episode so far."""
 
-    The lists of earlier episodes, and the file that it writes, are no part of a state. Neither is
-    `info["episode"]["t"]`, the time since the wrapper was made.
-    """
+    # The lists of earlier episodes, and the file that it writes, are no part of a state. Neither is
+    # `info["episode"]["t"]`, the time since the wrapper was made.
 
     draws = False
 

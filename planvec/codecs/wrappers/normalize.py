@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from planvec.codecs.base import WrapperCodec
 
-__all__ = ["NormalizeObservationCodec", "NormalizeRewardCodec"]
-
 
 def _fields_of(statistics: Any, sample: NDArray[Any]) -> list[Any]:
     """Return fields for a `RunningMeanStd`, in the precision that it has after an update with samples."""

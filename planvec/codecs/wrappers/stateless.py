@@ -11,15 +11,6 @@ from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.generators import hidden_generator
 from planvec.errors import UnsupportedEnvError
 
-__all__ = [
-    "FunctionCodec",
-    "ObservationFunctionCodec",
-    "RenderNoiseCodec",
-    "StatelessCodec",
-    "TransformObservationCodec",
-    "TransparentCodec",
-]
-
 
 class StatelessCodec(WrapperCodec):
     """Handles wrappers that remember nothing and leave observations as they are."""
@@ -55,11 +46,7 @@ class TransformObservationCodec(StatelessCodec):
 
 
 class FunctionCodec(StatelessCodec):
-    """Handles wrappers that apply a function of the user's, which may draw from `np_random`.
-
-    Raises:
-        UnsupportedEnvError: The function holds a generator of its own.
-    """
+    """Handles wrappers that apply a function of the user's, which may draw from `np_random`."""
 
     draws = True
 

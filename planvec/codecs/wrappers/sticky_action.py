@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from planvec.codecs.base import WrapperCodec
 from planvec.codecs.wrappers.elements import element_dtype, to_element
 
-__all__ = ["StickyActionCodec"]
-
 
 class StickyActionCodec(WrapperCodec):
     """Saves the last action and for how long it is repeated, which is drawn from `np_random`."""

@@ -21,6 +21,7 @@ from planvec.kernels.gymnasium.pendulum import PENDULUM
 
 __all__ = ["GYMNASIUM_KERNELS"]
 
+# environment class -> its kernel
 GYMNASIUM_KERNELS: dict[type, Kernel] = {
     AcrobotEnv: ACROBOT,
     BlackjackEnv: BLACKJACK,
@@ -32,4 +33,3 @@ GYMNASIUM_KERNELS: dict[type, Kernel] = {
     PendulumEnv: PENDULUM,
     TaxiEnv: TAXI,
 }
-"""Environment class -> its kernel."""

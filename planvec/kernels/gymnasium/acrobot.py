@@ -16,8 +16,6 @@ from planvec.kernels.base import Kernel
 from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 from planvec.kernels.random import uniform
 
-__all__ = ["ACROBOT"]
-
 
 def _constants(env: Any) -> tuple[Any, ...]:
     torques = tuple(map(float, env.AVAIL_TORQUE))

@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from planvec.kernels.base import Kernel
 from planvec.kernels.random import random_index
 
-__all__ = ["BLACKJACK"]
-
 _BLACKJACK = 21
 _DEALER_STANDS = 17
 _NUM_RANKS, _TEN = 13, 10
-_ROOM = 24
-"""Cards that one step may add to a hand: a dealer draws at most 17 aces, less those that he has."""
+_ROOM = 24  # cards that one step may add to a hand: a dealer draws at most 17 aces, less those that he has
 
 
 def _constants(env: Any) -> tuple[bool, ...]:

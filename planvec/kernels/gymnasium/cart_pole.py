@@ -12,8 +12,6 @@ from typing import Any
 from planvec.kernels.base import Kernel
 from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 
-__all__ = ["CART_POLE"]
-
 
 def _constants(env: Any) -> tuple[Any, ...]:
     names = ("gravity", "total_mass", "masspole", "length", "polemass_length", "force_mag", "tau")

@@ -17,23 +17,17 @@ from planvec.kernels.random import random as draw
 from planvec.kernels.random import random_index
 from planvec.rows import Column, Columns
 
-__all__ = ["GRID", "TAXI"]
-
+# arrays `[cells, actions, outcomes]`: cumulated probabilities, probabilities, new cells, rewards, ends
 Table = tuple[
     NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
 ]
-"""Arrays `[cells, actions, outcomes]`: cumulated probabilities, probabilities, new cells, rewards, ends."""
 
+# environment -> its `P` and the arrays made of it
 _tables: WeakKeyDictionary[Any, tuple[Any, Table]] = WeakKeyDictionary()
-"""Environment -> its `P` and the arrays made of it."""
 
 
 def _table(env: Any) -> Table:
-    """Return the table of an environment as arrays.
-
-    Raises:
-        ValueError: A probability is not a float, as infos would show, or an entry is missing.
-    """
+    """Return the table of an environment as arrays."""
     known = _tables.get(env)
     if known is None or known[0] is not env.P:
         known = (env.P, _make_table(env.P, int(env.action_space.n)))
@@ -130,8 +124,8 @@ def _taxi_constants(env: Any) -> tuple[Any, ...]:
     return *_table(env), bool(env.fickle_passenger), known[1]
 
 
+# environment -> its `P`, and the mask of legal actions `[cells, 6]`
 _masks: WeakKeyDictionary[Any, tuple[Any, NDArray[np.int8]]] = WeakKeyDictionary()
-"""Environment -> its `P`, and the mask of legal actions `[cells, 6]`."""
 
 
 def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:

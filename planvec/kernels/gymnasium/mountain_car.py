@@ -14,8 +14,6 @@ import numpy as np
 from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 
-__all__ = ["CONTINUOUS_MOUNTAIN_CAR", "MOUNTAIN_CAR"]
-
 
 def _bounds(env: Any) -> tuple[float, ...]:
     """Return the constants that both versions have."""

@@ -14,8 +14,6 @@ import numpy as np
 from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 from planvec.kernels.gymnasium.physics import is_moderate, numbers, spread_physics
 
-__all__ = ["PENDULUM"]
-
 
 def _constants(env: Any) -> tuple[Any, ...]:
     g, m, length, max_speed, max_torque, dt = numbers(env, "g", "m", "l", "max_speed", "max_torque", "dt")

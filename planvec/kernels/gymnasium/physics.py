@@ -9,15 +9,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["is_moderate", "numbers", "spread_physics"]
-
 
 def numbers(env: Any, *names: str) -> tuple[float, ...]:
-    """Return attributes of an environment as floats.
-
-    Raises:
-        ValueError: One is no Python number. NumPy rounds by the types of the numbers that it computes with.
-    """
+    """Return attributes of an environment as floats."""
     values = [getattr(env, name) for name in names]
     for name, value in zip(names, values, strict=True):
         if type(value) not in (int, float):
@@ -27,19 +21,13 @@ def numbers(env: Any, *names: str) -> tuple[float, ...]:
 
 @njit(error_model="numpy", forceinline=True)
 def is_moderate(number: float) -> bool:
-    """Return whether a number is finite and not large.
-
-    Other numbers make the environments raise, warn, or turn an angle for ever.
-    """
+    """Return whether a number is finite and not large."""
+    # Other numbers make the environments raise, warn, or turn an angle for ever.
     return -1e6 < number < 1e6
 
 
 def spread_physics(*limits: float) -> Callable[[NDArray[Any], np.random.Generator, Any], None]:
-    """Return a function for `Kernel.spread` that draws the field `physics` from a box around 0.
-
-    Args:
-        limits: Half the width of the box, for each number.
-    """
+    """Return a function for `Kernel.spread` that draws the field `physics` from a box around 0."""
 
     def spread(states: NDArray[Any], random: np.random.Generator, env: Any) -> None:
         states["physics"] = random.uniform(-1, 1, (len(states), len(limits))) * limits

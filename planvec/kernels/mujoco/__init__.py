@@ -14,6 +14,7 @@ from planvec.kernels.mujoco.task import Task
 
 __all__ = ["MUJOCO_TASKS", "MujocoKernel"]
 
+# module in `gymnasium.envs.mujoco` and class -> its task
 MUJOCO_TASKS: dict[tuple[str, str], Task] = {
     ("ant_v5", "AntEnv"): ANT,
     ("half_cheetah_v5", "HalfCheetahEnv"): HALF_CHEETAH,
@@ -25,4 +26,3 @@ MUJOCO_TASKS: dict[tuple[str, str], Task] = {
     ("swimmer_v5", "SwimmerEnv"): SWIMMER,
     ("walker2d_v5", "Walker2dEnv"): WALKER,
 }
-"""Module in `gymnasium.envs.mujoco` and class -> its task."""

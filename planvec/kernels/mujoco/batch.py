@@ -16,64 +16,32 @@ from planvec.kernels.mujoco.records import elapsed_of, ends_of, load_physics, st
 from planvec.kernels.mujoco.simulation import QUIET
 from planvec.kernels.mujoco.task_type import observe
 
-__all__ = [
-    "REFUSED",
-    "Results",
-    "Shared",
-    "keep_row",
-    "observe_ended",
-    "refuse",
-    "save_observation",
-    "simulate",
-    "write_row",
-]
-
-REFUSED = 2
-"""Result of a loop: the environment itself has to step the batch."""
+REFUSED = 2  # result of a loop: the environment itself has to step the batch
 
 Bytes = NDArray[np.uint8]
 
 
 class Shared(NamedTuple):
-    """Holds what all threads of a batch read.
+    """Holds what all threads of a batch read."""
 
-    Attributes:
-        frame_skip: Simulation steps of one step.
-        reads_forces: Whether the forces on bodies are computed.
-        time_limit: Steps after which an episode is truncated.
-        num_rows: B.
-        counter: `[1]`, the next row; written.
-        states: The bytes of B records.
-    """
-
-    frame_skip: int
-    reads_forces: bool
-    time_limit: int
-    num_rows: int
-    counter: NDArray[np.int64]
-    states: Bytes
+    frame_skip: int  # simulation steps of one step
+    reads_forces: bool  # whether the forces on bodies are computed
+    time_limit: int  # steps after which an episode is truncated
+    num_rows: int  # B
+    counter: NDArray[np.int64]  # `[1]`, the next row; written
+    states: Bytes  # the bytes of B records
 
 
 class Results(NamedTuple):
-    """Holds the arrays to write.
+    """Holds the arrays to write."""
 
-    Attributes:
-        new_states: The bytes of B records; empty: none.
-        observations: `[B, n]`; `[0, n]` for rollouts.
-        rewards: `[B]`.
-        terminated: `[B]`.
-        truncated: `[B]`.
-        num_steps: `[B]`.
-        extras: `[B, K]`; `[0, K]`: none are wanted.
-    """
-
-    new_states: Bytes
-    observations: NDArray[np.float64]
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.uint8]
-    truncated: NDArray[np.uint8]
-    num_steps: NDArray[np.int64]
-    extras: NDArray[np.float64]
+    new_states: Bytes  # the bytes of B records; empty: none
+    observations: NDArray[np.float64]  # `[B, n]`; `[0, n]` for rollouts
+    rewards: NDArray[np.float64]  # `[B]`
+    terminated: NDArray[np.uint8]  # `[B]`
+    truncated: NDArray[np.uint8]  # `[B]`
+    num_steps: NDArray[np.int64]  # `[B]`
+    extras: NDArray[np.float64]  # `[B, K]`; `[0, K]`: none are wanted
 
 
 @inner

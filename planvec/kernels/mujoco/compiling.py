@@ -7,9 +7,6 @@ from typing import Any, TypeVar
 
 from numba import njit
 
-__all__ = ["inner"]
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS: dict[str, Any] = {

@@ -10,23 +10,12 @@ from numpy.typing import NDArray
 from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.uniforms import draw_uniforms
 
-__all__ = ["Draws", "draw_action"]
-
 
 class Draws(NamedTuple):
-    """Describes random actions; see `ActionRange`.
+    """Describes random actions; see `ActionRange`."""
 
-    Attributes:
-        seed: Seed of all streams.
-        first_row: Index of the first row in the whole batch.
-        low: `[A]`.
-        size: `[A]`.
-        lowest: `[A]`.
-        highest: `[A]`.
-    """
-
-    seed: np.uint64
-    first_row: int
+    seed: np.uint64  # seed of all streams
+    first_row: int  # index of the first row in the whole batch
     low: NDArray[np.float64]
     size: NDArray[np.float64]
     lowest: NDArray[np.float64]
@@ -35,20 +24,9 @@ class Draws(NamedTuple):
 
 @inner
 def draw_action(draws: Any, action: Any, uniforms: Any, block: Any, row: int, step: int, held: int) -> int:
-    """Draw a random action, as `planvec.kernels.rollout_loop` does.
-
-    Args:
-        draws: The random actions.
-        action: `[A]`, written.
-        uniforms: `[A]`, scratch.
-        block: `[4]`, four numbers of the sequence, read and written.
-        row: The row.
-        step: The step of its rollout.
-        held: The number of the four numbers in `block`, within the row and the section; -1: none.
-
-    Returns:
-        The new value of `held`.
-    """
+    """Draw a random action, as `planvec.kernels.rollout_loop` does."""
+    # `action`: `[A]`, written. `uniforms`: `[A]`, scratch.
+    # Returns the new value of `held`.
     size = len(action)
     held = draw_uniforms(size, uniforms, block, draws.seed, draws.first_row + row, step, held)
     for index in range(size):

@@ -21,8 +21,6 @@ from planvec.kernels.mujoco.task import (
     number,
 )
 
-__all__ = ["ANT", "HUMANOID", "humanoid_observe", "shown_arrays"]
-
 # -- Ant ------------------------------------------------------------------------------------------------
 
 

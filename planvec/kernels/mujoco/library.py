@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 
 import mujoco
 
-__all__ = ["Functions", "functions", "has_callbacks", "has_valid_options", "is_original"]
-
 _CALLBACKS = ("passive", "control", "contactfilter", "sensor", "act_dyn", "act_gain", "act_bias")
-_WRAPPED = ("mj_step", "mj_rnePostConstraint")
-"""Functions through which Gymnasium simulates."""
+_WRAPPED = ("mj_step", "mj_rnePostConstraint")  # functions through which Gymnasium simulates
 
 
 class Functions(NamedTuple):
@@ -33,11 +30,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def functions() -> Functions:
-    """Return the addresses.
-
-    Raises:
-        ValueError: They cannot be found on this platform.
-    """
+    """Return the addresses."""
     names = ("mj_step", "mj_setState", "mj_getState", "mj_rnePostConstraint")
     try:
         pointers = [ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value for name in names]
@@ -63,10 +56,8 @@ def is_original() -> bool:
 
 
 def has_valid_options(model: Any) -> bool:
-    """Return whether MuJoCo can simulate with the options of a model: it would end the process, not raise.
-
-    Gymnasium simulates through the Python module, which turns MuJoCo's errors into exceptions.
-    """
+    """Return whether MuJoCo can simulate with the options of a model: it would end the process, not raise."""
+    # Gymnasium simulates through the Python module, which turns MuJoCo's errors into exceptions.
     options = model.opt
     return all(getattr(options, name) in values for name, values in _valid_options().items())
 

@@ -22,8 +22,6 @@ from planvec.kernels.mujoco.task import (
     number,
 )
 
-__all__ = ["HALF_CHEETAH", "HOPPER", "SWIMMER", "WALKER"]
-
 
 def _num_hidden(env: Any, num_hidden: int) -> int:
     """Return the number of positions that are not observed."""

@@ -28,14 +28,9 @@ from planvec.kernels.mujoco.native import next_number
 from planvec.kernels.mujoco.records import elapsed_of, ends_of, load_physics, save_physics
 from planvec.kernels.mujoco.task_type import before, observe, outcome
 
-__all__ = ["DONE", "MAX_STEPS", "MORE", "roll_rows", "step_rows"]
-
-DONE, MORE = 0, 1
-"""Results of a loop: no rows are left; rows may be left. Another one is `REFUSED`."""
-MAX_STEPS = 10_000
-"""Largest number of steps of a row, which Ctrl-C cannot interrupt."""
-_QUOTA = 200
-"""Steps after which a loop returns at the end of a row."""
+DONE, MORE = 0, 1  # Results of a loop: no rows are left; rows may be left. Another one is `REFUSED`.
+MAX_STEPS = 10_000  # largest number of steps of a row, which Ctrl-C cannot interrupt
+_QUOTA = 200  # steps after which a loop returns at the end of a row
 
 
 @jit(cache=True, allocates=True)
@@ -46,24 +41,11 @@ def step_rows(
     constants: Any,
     shared: Any,
     results: Any,
-    actions: NDArray[np.float32],
-    dt: NDArray[np.int64],
+    actions: NDArray[np.float32],  # `[B, A]`
+    dt: NDArray[np.int64],  # `[B]`, how often an action is repeated
 ) -> int:
-    """Step rows.
-
-    Args:
-        task: A `TaskType`.
-        physics: The simulation of this thread.
-        records: The offsets in records.
-        constants: The constants of the task.
-        shared: The batch.
-        results: The arrays to write.
-        actions: `[B, A]`.
-        dt: `[B]`, how often an action is repeated.
-
-    Returns:
-        `DONE`, `MORE` or `REFUSED`.
-    """
+    """Step rows."""
+    # Returns `DONE`, `MORE` or `REFUSED`.
     scratch, extras = np.empty(records.num_physics), np.zeros(results.extras.shape[1])
     num_steps = 0
     while num_steps < _QUOTA:
@@ -107,28 +89,13 @@ def roll_rows(
     constants: Any,
     shared: Any,
     results: Any,
-    actions: NDArray[np.float32],
+    actions: NDArray[np.float32],  # `[B * H, A]`; `[0, A]`: random ones
     horizon: int,
     discount: float,
     draws: Any,
 ) -> int:
-    """Roll out rows. Arguments that `step_rows` has, too, are described there.
-
-    Args:
-        task: A `TaskType`.
-        physics: The simulation of this thread.
-        records: The offsets in records.
-        constants: The constants of the task.
-        shared: The batch.
-        results: The arrays to write.
-        actions: `[B * H, A]`; `[0, A]`: random ones.
-        horizon: H.
-        discount: Factor per step.
-        draws: The random actions.
-
-    Returns:
-        `DONE`, `MORE` or `REFUSED`.
-    """
+    """Roll out rows. Arguments that `step_rows` has, too, are described there."""
+    # Returns `DONE`, `MORE` or `REFUSED`.
     scratch, extras = np.empty(records.num_physics), np.zeros(results.extras.shape[1])
     drawn, uniforms, block = np.zeros(actions.shape[1], np.float32), np.zeros(actions.shape[1]), np.zeros(4)
     observation = np.zeros(results.observations.shape[1])

@@ -14,8 +14,6 @@ from numba.core import cgutils
 
 from planvec.kernels.memory import intrinsic_function
 
-__all__ = ["call", "call_with_state", "copy_bytes", "load_int", "next_number", "store_int"]
-
 _BYTE_POINTER = ir.IntType(8).as_pointer()
 
 
@@ -89,11 +87,7 @@ def store_int(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic_function
 def next_number(typing_context: Any, counter: Any) -> Any:
-    """Return the present number of a counter and increase it by one, atomically: threads share it.
-
-    Args:
-        counter: `[1]` int64.
-    """
+    """Return the present number of a counter and increase it by one, atomically: threads share it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -15,8 +15,6 @@ from numba import njit, types
 
 from planvec.kernels.memory import intrinsic_function
 
-__all__ = ["dot_is_fused", "norm", "norm3"]
-
 _NUM_TRIED = 200
 
 
@@ -32,13 +30,7 @@ def _fused(typing_context: Any, first: Any, second: Any, third: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def norm(x: float, y: float, fused: bool) -> float:
-    """Return `np.linalg.norm([x, y])`.
-
-    Args:
-        x: The first number.
-        y: The second one.
-        fused: What `dot_is_fused` returns.
-    """
+    """Return `np.linalg.norm([x, y])`."""
     return math.sqrt(_fused(y, y, x * x) if fused else x * x + y * y)
 
 
@@ -50,11 +42,7 @@ def norm3(x: float, y: float, z: float, fused: bool) -> float:
 
 @functools.cache
 def dot_is_fused() -> bool:
-    """Return whether `np.dot` of two or three numbers rounds once per number.
-
-    Raises:
-        ValueError: It computes something else.
-    """
+    """Return whether `np.dot` of two or three numbers rounds once per number."""
     vectors = np.random.default_rng(0).standard_normal((_NUM_TRIED, 3))
     for fused in (False, True):
         if all(

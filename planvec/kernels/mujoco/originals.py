@@ -10,21 +10,11 @@ import gymnasium
 
 from planvec.kernels.originals import check_origin
 
-__all__ = ["Originals"]
-
-_OWN_STEPS = "planvec.codecs."
-"""Where the faster steps are defined that planvec installs."""
+_OWN_STEPS = "planvec.codecs."  # where the faster steps are defined that planvec installs
 
 
 class Originals:
-    """Remembers the functions and properties that an environment steps with.
-
-    Args:
-        env: The unwrapped environment.
-
-    Raises:
-        ValueError: One of them was replaced by code from elsewhere.
-    """
+    """Remembers the functions and properties that an environment steps with."""
 
     def __init__(self, env: Any) -> None:
         self._env, self._class = env, type(env)

@@ -14,8 +14,6 @@ from planvec.kernels.mujoco.shared import copy_from, is_single
 from planvec.kernels.mujoco.sums import clip, single_squares, squares
 from planvec.kernels.mujoco.task import Info, Task, check_observation, check_terms, kind_of_product, number
 
-__all__ = ["HUMANOID_STANDUP", "INVERTED_PENDULUM", "PUSHER"]
-
 
 def _nothing_before(arrays: Any, constants: Any) -> float:
     return 0.0

@@ -11,45 +11,25 @@ from planvec.kernels.memory import load, store
 from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.native import call_with_state, copy_bytes, load_int, store_int
 
-__all__ = ["Records", "elapsed_of", "ends_of", "load_physics", "records_of", "save_physics", "store_ends"]
-
 Bytes = NDArray[np.uint8]
 _LARGEST = 2147483647
 
 
 class Records(NamedTuple):
-    """Holds the offsets in a record, in bytes.
+    """Holds the offsets in a record, in bytes."""
 
-    Attributes:
-        size: Bytes of one record.
-        physics: Where the numbers of the simulation begin.
-        num_physics: How many they are.
-        observation: Where the observation begins; -1 if it follows from the simulation.
-        elapsed: The steps since the reset; -1 if they are not counted.
-        terminated: A flag.
-        truncated: A flag.
-    """
-
-    size: int
-    physics: int
-    num_physics: int
-    observation: int
-    elapsed: int
-    terminated: int
-    truncated: int
+    size: int  # bytes of one record
+    physics: int  # where the numbers of the simulation begin
+    num_physics: int  # how many they are
+    observation: int  # where the observation begins; -1 if it follows from the simulation
+    elapsed: int  # the steps since the reset; -1 if they are not counted
+    terminated: int  # A flag
+    truncated: int  # A flag
 
 
 def records_of(dtype: np.dtype[Any], num_physics: int, num_observed: int) -> Records:
-    """Return the offsets in the records of an environment.
-
-    Args:
-        dtype: The dtype of one state.
-        num_physics: Numbers of the simulation.
-        num_observed: Numbers of an observation.
-
-    Raises:
-        ValueError: States have another form.
-    """
+    """Return the offsets in the records of an environment."""
+    # `dtype`: The dtype of one state.
     sizes = {"physics": ("<f8", (num_physics,)), "observation": ("<f8", (num_observed,))}
     known = {"physics", "observation", "elapsed_steps", "terminated", "truncated"}
     names = set(dtype.names or ())
@@ -71,15 +51,8 @@ def records_of(dtype: np.dtype[Any], num_physics: int, num_observed: int) -> Rec
 
 @inner
 def load_physics(physics: Any, records: Any, states: Bytes, at: int, scratch: NDArray[np.float64]) -> None:
-    """Put a simulation into the state of the record at an offset.
-
-    Args:
-        physics: The simulation.
-        records: The offsets.
-        states: The bytes of all records.
-        at: Where the record begins.
-        scratch: `[num_physics]`, because records are not aligned.
-    """
+    """Put a simulation into the state of the record at an offset."""
+    # `states`: The bytes of all records. `scratch`: `[num_physics]`, because records are not aligned.
     numbers = scratch.ctypes.data
     copy_bytes(numbers, states.ctypes.data + at + records.physics, 8 * records.num_physics)
     call_with_state(physics.set_state, physics.model, physics.data, numbers, physics.signature)

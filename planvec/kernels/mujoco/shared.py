@@ -11,8 +11,6 @@ from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.sums import single_squares
 from planvec.kernels.mujoco.task import kind_of_product
 
-__all__ = ["control_cost", "control_kind", "copy_from", "is_single"]
-
 
 def is_single(weight: Any) -> bool:
     """Return whether NumPy multiplies this weight with a float32 in single precision."""

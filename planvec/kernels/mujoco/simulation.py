@@ -18,62 +18,35 @@ from numpy.typing import NDArray
 from planvec.kernels.mujoco.library import functions
 from planvec.kernels.mujoco.task import Arrays
 
-__all__ = ["QUIET", "Physics", "Simulation"]
-
+# Number of warnings of each kind before a row is stepped. MuJoCo prints a warning if there were none before;
+# it sets all numbers to zero when it resets a simulation that is not stable.
 QUIET = 1
-"""Number of warnings of each kind before a row is stepped. MuJoCo prints a warning if there were none before;
-it sets all numbers to zero when it resets a simulation that is not stable."""
 _SIGNATURE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 _MEMORY_FACTOR = 8
+# `MjModel` begins with its sizes: number of words of 64 bits among which the size of the memory is
 _WORDS_OF_SIZES = 300
-"""`MjModel` begins with its sizes: number of words of 64 bits among which the size of the memory is."""
 
 
 class Physics(NamedTuple):
-    """Holds what compiled loops need of a simulation.
+    """Holds what compiled loops need of a simulation."""
 
-    Attributes:
-        model: Address of the `mjModel`.
-        data: Address of the `mjData`.
-        step: Address of the function.
-        set_state: Address of the function.
-        get_state: Address of the function.
-        compute_forces: Address of the function.
-        signature: Bits that name the parts of a state.
-        num_state: Numbers of a state.
-        arrays: The arrays that tasks read.
-        saved: `[n, 3]` int64: address, size, and whether it holds integers, of each array that follows the
-            state in a record.
-        warnings: Number of warnings of each kind.
-    """
-
-    model: int
-    data: int
-    step: int
-    set_state: int
-    get_state: int
-    compute_forces: int
-    signature: int
+    model: int  # address of the `mjModel`
+    data: int  # address of the `mjData`
+    step: int  # address of the function
+    set_state: int  # address of the function
+    get_state: int  # address of the function
+    compute_forces: int  # address of the function
+    signature: int  # bits that name the parts of a state
     num_state: int
-    arrays: Arrays
+    arrays: Arrays  # the arrays that tasks read
+    # `[n, 3]` int64: address, size, and whether it holds integers, of each array that follows the state in a
+    # record
     saved: NDArray[np.int64]
-    warnings: NDArray[np.int32]
+    warnings: NDArray[np.int32]  # number of warnings of each kind
 
 
 class Simulation:
-    """Simulates rows in one thread.
-
-    Args:
-        model: The model of the environment, which is used as it is.
-        saved: Names of the arrays that follow the state in a record.
-
-    Attributes:
-        physics: For compiled loops.
-        size: Numbers in a record.
-
-    Raises:
-        ValueError: The model cannot be simulated in this way.
-    """
+    """Simulates rows in one thread."""
 
     def __init__(self, model: Any, saved: tuple[str, ...]) -> None:
         self._model = model
@@ -81,8 +54,9 @@ class Simulation:
         num_state = mujoco.mj_stateSize(model, _SIGNATURE)
         arrays = [getattr(self.data, name, None) for name in saved]
         places = [_place(array) for array in arrays if array is not None and array.size]
-        self.size = num_state + sum(size for _, size, _ in places)
+        self.size = num_state + sum(size for _, size, _ in places)  # numbers in a record
         flat = {name: getattr(self.data, name).reshape(-1) for name in Arrays._fields if name != "body_mass"}
+        # for compiled loops
         self.physics = Physics(
             model._address,
             self.data._address,
@@ -113,11 +87,9 @@ def _place(array: NDArray[Any]) -> tuple[int, int, bool]:
 
 
 def _data_with_memory(model: Any) -> Any:
-    """Return a new `MjData` of a model, with more memory than the model asks for.
-
-    The size of the memory cannot be set from Python. It is found among the sizes at the beginning of a copy
-    of the model, changed there, and read through Python to be sure that it was that size.
-    """
+    """Return a new `MjData` of a model, with more memory than the model asks for."""
+    # The size of the memory cannot be set from Python. It is found among the sizes at the beginning of a copy
+    # of the model, changed there, and read through Python to be sure that it was that size.
     larger = copy.copy(model)
     words = (ctypes.c_int64 * _WORDS_OF_SIZES).from_address(larger._address)
     wanted = int(model.narena) * _MEMORY_FACTOR

@@ -37,28 +37,14 @@ from planvec.kernels.ranges import ActionRange
 from planvec.kernels.threads import Stop, run_together
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch
 
-__all__ = ["MujocoKernel"]
-
 _log = logging.getLogger("planvec")
 
-_STEPS_PER_THREAD = 4
-"""Smallest number of steps that are worth waking a thread."""
+_STEPS_PER_THREAD = 4  # smallest number of steps that are worth waking a thread
 _SLEEP = int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0))
 
 
 class MujocoKernel:
-    """Steps and rolls out batches with MuJoCo's C functions; see `planvec.kernels.base.BatchKernel`.
-
-    Args:
-        task: What the environment computes around its simulation.
-        env: The environment, wrappers included.
-        dtype: The dtype of one state.
-        time_limit: Steps after which an episode is truncated; None: no limit.
-        num_threads: Number of threads.
-
-    Raises:
-        ValueError: The kernel cannot be used for this environment.
-    """
+    """Steps and rolls out batches with MuJoCo's C functions; see `planvec.kernels.base.BatchKernel`."""
 
     num_proved = 48
     proved_horizon = 40
@@ -68,7 +54,7 @@ class MujocoKernel:
         self,
         task: Task,
         env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[Any],  # the dtype of one state
         time_limit: int | None,
         num_threads: int,
     ) -> None:
@@ -148,13 +134,7 @@ class MujocoKernel:
             return None
 
     def _run(self, loop: Callable[..., int], num_steps: int, *arguments: Any) -> bool:
-        """Run a loop on all threads. Returns whether all rows were stepped.
-
-        Args:
-            loop: The loop.
-            num_steps: Largest number of steps of all rows.
-            arguments: Its arguments after the simulation.
-        """
+        """Run a loop on all threads. Returns whether all rows were stepped."""
         statuses = [DONE] * len(self._simulations)
 
         def run(index: int, stop: Stop) -> None:
@@ -181,16 +161,8 @@ class MujocoKernel:
         )
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
-        """Step rows and write their results.
-
-        Args:
-            batch: The rows.
-            out: The outputs to fill.
-            info_keys: The info keys to return; None returns all.
-
-        Returns:
-            The infos; None if the environment itself has to step the batch.
-        """
+        """Step rows and write their results."""
+        # Returns the infos; None if the environment itself has to step the batch.
         constants = self._constants()
         if constants is None:
             return None
@@ -208,15 +180,8 @@ class MujocoKernel:
         return {name: columns[name] for name in info_keys or columns if name in columns}
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
-        """Roll out rows and write their results.
-
-        Args:
-            batch: The rows.
-            out: The outputs to fill.
-
-        Returns:
-            False if the environment itself has to step the batch.
-        """
+        """Roll out rows and write their results."""
+        # Returns false if the environment itself has to step the batch.
         constants = self._constants()
         if constants is None or (batch.actions is None and self._range is None):
             return False
@@ -240,12 +205,8 @@ class MujocoKernel:
         """Do nothing: there is nothing to prepare."""
 
     def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
-        """Spread states, for the proof: bodies that are lifted, pushed and bent, on the ground and falling.
-
-        Args:
-            states: `[B]`, changed.
-            random: The generator.
-        """
+        """Spread states for the proof: bodies lifted, pushed and bent, on the ground and falling."""
+        # `states`: `[B]`, changed.
         num_positions, num_velocities = self._model.nq, self._model.nv
         positions = slice(1, 1 + num_positions)  # after the time
         velocities = slice(positions.stop, positions.stop + num_velocities)

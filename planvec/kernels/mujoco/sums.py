@@ -11,21 +11,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["MAX_TERMS", "clip", "single_squares", "squares", "squares_between"]
-
-MAX_TERMS = 128
-"""Largest number of terms that NumPy adds in one block."""
+MAX_TERMS = 128  # largest number of terms that NumPy adds in one block
+# whether `np.clip` keeps a number that equals a limit, as it does since version 2; zeros differ in sign
 _KEEPS_EQUAL = bool(np.signbit(np.clip(np.full(MAX_TERMS, -0.0), 0.0, 1.0)).all())
-"""Whether `np.clip` keeps a number that equals a limit, as it does since version 2; zeros differ in sign."""
 
 
 @njit(error_model="numpy")
 def single_squares(numbers: NDArray[np.float32]) -> Any:
-    """Return `np.sum(np.square(numbers))` in single precision.
-
-    Args:
-        numbers: At most `MAX_TERMS`.
-    """
+    """Return `np.sum(np.square(numbers))` in single precision."""
     zero = np.float32(0.0)
     size, total = len(numbers), zero
     whole = size - size % 8
@@ -70,11 +63,7 @@ def squares_between(numbers: NDArray[np.float64], low: float, high: float) -> fl
 
 @njit(error_model="numpy")
 def squares(numbers: NDArray[np.float64]) -> float:
-    """Return `np.sum(np.square(numbers))`.
-
-    Args:
-        numbers: At most `MAX_TERMS`.
-    """
+    """Return `np.sum(np.square(numbers))`."""
     return squares_between(numbers, -np.inf, np.inf)
 
 

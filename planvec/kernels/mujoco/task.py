@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from planvec.kernels.mujoco.sums import MAX_TERMS
 from planvec.rows import Column, Columns
 
-__all__ = ["Arrays", "Info", "Task", "check_observation", "check_terms", "flag", "kind_of_product", "number"]
-
 
 class Arrays(NamedTuple):
     """Holds the arrays of one `MjData` that tasks read, each in one dimension, as views of its memory."""
@@ -44,49 +42,34 @@ class Arrays(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Describes one entry of the info.
+    """Describes one entry of the info."""
 
-    Attributes:
-        name: Its key.
-        kind: The type of its value, such as `np.float32`; or the size of its array of float64.
-    """
-
-    name: str
-    kind: type | int
+    name: str  # its key
+    kind: type | int  # the type of its value, such as `np.float32`; or the size of its array of float64
 
 
 @dataclass(frozen=True)
 class Task:
-    """Describes one class of environments. The functions without `env` are compiled by numba.
+    """Describes one class of environments. The functions without `env` are compiled by numba."""
 
-    Attributes:
-        constants: `constants(env) -> NamedTuple` of numbers and flags, read before every batch. It raises an
-            error for an environment that the task does not know.
-        before: `before(arrays, constants) -> start`: what is measured before the simulation.
-        outcome: `outcome(arrays, constants, start, action, extras) -> (reward, terminated)`. It writes the
-            numbers of the infos, in their order, into `extras` `[K]`.
-        observe: `observe(arrays, constants, observation)`: writes the observation `[n]`.
-        infos: `infos(env)`: the entries of the info, in order.
-        reads_forces: Whether the forces on bodies must be computed after the simulation.
-        height: Index of the height of the body in `qpos`, for the proof; -1: there is none.
-    """
-
+    # `constants(env) -> NamedTuple` of numbers and flags, read before every batch. It raises an error for an
+    # environment that the task does not know.
     constants: Callable[[Any], Any]
+    # `before(arrays, constants) -> start`: what is measured before the simulation
     before: Callable[[Arrays, Any], Any]
+    # `outcome(arrays, constants, start, action, extras) -> (reward, terminated)`. It writes the numbers of
+    # the infos, in their order, into `extras` `[K]`.
     outcome: Callable[..., Any]
+    # `observe(arrays, constants, observation)`: writes the observation `[n]`
     observe: Callable[[Arrays, Any, NDArray[np.float64]], None]
-    infos: Callable[[Any], Sequence[Info]]
-    reads_forces: bool = False
-    height: int = -1
+    infos: Callable[[Any], Sequence[Info]]  # `infos(env)`: the entries of the info, in order
+    reads_forces: bool = False  # whether the forces on bodies must be computed after the simulation
+    height: int = -1  # index of the height of the body in `qpos`, for the proof; -1: there is none
 
     def columns(self, env: Any, extras: NDArray[np.float64], stepped: NDArray[np.bool_]) -> Columns:
-        """Return the infos of a batch.
-
-        Args:
-            env: The environment.
-            extras: `[B, K]`, what `outcome` has written.
-            stepped: `[B]`, whether the row took a step. The others have no info.
-        """
+        """Return the infos of a batch."""
+        # `extras`: `[B, K]`, what `outcome` has written. `stepped`: `[B]`, whether the row took a step. The
+        # others have no info.
         if not stepped.any():
             return {}
         columns, start = {}, 0
@@ -103,11 +86,7 @@ class Task:
 
 
 def number(value: Any) -> float:
-    """Return an attribute of an environment as a float.
-
-    Raises:
-        ValueError: It is no number, or not exactly a float.
-    """
+    """Return an attribute of an environment as a float."""
     if type(value) is float and value == value:
         return value
     is_number = isinstance(value, (int, float, np.integer, np.floating))
@@ -117,22 +96,14 @@ def number(value: Any) -> float:
 
 
 def flag(value: Any) -> bool:
-    """Return an attribute that is True or False.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Return an attribute that is True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"expected True or False, got {value!r}")
     return bool(value)
 
 
 def kind_of_product(weight: Any, factor: Any, *expected: type) -> type:
-    """Return the type of a product, which depends on the version of NumPy.
-
-    Raises:
-        ValueError: It is none of the expected types.
-    """
+    """Return the type of a product, which depends on the version of NumPy."""
     kind = type(weight * factor)
     if kind not in expected:
         raise ValueError(f"expected a product of type {expected}, got {kind}")
@@ -140,20 +111,12 @@ def kind_of_product(weight: Any, factor: Any, *expected: type) -> type:
 
 
 def check_observation(env: Any, size: int) -> None:
-    """Check the size of the observation.
-
-    Raises:
-        ValueError: The observation space has another size, so the environment was changed.
-    """
+    """Check the size of the observation."""
     if env.observation_space.shape != (size,):
         raise ValueError(f"expected observations of size {env.observation_space.shape}, got {size}")
 
 
 def check_terms(*arrays: NDArray[Any]) -> None:
-    """Check that NumPy adds up each array in one block.
-
-    Raises:
-        ValueError: One is longer.
-    """
+    """Check that NumPy adds up each array in one block."""
     if any(array.size > MAX_TERMS for array in arrays):
         raise ValueError(f"more than {MAX_TERMS} terms in a sum")

@@ -17,18 +17,12 @@ from planvec.kernels.kernel_type import accessor, generated
 from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.task import Task
 
-__all__ = ["TaskType", "before", "observe", "outcome"]
-
+# Name of a `TaskType` -> its task. A type that comes from numba's cache holds no functions.
 _tasks: dict[str, Task] = {}
-"""Name of a `TaskType` -> its task. A type that comes from numba's cache holds no functions."""
 
 
 class TaskType(types.Type):
-    """Stands for a task in the signatures of loops. Its values are empty.
-
-    Args:
-        task: The task.
-    """
+    """Stands for a task in the signatures of loops. Its values are empty."""
 
     def __init__(self, task: Task) -> None:
         digest = code_digest(task.before, task.outcome, task.observe)

@@ -19,24 +19,13 @@ from planvec.kernels.own.compiling import check_observe, check_step, compile_fun
 from planvec.kernels.own.declared import OBSERVE_ARGUMENTS, STEP_ARGUMENTS, OwnKernel, arguments_of
 from planvec.kernels.own.generator import GENERATOR_TYPE, as_generator
 
-__all__ = ["kernel_of"]
-
+# for each attribute how many numbers a tuple of them has; None for a number; 0 for an array
 _Sizes = tuple[int | None, ...]
-"""For each attribute how many numbers a tuple of them has; None for a number; 0 for an array."""
 
 
 def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], constants: Any) -> Kernel:
-    """Return a kernel that calls the functions of a user.
-
-    Args:
-        own: The functions.
-        layout: Where the attributes of the state lie.
-        shapes: The shape of each attribute; () for a number.
-        constants: The present constants.
-
-    Raises:
-        ValueError: numba cannot compile a function, or its results are not those that are expected.
-    """
+    """Return a kernel that calls the functions of a user."""
+    # `shapes`: The shape of each attribute; () for a number.
     sizes = tuple(
         0 if field.is_array else field.size if shape else None
         for field, shape in zip(layout.fields, shapes, strict=True)
@@ -87,11 +76,9 @@ def _action_type(layout: Layout) -> Any:
 
 
 def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Callable[..., Any]:
-    """Return the step in the form of `Kernel.step`. Arrays are written into those of the state.
-
-    It raises an error if a result is not finite: Python raises errors where compiled code returns infinity.
-    Then the environment steps the batch.
-    """
+    """Return the step in the form of `Kernel.step`. Arrays are written into those of the state."""
+    # It raises an error if a result is not finite: Python raises errors where compiled code returns infinity.
+    # Then the environment steps the batch.
     given = {"state": _nested(sizes), "action": "action", "constants": "constants"}
     given["random"] = "as_generator(random)"
     call = ", ".join(given[name] for name in arguments_of(own.step, "step", STEP_ARGUMENTS))
@@ -122,11 +109,7 @@ def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Call
 
 
 def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Callable[..., Any]:
-    """Return `observe` in the form of `Kernel.observe`.
-
-    Raises:
-        ValueError: It cannot be compiled, or does not return the numbers of an observation.
-    """
+    """Return `observe` in the form of `Kernel.observe`."""
     num_numbers = sum(field.size for field in layout.observation)
     if own.observe is None:
         if 0 in sizes or sum(size or 1 for size in sizes) != num_numbers:

@@ -27,30 +27,15 @@ from planvec.rows import (
     raw,
 )
 
-__all__ = ["OwnBatchKernel"]
-
-_ROLLOUT_ROWS = 16_384
-"""Rows whose random actions are drawn at once."""
+_ROLLOUT_ROWS = 16_384  # rows whose random actions are drawn at once
 
 
 class OwnBatchKernel:
-    """Steps and rolls out batches with the NumPy function of a user, on the calling thread.
+    """Steps and rolls out batches with the NumPy function of a user, on the calling thread."""
 
-    Where a number is not finite, the environment itself steps the batch.
-
-    Args:
-        own: The function.
-        env: The environment, wrappers included.
-        dtype: The dtype of one state.
-        time_limit: Steps after which an episode is truncated; None: no limit.
-
-    Attributes:
-        has_masks: Whether states tell which actions are legal; see `CompiledKernel`.
-        block_sizes: Numbers of rows for which the results of a row may differ.
-
-    Raises:
-        ValueError: The function cannot be used for this environment.
-    """
+    # Where a number is not finite, the environment itself steps the batch.
+    # `block_sizes`: Numbers of rows for which the results of a row may differ. `dtype`: The dtype of one
+    # state.
 
     num_proved = 128
     proved_horizon = 80
@@ -66,6 +51,7 @@ class OwnBatchKernel:
                 "set draws = False in the codec if steps draw nothing"
             )
         self._own = own
+        # whether states tell which actions are legal; see `CompiledKernel`
         self.has_masks = has_mask_field(env.action_space, dtype)
         self._space = env.action_space
         self._limit = time_limit or UNLIMITED
@@ -85,11 +71,7 @@ class OwnBatchKernel:
         """Do nothing: the states that random steps reach are compared."""
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
-        """Step rows and write their results. See `CompiledKernel.step`.
-
-        Raises:
-            Exception: The function raised it.
-        """
+        """Step rows and write their results. See `CompiledKernel.step`."""
         if self.has_masks and batch.same_dt != 1:
             return None
         rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
@@ -115,11 +97,7 @@ class OwnBatchKernel:
     def _advance(
         self, rows: _Rows, active: NDArray[np.int64], actions: NDArray[Any], constants: Any
     ) -> Stepped:
-        """Step some rows once. Their rewards are returned.
-
-        Raises:
-            ValueError: A result is not finite: Python raises errors where NumPy returns infinity.
-        """
+        """Step some rows once. Their rewards are returned."""
         stepped = self._blocks.step(rows.columns, active, actions, constants)
         if not (rows.are_finite(active) and np.isfinite(stepped[0]).all()):
             raise ValueError("a result is not finite")
@@ -128,11 +106,7 @@ class OwnBatchKernel:
         return stepped
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
-        """Roll out rows and write their results. See `CompiledKernel.rollout`.
-
-        Raises:
-            Exception: The function raised it.
-        """
+        """Roll out rows and write their results. See `CompiledKernel.rollout`."""
         if batch.actions is None and (self.has_masks or not is_uniform(self._space)):
             return False
         num_rows = len(batch.states)
@@ -168,31 +142,20 @@ class OwnBatchKernel:
 
 
 class _Rows:
-    """Holds the rows of a batch as arrays `[B, ...]` while they are stepped.
+    """Holds the rows of a batch as arrays `[B, ...]` while they are stepped."""
 
-    Args:
-        states: `[B]`.
-        names: Names of the attributes of the state.
-        limit: Steps after which an episode is truncated.
-
-    Attributes:
-        columns: The attributes, in order.
-        left: Steps that are left until the limit.
-        rewards: Sums of rewards.
-        num_steps: Steps taken.
-        terminated: Flags.
-    """
+    # `terminated`: Flags. `states`: `[B]`.
 
     def __init__(self, states: NDArray[Any], names: tuple[str, ...], limit: int) -> None:
         self._names, self.num_rows = names, len(states)
-        self.columns = [states[name].copy() for name in names]
+        self.columns = [states[name].copy() for name in names]  # the attributes, in order
         self.terminated, self._was_truncated = states["terminated"].copy(), states["truncated"].copy()
         self._elapsed: Any = np.zeros(self.num_rows, np.int64)
         if limit < UNLIMITED:
             self._elapsed = states["elapsed_steps"].astype(np.int64)
-        self.left: NDArray[np.int64] = limit - self._elapsed
-        self.rewards = np.zeros(self.num_rows)
-        self.num_steps = np.zeros(self.num_rows, np.int64)
+        self.left: NDArray[np.int64] = limit - self._elapsed  # steps that are left until the limit
+        self.rewards = np.zeros(self.num_rows)  # sums of rewards
+        self.num_steps = np.zeros(self.num_rows, np.int64)  # steps taken
 
     def active(self) -> NDArray[np.int64]:
         """Return the indices of the rows whose episode has not ended."""
@@ -204,13 +167,7 @@ class _Rows:
         return all(bool(np.isfinite(column[active]).all()) for column in floats)
 
     def write(self, states: NDArray[Any], out: Outputs, counts: bool) -> None:
-        """Write the results, apart from the observations.
-
-        Args:
-            states: The states from which the rows started.
-            out: The outputs to fill.
-            counts: Whether states count the steps since the reset.
-        """
+        """Write the results, apart from the observations."""
         assert out.rewards is not None
         assert out.terminated is not None
         assert out.truncated is not None

@@ -24,23 +24,15 @@ from planvec.kernels.own.declared import (
 )
 from planvec.rows import leaves
 
-__all__ = ["BLOCK_SIZES", "Blocks", "Stepped"]
-
-BLOCK_SIZES = tuple(2**power for power in range(13))
-"""Numbers of rows with which functions are called."""
+BLOCK_SIZES = tuple(2**power for power in range(13))  # numbers of rows with which functions are called
 
 Arrays = list[NDArray[Any]]
+# rewards, `terminated` and the numbers for infos of some rows
 Stepped = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]
-"""Rewards, `terminated` and the numbers for infos of some rows."""
 
 
 class Blocks:
-    """Calls the functions of a kernel.
-
-    Args:
-        own: The functions.
-        space: The space of one observation.
-    """
+    """Calls the functions of a kernel."""
 
     def __init__(self, own: OwnKernel, space: gymnasium.Space[Any]) -> None:
         self._own, self._space = own, space
@@ -55,17 +47,7 @@ class Blocks:
     def step(
         self, columns: Arrays, rows: NDArray[np.int64], actions: NDArray[Any], constants: Any
     ) -> Stepped:
-        """Step some rows.
-
-        Args:
-            columns: The attributes of the state, each `[B, ...]`; the rows are overwritten.
-            rows: Indices of the rows.
-            actions: Their actions.
-            constants: The constants.
-
-        Raises:
-            ValueError: The function returned something of another form.
-        """
+        """Step some rows."""
         rewards, extras = np.empty(len(rows)), np.zeros(len(rows))
         terminated = np.empty(len(rows), np.bool_)
         for place in _blocks(len(rows)):
@@ -87,16 +69,7 @@ class Blocks:
         return rewards, terminated, extras
 
     def observe(self, columns: Arrays, constants: Any, out: Any) -> None:
-        """Write the observations of all rows.
-
-        Args:
-            columns: The attributes of the state, each `[B, ...]`.
-            constants: The constants.
-            out: The tree of arrays `[B, ...]` to fill.
-
-        Raises:
-            ValueError: The function returned something of another form.
-        """
+        """Write the observations of all rows."""
         targets = list(leaves(out))
         for place in _blocks(len(columns[0])):
             state = tuple([column[place.padded] for column in columns])
@@ -121,11 +94,7 @@ class Blocks:
                 target[place.first : place.last] = array.reshape(expected)[: place.last - place.first]
 
     def _checked(self, results: Any) -> tuple[Any, ...]:
-        """Return the results of a step.
-
-        Raises:
-            ValueError: They are not `(state, reward, terminated)`, perhaps with numbers for infos.
-        """
+        """Return the results of a step."""
         names, owner = self._own.state, self._own.owner
         if not isinstance(results, tuple) or len(results) != self._num_results:
             form = "(state, reward, terminated" + (", extra)" if self._num_results == 4 else ")")
@@ -138,11 +107,7 @@ class Blocks:
         return tuple(results)
 
     def _cast(self, name: str, array: Any, num_rows: int, column: NDArray[Any]) -> NDArray[Any]:
-        """Return an attribute of the new states as an array of its dtype.
-
-        Raises:
-            ValueError: Its shape differs, or its numbers would be rounded to integers.
-        """
+        """Return an attribute of the new states as an array of its dtype."""
         array = np.asarray(array)
         expected = (num_rows, *column.shape[1:])
         if array.shape != expected or not np.can_cast(array.dtype, column.dtype, "same_kind"):
@@ -154,11 +119,7 @@ class Blocks:
         return cast
 
     def _numbers(self, name: str, array: Any, num_rows: int) -> NDArray[Any]:
-        """Return one number for each row.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """Return one number for each row."""
         array = np.asarray(array)
         if array.shape not in ((num_rows,), ()) or array.dtype.kind not in "fiub":
             raise ValueError(

@@ -19,36 +19,23 @@ from planvec.kernels.own.adapter import kernel_of
 from planvec.kernels.own.declared import OwnKernel
 from planvec.kernels.own.watch import Watch
 
-__all__ = ["OwnCompiledKernel"]
-
+# the loops that numba compiles for each kernel, and caches on disk
 _CACHED: tuple[Any, ...] = (
     step_loop.step_rows,
     step_loop.keep_ended,
     step_loop._absorb,
     rollout_loop.roll_rows,
 )
-"""The loops that numba compiles for each kernel, and caches on disk."""
 
 
 class OwnCompiledKernel(CompiledKernel):
-    """Steps and rolls out batches with the functions of a user.
-
-    Args:
-        own: The functions.
-        env: The environment, wrappers included.
-        dtype: The dtype of one state.
-        time_limit: Steps after which an episode is truncated; None: no limit.
-        num_threads: Number of threads.
-
-    Raises:
-        ValueError: The functions cannot be used for this environment.
-    """
+    """Steps and rolls out batches with the functions of a user."""
 
     def __init__(
         self,
         own: OwnKernel,
         env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[Any],  # the dtype of one state
         time_limit: int | None,
         num_threads: int,
     ) -> None:

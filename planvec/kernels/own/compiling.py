@@ -12,17 +12,13 @@ from numba.core.errors import NumbaError
 
 from planvec.kernels.own.declared import OwnKernel, arguments_of, python_function
 
-__all__ = ["check_observe", "check_step", "compile_function"]
-
 
 def compile_function(
     own: OwnKernel, function: Any, name: str, allowed: tuple[str, ...], given: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Compile a function. Returns it, and the type of its result.
-
-    A division by zero and an index that is out of bounds raise errors, as they do in Python: then the
-    environment steps the batch itself.
-    """
+    """Compile a function. Returns it, and the type of its result."""
+    # A division by zero and an index that is out of bounds raise errors, as they do in Python: then the
+    # environment steps the batch itself.
     inner = python_function(function)
     compiled = njit(inner, boundscheck=True)
     arguments = tuple(given[argument] for argument in arguments_of(inner, name, allowed))
@@ -51,11 +47,7 @@ def _reason(text: str) -> str:
 
 
 def check_step(own: OwnKernel, returned: Any, state: Any) -> None:
-    """Check the type of the results of a step.
-
-    Raises:
-        ValueError: It is not `(state, reward, terminated)`, perhaps with a number for infos.
-    """
+    """Check the type of the results of a step."""
     form = "(state, reward, terminated)" if own.infos is None else "(state, reward, terminated, extra)"
     size = 3 if own.infos is None else 4
     results = _entries(returned)
@@ -102,11 +94,7 @@ def _is_number(entry: Any) -> bool:
 
 
 def check_observe(own: OwnKernel, returned: Any, num_numbers: int) -> None:
-    """Check the type of the result of `observe`.
-
-    Raises:
-        ValueError: It is not a tuple of so many numbers.
-    """
+    """Check the type of the result of `observe`."""
     entries = _entries(returned) or (returned,)
     if len(entries) != num_numbers or not all(map(_is_number, entries)):
         raise ValueError(

@@ -16,8 +16,6 @@ from planvec.codecs import Named
 from planvec.kernels.layout import MAX_SCALARS
 from planvec.rows import Column, Columns, empty_rows, leaves, take_row
 
-__all__ = ["OBSERVE_ARGUMENTS", "STEP_ARGUMENTS", "OwnKernel", "arguments_of", "python_function"]
-
 STEP_ARGUMENTS = ("state", "action", "constants", "random")
 OBSERVE_ARGUMENTS = ("state", "constants")
 
@@ -26,29 +24,18 @@ Constants = tuple[str, ...] | Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """Holds a kernel that a user has declared.
+    """Holds a kernel that a user has declared."""
 
-    Attributes:
-        owner: Name of the environment class.
-        step: The function: of numbers, or of arrays if `is_batched`.
-        state: Names of the attributes that make up the state, in order.
-        constants: Names of attributes, or a function of the environment.
-        observe: Computes observations; None takes the numbers of the state.
-        infos: `infos(extras)` returns name -> `[B]`, from the fourth results `[B]`; None: there are none.
-        ignored: Names of attributes that may change, since they have no influence.
-        is_batched: Whether the functions take whole batches.
-        token: Different for every declaration.
-    """
-
-    owner: str
-    step: Callable[..., Any]
-    state: tuple[str, ...]
-    constants: Constants
-    observe: Callable[..., Any] | None
+    owner: str  # name of the environment class
+    step: Callable[..., Any]  # the function: of numbers, or of arrays if `is_batched`
+    state: tuple[str, ...]  # names of the attributes that make up the state, in order
+    constants: Constants  # names of attributes, or a function of the environment
+    observe: Callable[..., Any] | None  # computes observations; None takes the numbers of the state
+    # `infos(extras)` returns name -> `[B]`, from the fourth results `[B]`; None: there are none
     infos: Callable[..., Any] | None
-    ignored: tuple[str, ...]
-    is_batched: bool
-    token: str = field(default_factory=lambda: uuid4().hex)
+    ignored: tuple[str, ...]  # names of attributes that may change, since they have no influence
+    is_batched: bool  # whether the functions take whole batches
+    token: str = field(default_factory=lambda: uuid4().hex)  # different for every declaration
 
     @property
     def draws(self) -> bool:
@@ -61,11 +48,7 @@ class OwnKernel:
         return Named(self.state, self.ignored, names, self.draws, self.observation)
 
     def read_constants(self, env: Any) -> tuple[Any, ...]:
-        """Return the present constants of an environment: numbers, flags and contiguous arrays.
-
-        Raises:
-            ValueError: One is something else, or an attribute does not exist.
-        """
+        """Return the present constants of an environment: numbers, flags and contiguous arrays."""
         if callable(self.constants):
             values = self.constants(env)
             values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
@@ -76,12 +59,7 @@ class OwnKernel:
         return tuple(_constant(f"constants: {name}", getattr(env, name)) for name in self.constants)
 
     def observation(self, env: Any, values: tuple[Any, ...]) -> Any:
-        """Return the observation of a state, computed in Python; None if the numbers do not fit the space.
-
-        Args:
-            env: The unwrapped environment.
-            values: The values of the attributes of the state.
-        """
+        """Return the observation of a state, computed in Python; None if the numbers do not fit the space."""
         space: gymnasium.Space[Any] = env.observation_space
         rows = empty_rows(space, 1)
         if isinstance(rows, list):
@@ -115,11 +93,7 @@ class OwnKernel:
     def columns(
         self, constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
     ) -> Columns:
-        """Return the infos of a batch; see `Kernel.columns`.
-
-        Raises:
-            ValueError: `infos` returned something else than one array of numbers for each name.
-        """
+        """Return the infos of a batch; see `Kernel.columns`."""
         assert self.infos is not None
         columns: Columns = {}
         for name, values in dict(self.infos(extras)).items():
@@ -141,16 +115,7 @@ def python_function(function: Any) -> Callable[..., Any]:
 
 
 def arguments_of(function: Any, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the arguments of a function, in order.
-
-    Args:
-        function: The function.
-        name: What it is, for the error.
-        allowed: The names that it may take. `state`, and `action` of a step, are necessary.
-
-    Raises:
-        TypeError: It takes others.
-    """
+    """Return the names of the arguments of a function, in order."""
     if not callable(function):
         raise TypeError(f"{name}: expected a function, got {function!r}")
     parameters = tuple(inspect.signature(python_function(function)).parameters)
@@ -164,11 +129,7 @@ def arguments_of(function: Any, name: str, allowed: tuple[str, ...]) -> tuple[st
 
 
 def _constant(name: str, value: Any) -> Any:
-    """Return a constant that functions can take.
-
-    Raises:
-        ValueError: It is no number and no array of numbers.
-    """
+    """Return a constant that functions can take."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         return np.ascontiguousarray(value)
     if isinstance(value, np.bool_):

@@ -12,8 +12,6 @@ from planvec.codecs import Named, names_of, register_codec, registered_codecs
 from planvec.kernels.own.declared import OBSERVE_ARGUMENTS, STEP_ARGUMENTS, OwnKernel, arguments_of
 from planvec.kernels.own.registered import register_kernel
 
-__all__ = ["batch_kernel", "kernel"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Constants = str | Sequence[str] | Callable[[Any], Any]
 Infos = Callable[[NDArray[Any]], Mapping[str, NDArray[Any]]]

@@ -13,8 +13,6 @@ from numba.extending import intrinsic, make_attribute_wrapper, models, overload_
 
 from planvec.kernels.random import integer, random, standard_normal, uniform
 
-__all__ = ["GENERATOR_TYPE", "as_generator"]
-
 _WORDS = types.Array(types.uint64, 1, "C")
 
 
@@ -51,13 +49,7 @@ def as_generator(typing_context: Any, words: Any) -> Any:
 
 
 def _define(name: str, select: Any) -> None:
-    """Define a method of `random`.
-
-    Args:
-        name: Its name.
-        select: A function of the same arguments that returns the function to compile. Neither has
-            annotations, which numba compares.
-    """
+    """Define a method of `random`."""
     overload_method(GeneratorType, name)(select)
 
 

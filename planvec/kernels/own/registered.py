@@ -8,20 +8,14 @@ from typing import Any
 
 from planvec.kernels.own.declared import OwnKernel
 
-__all__ = ["RegisteredKernels", "own_kernel_of", "register_kernel", "registered_kernels"]
-
 _kernels: dict[type, OwnKernel] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredKernels:
-    """Holds the kernels that users have declared, to pass them on to other processes.
+    """Holds the kernels that users have declared, to pass them on to other processes."""
 
-    Attributes:
-        kernels: Environment class -> its kernel.
-    """
-
-    kernels: Mapping[type, OwnKernel]
+    kernels: Mapping[type, OwnKernel]  # environment class -> its kernel
 
     def install(self) -> None:
         """Register all of them in this process."""

@@ -12,28 +12,16 @@ from planvec.codecs import same, slot_names
 from planvec.kernels.own.declared import OwnKernel
 from planvec.kernels.uses import Attributes, Uses
 
-__all__ = ["Watch"]
-
+# attributes of Gymnasium that may change
 _OWN = {"_np_random", "_np_random_seed", "spec", "metadata", "render_mode"}
-"""Attributes of Gymnasium that may change."""
 
 
 class Watch:
-    """Remembers the methods, the constants and the other attributes of an environment, and what these use.
-
-    Args:
-        own: The kernel.
-        env: The unwrapped environment.
-
-    Attributes:
-        constants: What the functions of the kernel take.
-
-    Raises:
-        ValueError: A constant is no number, flag or array.
-    """
+    """Remembers the methods, the constants and the other attributes of an environment, and what these use."""
 
     def __init__(self, own: OwnKernel, env: Any) -> None:
         self._own, self._env, self._class = own, env, type(env)
+        # what the functions of the kernel take
         self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
         for value in self.constants:
             if isinstance(value, np.ndarray):

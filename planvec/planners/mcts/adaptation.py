@@ -27,70 +27,45 @@ from planvec.planners.root_actions import list_actions
 from planvec.planners.search import StepRequest
 from planvec.rows import BatchStepper, has_players
 
-__all__ = ["Choice", "advance_by_observation", "choose", "with_choice"]
-
-_NUM_WALKS, _NUM_STEPS = 6, 24
-"""W and T, at most."""
-_SHARE = 1 / 6
-"""Part of the budget of a decision that a look may take."""
+_NUM_WALKS, _NUM_STEPS = 6, 24  # W and T, at most
+_SHARE = 1 / 6  # part of the budget of a decision that a look may take
 _SHORT_HORIZON = 5
+# part of its value that each step of a graph costs: of two ways to the same return, the shorter one wins
 _STEP_COST = 1e-6
-"""Part of its value that each step of a graph costs: of two ways to the same return, the shorter one wins."""
+# `outcome_widening` of a graph, where a look saw no chance: each action is sampled once
 _ONE_OUTCOME = (1.0, 0.0)
-"""`outcome_widening` of a graph, where a look saw no chance: each action is sampled once."""
 _MIN_REVISITED = 0.5
 _MIN_CONFIRMED = 8
+# Part of the confirmed transitions. Partial views of a grid differ now and then in what they do not show.
 _MAX_CONTRADICTED = 0.02
-"""Part of the confirmed transitions. Partial views of a grid differ now and then in what they do not show."""
 
 
 class Choice(NamedTuple):
-    """The way to search.
+    """The way to search."""
 
-    Attributes:
-        config: The settings of the planner, with those that were open.
-        number: `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`.
-        num_env_steps: Environment steps that the look took.
-    """
-
-    config: MCTSConfig
-    number: int
-    num_env_steps: int
+    config: MCTSConfig  # the settings of the planner, with those that were open
+    number: int  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
+    num_env_steps: int  # environment steps that the look took
 
 
 @dataclass
 class _Look:
-    """What random walks have shown.
+    """What random walks have shown."""
 
-    Attributes:
-        num_env_steps: Environment steps.
-        num_transitions: Number of transitions.
-        num_revisits: Number of transitions to an observation that was seen before, at another time.
-        num_confirmed: Number of transitions with an observation and an action that were seen before, at
-            another time, and had the same result then.
-        num_contradicted: ... and had another result then.
-        num_ended: Number of walks that ended the episode.
-        num_paid: Number of transitions with a reward above 0 after which the episode went on.
-        rewards: The different rewards.
-    """
-
-    num_env_steps: int = 0
+    num_env_steps: int = 0  # environment steps
     num_transitions: int = 0
-    num_revisits: int = 0
+    num_revisits: int = 0  # number of transitions to an observation that was seen before, at another time
+    # number of transitions with an observation and an action that were seen before, at another time, and had
+    # the same result then
     num_confirmed: int = 0
-    num_contradicted: int = 0
-    num_ended: int = 0
-    num_paid: int = 0
-    rewards: set[float] = field(default_factory=set)
+    num_contradicted: int = 0  # ... and had another result then.
+    num_ended: int = 0  # number of walks that ended the episode
+    num_paid: int = 0  # number of transitions with a reward above 0 after which the episode went on
+    rewards: set[float] = field(default_factory=set)  # the different rewards
 
 
 def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
-    """Return the settings of a planner with those that a choice fills in.
-
-    Args:
-        config: The settings. Where they leave nothing open, they are returned as they are.
-        number: `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`.
-    """
+    """Return the settings of a planner with those that a choice fills in."""
     if not config.is_adaptive or number == AS_GIVEN:
         return config
     if number == SHORT_ROLLOUTS:
@@ -109,15 +84,7 @@ def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
 def choose(
     config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
 ) -> Choice:
-    """Choose the way to search from a state, by a look.
-
-    Args:
-        config: The settings of the planner.
-        env: The stepper.
-        state: `[1]`.
-        generator: The source of every random choice. Its own numbers are not used, so that a search as given
-            is the same with and without a look.
-    """
+    """Choose the way to search from a state, by a look."""
     num_walks = min(_NUM_WALKS, int(_budget(config) * _SHARE) // (_NUM_STEPS * config.dt))
     actions = list_actions(env.action_space)
     is_open = config.is_adaptive and not has_players(state.dtype)
@@ -129,16 +96,9 @@ def choose(
 
 
 def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: NDArray[Any]) -> Tree | None:
-    """Return the part of a graph below the node of an observation, with another state as that of its root.
-
-    States that share a node may differ in what observations do not show, such as the number of steps so far.
-
-    Args:
-        env: The stepper.
-        tree: The graph, with the states of its nodes.
-        action: The action that was taken at its root.
-        state: `[1]`, the state that it led to.
-    """
+    """Return the part of a graph below the node of an observation, with another state as that of its root."""
+    # States that share a node may differ in what observations do not show, such as the number of steps so
+    # far.
     assert tree.states is not None
     nodes = tree.arrays.outcome_nodes[tree.outcomes(0, tree.index_of(action))]
     nodes = nodes[~tree.arrays.ended[nodes]]
@@ -162,10 +122,9 @@ def _budget(config: MCTSConfig) -> float:
 
 
 def _judge(look: _Look, num_walks: int, discount: float) -> int:
-    """Return the number of the choice that a look leads to.
-
-    Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to them.
-    """
+    """Return the number of the choice that a look leads to."""
+    # Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to
+    # them.
     has_values = discount < 1 or not look.num_paid
     repeats = look.num_revisits >= _MIN_REVISITED * look.num_transitions
     is_consistent = look.num_contradicted <= _MAX_CONTRADICTED * look.num_confirmed

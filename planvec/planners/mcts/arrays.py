@@ -16,35 +16,13 @@ from numpy.typing import NDArray
 
 from planvec.planners.mcts.rules import SINGLE, TreeKind
 
-__all__ = [
-    "EDGE_DTYPES",
-    "NODE_DTYPES",
-    "NUM_COUNTERS",
-    "NUM_DRAWS",
-    "NUM_NODES",
-    "NUM_OUTCOMES",
-    "OUTCOME_DTYPES",
-    "OUT_OF_BOUNDS",
-    "ROOT_WEIGHT",
-    "Paths",
-    "TreeArrays",
-    "bytes_per_node",
-    "empty_arrays",
-    "empty_paths",
-]
-
+# indices of `TreeArrays.counters`
 NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT, OUT_OF_BOUNDS = 0, 1, 2, 3, 4
-"""Indices of `TreeArrays.counters`."""
 NUM_COUNTERS = 5
 
 
 class _Field:
-    """Gives the field of an array of records as an array, a view.
-
-    Args:
-        records: Name of the array of records.
-        name: Name of the field.
-    """
+    """Gives the field of an array of records as an array, a view."""
 
     def __init__(self, records: str, name: str) -> None:
         self._records = records
@@ -70,47 +48,45 @@ class _Records(NamedTuple):
 
 
 class TreeArrays(_Records):
-    """The arrays of a tree. What a search reads together lies together, in records.
+    """The arrays of a tree. What a search reads together lies together, in records."""
 
-    Attributes:
-        nodes: `[N]` records of the following eleven fields.
-        visits: `[N]` int32, completed simulations that took an action here.
-        unobserved: `[N]` int32, those in flight (the O of WU-UCT).
-        values: `[N]` float64, estimated return from the node on, for the player to move.
-        raw_values: `[N]` float64, the first evaluation of the node, by a rollout or `value_fn`.
-        ended: `[N]` bool, whether the episode has ended.
-        pending: `[N]` bool, whether the first evaluation (a rollout) is in flight.
-        players: `[N]` int8, the player to move, 0 or 1; 0 at ends, and where there is one player.
-        proven: `[N]` bool, whether the value is exactly known though the episode goes on (`value_bounds`).
-        starts: `[N]` int32, the action that wins ties; further ones follow it cyclically.
-        parents: `[N]` int32, the first parent; -1 for the root.
-        parent_actions: `[N]` int32, the action of that parent.
-        edges: `[N, A]` records of the following five fields.
-        edge_visits: `[N, A]` int32, completed simulations that took the action.
-        edge_unobserved: `[N, A]` int32, those in flight.
-        edge_values: `[N, A]` float64, mean return of the action, for the player who takes it.
-        edge_samples: `[N, A]` int32, how often an outcome was sampled.
-        first_outcomes: `[N, A]` int32, the latest outcome, first of a linked list; -1: none yet.
-        outcomes: `[M]` records of the following six fields.
-        outcome_nodes: `[M]` int32, the node that it leads to.
-        outcome_rewards: `[M]` float64, sum of the rewards, for the player who takes the action.
-        outcome_discounts: `[M]` float64, the discount to the power of the number of environment steps. It is
-            negative where the other player is to move next, whose values have the other sign.
-        outcome_steps: `[M]` int32, number of environment steps.
-        outcome_counts: `[M]` int32, how often it was sampled.
-        next_outcomes: `[M]` int32, the next outcome of the same edge; -1 at the end of the list.
-        root_edges: `[A]` records of the following three fields.
-        root_visits: `[A]` int64, number of returns of the root's actions, while this node was the root.
-        root_means: `[A]` float64, their means.
-        root_squares: `[A]` float64, their sums of squared deviations.
-        priors: `[N, A]` float64, or `[1, 1]` without priors.
-        legal: `[N, A]` bool, the actions that may be taken, without those that are proven to be of no use; or
-            `[1, 1]` where all may.
-        bounds: `[2]` float64, the lowest and the highest return that were backed up.
-        depth_histogram: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
-        counters: `[5]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated;
-            whether a certain value was outside `value_bounds`.
-    """
+    # `nodes`: `[N]` records of the following eleven fields.
+    # `visits`: `[N]` int32, completed simulations that took an action here.
+    # `unobserved`: `[N]` int32, those in flight (the O of WU-UCT).
+    # `values`: `[N]` float64, estimated return from the node on, for the player to move.
+    # `raw_values`: `[N]` float64, the first evaluation of the node, by a rollout or `value_fn`.
+    # `ended`: `[N]` bool, whether the episode has ended.
+    # `pending`: `[N]` bool, whether the first evaluation (a rollout) is in flight.
+    # `players`: `[N]` int8, the player to move, 0 or 1; 0 at ends, and where there is one player.
+    # `proven`: `[N]` bool, whether the value is exactly known though the episode goes on (`value_bounds`).
+    # `starts`: `[N]` int32, the action that wins ties; further ones follow it cyclically.
+    # `parents`: `[N]` int32, the first parent; -1 for the root.
+    # `parent_actions`: `[N]` int32, the action of that parent.
+    # `edges`: `[N, A]` records of the following five fields.
+    # `edge_visits`: `[N, A]` int32, completed simulations that took the action.
+    # `edge_unobserved`: `[N, A]` int32, those in flight.
+    # `edge_values`: `[N, A]` float64, mean return of the action, for the player who takes it.
+    # `edge_samples`: `[N, A]` int32, how often an outcome was sampled.
+    # `first_outcomes`: `[N, A]` int32, the latest outcome, first of a linked list; -1: none yet.
+    # `outcomes`: `[M]` records of the following six fields.
+    # `outcome_nodes`: `[M]` int32, the node that it leads to.
+    # `outcome_rewards`: `[M]` float64, sum of the rewards, for the player who takes the action.
+    # `outcome_discounts`: `[M]` float64, the discount to the power of the number of environment steps. It is
+    # negative where the other player is to move next, whose values have the other sign.
+    # `outcome_steps`: `[M]` int32, number of environment steps.
+    # `outcome_counts`: `[M]` int32, how often it was sampled.
+    # `next_outcomes`: `[M]` int32, the next outcome of the same edge; -1 at the end of the list.
+    # `root_edges`: `[A]` records of the following three fields.
+    # `root_visits`: `[A]` int64, number of returns of the root's actions, while this node was the root.
+    # `root_means`: `[A]` float64, their means.
+    # `root_squares`: `[A]` float64, their sums of squared deviations.
+    # `priors`: `[N, A]` float64, or `[1, 1]` without priors.
+    # `legal`: `[N, A]` bool, the actions that may be taken, without those that are proven to be of no use; or
+    # `[1, 1]` where all may.
+    # `bounds`: `[2]` float64, the lowest and the highest return that were backed up.
+    # `depth_histogram`: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
+    # `counters`: `[5]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated;
+    # whether a certain value was outside `value_bounds`.
 
     __slots__ = ()
 
@@ -157,21 +133,13 @@ class TreeArrays(_Records):
 
 
 class Paths(NamedTuple):
-    """The paths of the simulations in flight, from the root on.
+    """The paths of the simulations in flight, from the root on."""
 
-    Attributes:
-        depths: `[K]` int32, number of actions.
-        nodes: `[K, D + 1]` int32, the nodes, from the root on.
-        actions: `[K, D]` int32, the index of the action at each node.
-        rewards: `[K, D]` float64, the reward of each action.
-        discounts: `[K, D]` float64, the discount of each action.
-    """
-
-    depths: NDArray[np.int32]
-    nodes: NDArray[np.int32]
-    actions: NDArray[np.int32]
-    rewards: NDArray[np.float64]
-    discounts: NDArray[np.float64]
+    depths: NDArray[np.int32]  # `[K]` int32, number of actions
+    nodes: NDArray[np.int32]  # `[K, D + 1]` int32, the nodes, from the root on
+    actions: NDArray[np.int32]  # `[K, D]` int32, the index of the action at each node
+    rewards: NDArray[np.float64]  # `[K, D]` float64, the reward of each action
+    discounts: NDArray[np.float64]  # `[K, D]` float64, the discount of each action
 
 
 NODE_DTYPES = {
@@ -209,19 +177,14 @@ _NODE, _EDGE, _OUTCOME, _ROOT_EDGE = (
     for dtypes in (NODE_DTYPES, EDGE_DTYPES, OUTCOME_DTYPES, ROOT_EDGE_DTYPES)
 )
 
+# memory of a state in the transposition table: entries of dictionaries, and their keys
 _BYTES_OF_TABLE_ENTRY = 400
-"""Memory of a state in the transposition table: entries of dictionaries, and their keys."""
 
 
 def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: TreeKind) -> int:
-    """Return the memory in bytes of a node: its edges, its state, its actions and the outcome before it.
-
-    Args:
-        num_actions: A.
-        state_bytes: Bytes of one state; 0 without states.
-        action_bytes: Bytes of one action; counted where every node has its own actions.
-        kind: The settings of the search.
-    """
+    """Return the memory in bytes of a node: its edges, its state, its actions and the outcome before it."""
+    # `state_bytes`: Bytes of one state; 0 without states. `action_bytes`: Bytes of one action; counted where
+    # every node has its own actions.
     per_edge = _EDGE.itemsize + 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
     has_table = kind.chance != SINGLE or kind.shares_nodes
     per_node = _NODE.itemsize + _OUTCOME.itemsize
@@ -231,15 +194,7 @@ def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: 
 def empty_arrays(
     capacity: int, num_actions: int, max_depth: int, use_priors: bool, use_legal: bool
 ) -> TreeArrays:
-    """Return uninitialised arrays for a tree. The system provides their memory when it is written.
-
-    Args:
-        capacity: N and M.
-        num_actions: A.
-        max_depth: D.
-        use_priors: Whether there are priors.
-        use_legal: Whether there are masks of legal actions.
-    """
+    """Return uninitialised arrays for a tree. The system provides their memory when it is written."""
     edges = (capacity, num_actions)
     return TreeArrays(
         nodes=np.empty(capacity, _NODE),
@@ -255,12 +210,7 @@ def empty_arrays(
 
 
 def empty_paths(num_slots: int, max_depth: int) -> Paths:
-    """Return empty paths for simulations in flight.
-
-    Args:
-        num_slots: K.
-        max_depth: D.
-    """
+    """Return empty paths for simulations in flight."""
     return Paths(
         np.zeros(num_slots, np.int32),
         np.zeros((num_slots, max_depth + 1), np.int32),

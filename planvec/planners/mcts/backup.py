@@ -14,18 +14,13 @@ from planvec.kernels import jit
 from planvec.planners.mcts.arrays import OUT_OF_BOUNDS, ROOT_WEIGHT, Paths, TreeArrays
 from planvec.planners.mcts.rules import Rules
 
-__all__ = ["back_up"]
-
-_ROUNDING = 1e-9
-"""How far a return may lie outside the bounds, in units of their distance."""
+_ROUNDING = 1e-9  # how far a return may lie outside the bounds, in units of their distance
 
 
 @jit()
 def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -> None:
-    """Compute the values of a node and of all its actions from those of their outcomes.
-
-    In a graph, an outcome's value may also have changed by a simulation that did not pass this node.
-    """
+    """Compute the values of a node and of all its actions from those of their outcomes."""
+    # In a graph, an outcome's value may also have changed by a simulation that did not pass this node.
     nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
     total_value, num_visits = raw_weight * nodes[node].raw_values, raw_weight
     best = -math.inf
@@ -69,17 +64,9 @@ def _certain_value(tree: TreeArrays, node: int, action: int) -> float:
 
 @jit()
 def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]) -> None:
-    """Conclude from the value of an action what is certain about its node, if that value is exactly known.
-
-    An action with the lowest possible value counts as illegal from then on. One with the highest possible
-    value makes all others illegal.
-
-    Args:
-        tree: Written.
-        node: The node.
-        action: The index of the action, which has one outcome.
-        bounds: The lowest and the highest possible return, that of player 0 if there are two.
-    """
+    """Conclude from the value of an action what is certain about its node, if that value is exactly known."""
+    # An action with the lowest possible value counts as illegal from then on. One with the highest possible
+    # value makes all others illegal.
     low, high = bounds
     if tree.nodes[node].players == 1:
         low, high = -high, -low
@@ -113,15 +100,8 @@ def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]
 def back_up(
     tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], leaf_values: NDArray[np.float64], rules: Rules
 ) -> None:
-    """Pass the returns of simulations up to the root, and count the simulations as completed.
-
-    Args:
-        tree: Written.
-        paths: The paths of the simulations.
-        slots: `[B]`, the rows of `paths`.
-        leaf_values: `[B]`, return from the last node of each on.
-        rules: The settings.
-    """
+    """Pass the returns of simulations up to the root, and count the simulations as completed."""
+    # `slots`: `[B]`, the rows of `paths`. `leaf_values`: `[B]`, return from the last node of each on.
     nodes, edges, root_edges = tree.nodes, tree.edges, tree.root_edges
     bounds, root_weight = tree.bounds, tree.counters[ROOT_WEIGHT]
     low, high = bounds[0], bounds[1]

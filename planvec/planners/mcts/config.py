@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from planvec.planners.base import Planner
 from planvec.planners.options import option
 
-__all__ = ["MCTSConfig"]
-
-ObservationFunction = Callable[[Any], NDArray[Any]]
-"""A function of the observations of a batch."""
+ObservationFunction = Callable[[Any], NDArray[Any]]  # A function of the observations of a batch
+# A function of the observations of a batch that returns values and priors
 EvaluationFunction = Callable[[Any], tuple[NDArray[Any], NDArray[Any]]]
-"""A function of the observations of a batch that returns values and priors."""
 
 
 @dataclass(frozen=True)
@@ -25,81 +22,133 @@ class MCTSConfig(Planner):
     """Declares and checks the fields of `MCTS`, which describes them."""
 
     num_simulations: int | None = option(
-        None, "simulations per decision; None: as many as another budget allows, or 512"
+        None, "Simulations per decision. None: as many as another budget allows, or 512."
     )
-    batch_size: int = option(16, "simulations in flight")
-    selection: Literal["uct", "puct"] = option("uct", "'uct', or 'puct' with priors")
+    batch_size: int = option(16, "Simulations in flight.")
+    selection: Literal["uct", "puct"] = option("uct", '"uct", or "puct" with priors.')
     root_selection: Literal["same", "gumbel"] = option(
         "same",
-        "'same' as --selection, or 'gumbel': sequential halving with Gumbel noise, for few simulations",
+        '"same" as `selection`, or "gumbel" (Danihelka et al. 2022): sequential halving. The '
+        "`num_considered` actions with the highest sum of Gumbel noise and log prior (uniform without "
+        "priors) are visited equally often, then the better half of them, and so on down to two. An action "
+        "is judged by that sum plus `(c_visit + largest number of visits) * c_scale * value`, with values "
+        "rescaled to [0, 1]; the decision is the best of the most visited ones. Needs a limit of "
+        "simulations.",
     )
-    num_considered: int = option(16, "gumbel: actions that halving begins with")
-    gumbel_scale: float = option(1.0, "gumbel: factor of the noise; 0: none")
+    num_considered: int = option(16, "Actions that halving begins with.")
+    gumbel_scale: float = option(1.0, "Factor of the noise; 0: none, so that only priors and values count.")
     gumbel_transform: tuple[float, float] = option(
-        (50.0, 0.1),
-        "gumbel: (c_visit, c_scale): the weight of values grows with the largest number of visits",
+        (50.0, 0.1), "`(c_visit, c_scale)`: values weigh more with more visits."
     )
-    exploration: float = option(0.5, "factor of the exploration term, in units of --value-scale")
+    exploration: float = option(0.5, "Factor of the exploration term, in units of `value_scale`.")
     value_scale: Literal["tree", "node"] | float = option(
         "tree",
-        "factor of the exploration term: 'tree': the range of all returns so far; 'node': the range of the "
-        "values of a node's actions; or a number",
+        'Factor of the exploration term: "tree": the range of all returns so far, "node": the range of the '
+        "values of a node's actions (of the tree where they are equal), or a number.",
     )
-    discount: float = option(1.0, "factor per environment step, from 0 to 1")
-    max_depth: int = option(200, "largest number of actions from the root")
-    dt: int = option(1, "environment steps for which an action is repeated")
+    discount: float = option(
+        1.0,
+        "Factor per environment step, in [0, 1]. Rewards within the `dt` steps of one action are not "
+        "discounted against each other.",
+    )
+    max_depth: int = option(
+        200, "Largest number of actions from the root. A simulation that reaches it makes a rollout."
+    )
+    dt: int = option(
+        1, "Environment steps for which an action of the tree, or of a random rollout, is repeated."
+    )
     rollout_horizon: int | None = option(
         None,
-        "random steps from a new node, inside the workers; 0: none; None: 50, 5 or 0, by what a look at the "
-        "environment shows",
+        "Random steps from a new node (H), inside the workers; 0: none. None: 0 with a `value_fn` or "
+        "`evaluate_fn`, else 50, or what a look at the environment shows to suit it (above).",
     )
-    rollout_policy: ObservationFunction | None = None
-    value_fn: ObservationFunction | None = None
-    prior_fn: ObservationFunction | None = None
-    evaluate_fn: EvaluationFunction | None = None
+    rollout_policy: ObservationFunction | None = option(
+        None,
+        "`rollout_policy(observations) -> [B, *action shape]` instead of random actions; it is called in "
+        "this process, before each of the H steps.",
+        is_function=True,
+    )
+    value_fn: ObservationFunction | None = option(
+        None,
+        "`value_fn(observations) -> [B]`, the return from there on, instead of rollouts. It is called with "
+        "the observations of a whole batch.",
+        is_function=True,
+    )
+    prior_fn: ObservationFunction | None = option(
+        None,
+        '`prior_fn(observations) -> [B, A]`, at least 0, for "puct"; scaled to a sum of 1 over the legal '
+        "actions. A counts the actions of a Discrete space, or all of a MultiDiscrete or MultiBinary one of "
+        "up to 256 in the order of `Plan.root_actions`. None: uniform.",
+        is_function=True,
+    )
+    evaluate_fn: EvaluationFunction | None = option(
+        None,
+        "`evaluate_fn(observations) -> (values [B], priors [B, A])`, both in one call, instead of "
+        "`value_fn` and `prior_fn`: for a network with two heads.",
+        is_function=True,
+    )
     root_noise: tuple[float, float] | None = option(
-        None, "(alpha, fraction): mix that fraction of Dirichlet(alpha) noise into the priors at the root"
+        None, "`(alpha, fraction)`: mix that fraction of Dirichlet(alpha) noise into the priors at the root."
     )
     legal_actions: ObservationFunction | str | None = option(
-        None, "key of the info that holds the mask of legal actions, such as action_mask"
+        None,
+        "`legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it, such as "
+        '"action_mask". The root\'s mask is then read from the `info` given to `plan`; without it all '
+        "actions are legal there. None: those that the states tell (docs/planning.md), else all.",
     )
     widening: tuple[float, float] | None = option(
         None,
-        "(factor, exponent): a node with n visits tries factor * n**exponent of its actions; None: all that "
-        "can be listed, else (1, 0.5)",
+        "`(factor, exponent)`: a node with n visits tries `factor * n**exponent` of its actions. None: all "
+        "where they can be listed; `(1.0, 0.5)` where they are drawn.",
     )
-    max_actions: int = option(64, "actions drawn for a node whose actions cannot be listed")
+    max_actions: int = option(64, "Actions drawn for a node where the actions cannot be listed.")
     chance: Literal["sample", "open_loop", "foresee"] = option(
         "sample",
-        "random environments: 'sample': a node for each outcome; 'open_loop': one node for all outcomes "
-        "of an action; 'foresee': the generator in the state decides, which cheats",
+        '"sample": a node for each outcome of an action; "open_loop": one node for all outcomes of an '
+        'action, which every simulation steps again; "foresee": the generator in the state decides, as it '
+        "will in the environment, which cheats.",
     )
     outcome_widening: tuple[float, float] = option(
-        (2.0, 0.75), "(factor, exponent): an action with n visits has factor * n**exponent outcomes sampled"
+        (2.0, 0.75),
+        "`(factor, exponent)`: an action with n visits has `factor * n**exponent` outcomes sampled. Further "
+        "visits choose among these, with the frequencies of the samples. (1, 1) samples in every visit, "
+        "which costs a step for each action of a simulation; an exponent of 0.5 suits environments in which "
+        "all outcomes differ.",
     )
     transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] | None = option(
         None,
-        "equal states share a node; with names of fields (cell,...): states that are equal in these; with "
-        "observation: states with equal observations; None: these where a look at the environment shows that "
-        "they repeat",
+        "Whether equal states share a node; with the name of a field of the states, or several: states that "
+        'are equal in these, such as "cell" of Taxi, without the step counter; with "observation": states '
+        "with equal observations. Or `transpositions(states) -> [B]`, keys that are equal for states that "
+        "share a node. Values are then backed up along the graph. None: chosen by a look at the environment "
+        "(above), else False.",
     )
     value_bounds: tuple[float, float] | None = option(
-        None, "(lowest, highest) possible return: what is then certain is not searched further"
+        None,
+        "`(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game that ends "
+        "with it; of two players that of player 0. With them a search proves values (MCTS-Solver, Winands "
+        "et al. 2008): that of a state is certain if one of its actions is sure of the highest return, or "
+        "if all are certain. Simulations end there, and take no action that is sure of the lowest return. "
+        "None: nothing is proven; nor is it where steps have several outcomes.",
     )
     backup: Literal["mean", "max"] | None = option(
         None,
-        "value of a node: 'mean' of its simulations, or 'max' over its actions; None: 'max' where "
-        "--transpositions is chosen by a look, else 'mean'",
+        '"mean" of the simulations, or "max" over the actions of a node. None: "max" where a look has '
+        'chosen to share nodes, else "mean".',
     )
-    reuse_tree: bool = option(True, "a decision goes on with the tree of the previous one")
-    max_memory: int = option(4 * 1024**3, "bytes that the tree may take")
+    reuse_tree: bool = option(
+        True,
+        "Whether a decision goes on with the tree of the previous one. Its nodes come on top of the new "
+        "simulations, so that trees of long episodes grow to many times `num_simulations` where the search "
+        "is sure of its way, and simulations go deeper and take longer.",
+    )
+    max_memory: int = option(
+        4 * 1024**3,
+        "Bytes that the tree may take. A new tree is begun where the previous one leaves no room.",
+    )
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range, or two exclude each other. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_integers(1, "num_simulations")
         self._check_integers(1, "batch_size", "max_depth", "dt", "max_actions", "max_memory", optional=False)

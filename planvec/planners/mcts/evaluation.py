@@ -29,23 +29,9 @@ from planvec.rows import (
     uniform_actions,
 )
 
-__all__ = ["Evaluation"]
-
 
 class Evaluation:
-    """Calls the user's functions for whole batches of new nodes, and draws their actions.
-
-    Args:
-        config: The settings, of which it uses the functions of observations and `root_noise`.
-        env: The stepper.
-        tree: The tree, which is written.
-        rules: The settings of the kernels.
-        generator: The source of drawn actions and noise.
-        state: `[1]`, that of the root.
-
-    Attributes:
-        reads_states: Whether the states hold the masks of legal actions.
-    """
+    """Calls the user's functions for whole batches of new nodes, and draws their actions."""
 
     def __init__(
         self,
@@ -62,15 +48,11 @@ class Evaluation:
         self._rules = rules
         self._generator = generator
         is_key = config.legal_actions == ACTION_MASK_FIELD
+        # whether the states hold the masks of legal actions
         self.reads_states = is_key and action_masks(env.action_space, state) is not None
 
     def evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
-        """Evaluate the root and draw its actions.
-
-        Args:
-            state: `[1]`.
-            info: The environment's info at the state; without it, all actions are legal by the info.
-        """
+        """Evaluate the root and draw its actions."""
         config, root = self._config, np.zeros(1, np.int64)
         self.draw_actions(root)
         key = config.legal_actions
@@ -94,16 +76,8 @@ class Evaluation:
         return masks if actions.ndim == 1 else are_legal(space, masks[:, None], actions[None])
 
     def evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
-        """Evaluate new nodes whose episode goes on.
-
-        Args:
-            nodes: `[B]`.
-            rows: `[B]`, the row of `out` that led to each.
-            out: The transitions.
-
-        Raises:
-            InvalidBatchError: A function returned a wrong shape or wrong values.
-        """
+        """Evaluate new nodes whose episode goes on."""
+        # `nodes`: `[B]`. `rows`: `[B]`, the row of `out` that led to each.
         config = self._config
         if not len(nodes) or not (config.has_values or self._rules.use_legal or self._rules.use_priors):
             return
@@ -126,13 +100,8 @@ class Evaluation:
         self._call_functions(nodes, observations, mask)
 
     def _call_functions(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
-        """Write values, legal actions and priors of nodes.
-
-        Args:
-            nodes: `[B]`.
-            observations: `[B, ...]`.
-            mask: `[B, A]`, the legal actions, where an info holds them.
-        """
+        """Write values, legal actions and priors of nodes."""
+        # `nodes`: `[B]`. `mask`: `[B, A]`, the legal actions, where an info holds them.
         config, arrays = self._config, self._tree.arrays
         values, priors = self._evaluated(observations)
         if values is not None:
@@ -147,11 +116,7 @@ class Evaluation:
             self._set_priors(nodes, priors)
 
     def _evaluated(self, observations: Any) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-        """Return the values `[B]` and the priors `[B, A]` that the functions give; None without a function.
-
-        Raises:
-            InvalidBatchError: `evaluate_fn` does not return two arrays.
-        """
+        """Return the values `[B]` and priors `[B, A]` that the functions give; None without a function."""
         config = self._config
         values: Any = None
         priors: Any = None
@@ -171,11 +136,7 @@ class Evaluation:
         )
 
     def values_of(self, observations: Any, num_rows: int) -> NDArray[np.float64]:
-        """Return the values `[B]` that the functions give to observations.
-
-        Raises:
-            InvalidBatchError: They are not finite numbers, one for each row.
-        """
+        """Return the values `[B]` that the functions give to observations."""
         values, _ = self._evaluated(observations)
         assert values is not None
         self._check_values(values, num_rows)

@@ -15,8 +15,6 @@ from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArr
 from planvec.planners.mcts.rules import OPEN_LOOP, Rules
 from planvec.planners.mcts.selection import mix
 
-__all__ = ["expand", "init"]
-
 
 @jit(inline=True)
 def _init_nodes(tree: TreeArrays, first: int, last: int, rules: Rules) -> None:
@@ -65,29 +63,16 @@ def init(tree: TreeArrays, rules: Rules) -> None:
 def expand(
     tree: TreeArrays,
     paths: Paths,
-    slots: NDArray[np.int64],
-    outcomes: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    rewards: NDArray[np.float64],
-    discounts: NDArray[np.float64],
-    num_steps: NDArray[np.int64],
-    ended: NDArray[np.bool_],
+    slots: NDArray[np.int64],  # `[B]`, the rows of `paths`
+    outcomes: NDArray[np.int64],  # `[B]`, the outcome of each transition
+    nodes: NDArray[np.int64],  # `[B]`, the node that it leads to
+    rewards: NDArray[np.float64],  # `[B]`
+    discounts: NDArray[np.float64],  # `[B]`
+    num_steps: NDArray[np.int64],  # `[B]`
+    ended: NDArray[np.bool_],  # `[B]`, whether the episode ended there
     rules: Rules,
 ) -> None:
-    """Add transitions to the tree, and append them to the paths of their simulations.
-
-    Args:
-        tree: Written. Outcomes and nodes with the next free indices are new.
-        paths: Written.
-        slots: `[B]`, the rows of `paths`.
-        outcomes: `[B]`, the outcome of each transition.
-        nodes: `[B]`, the node that it leads to.
-        rewards: `[B]`.
-        discounts: `[B]`.
-        num_steps: `[B]`.
-        ended: `[B]`, whether the episode ended there.
-        rules: The settings.
-    """
+    """Add transitions to the tree, and append them to the paths of their simulations."""
     counters, tree_nodes, tree_edges, tree_outcomes = tree.counters, tree.nodes, tree.edges, tree.outcomes
     num_nodes = first_new = counters[NUM_NODES]
     for row in range(len(slots)):

@@ -20,22 +20,10 @@ from planvec.planners.mcts.arrays import NUM_COUNTERS, NUM_NODES, NUM_OUTCOMES, 
 from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, OPEN_LOOP, SINGLE, TreeKind
 from planvec.rows import DAMAGED, read_arrays, states_of_arrays
 
-__all__ = ["read_tree", "tree_parts"]
-
 
 def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
-    """Read the file of a tree.
-
-    Args:
-        path: The file that `Tree.save` wrote.
-
-    Returns:
-        The fields of a `Tree`: its arrays, the states, the actions and the kind.
-
-    Raises:
-        InvalidBatchError: The file is damaged, or holds something else than a tree.
-        OSError: The file cannot be read.
-    """
+    """Read the file of a tree."""
+    # Returns the fields of a `Tree`: its arrays, the states, the actions and the kind.
     try:
         return tree_parts(read_arrays(path))
     except DAMAGED as error:
@@ -48,11 +36,7 @@ def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArra
 def tree_parts(
     archive: Mapping[str, NDArray[Any]],
 ) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
-    """Return the fields of a `Tree` from the arrays of `Tree.to_arrays`.
-
-    Raises:
-        KeyError, TypeError, ValueError, IndexError: The arrays are damaged.
-    """
+    """Return the fields of a `Tree` from the arrays of `Tree.to_arrays`."""
     kind = _read_kind(str(archive["kind"]))
     arrays = _read_arrays(archive, kind)
     states = states_of_arrays("states", archive) if "states" in archive else None
@@ -78,12 +62,7 @@ def _read_kind(text: str) -> TreeKind:
 
 
 def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArrays:
-    """Return the arrays of a tree.
-
-    Raises:
-        ValueError: One has another dtype or shape.
-        KeyError: One is missing.
-    """
+    """Return the arrays of a tree."""
     counters, edge_visits, histogram = (
         archive[name] for name in ("counters", "edge_visits", "depth_histogram")
     )
@@ -116,11 +95,7 @@ def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArr
 def _check_contents(
     arrays: TreeArrays, states: NDArray[Any] | None, actions: NDArray[Any], kind: TreeKind
 ) -> None:
-    """Check the states, the actions and every index.
-
-    Raises:
-        ValueError: One is wrong.
-    """
+    """Check the states, the actions and every index."""
     num_nodes, num_actions = arrays.edge_visits.shape
     num_outcomes = len(arrays.outcome_nodes)
     if states is not None and states.shape != (num_nodes,):

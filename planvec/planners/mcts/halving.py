@@ -19,27 +19,19 @@ from planvec.planners.mcts.arrays import ROOT_WEIGHT, TreeArrays
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.tree import Tree
 
-__all__ = ["Halving", "begin_halving", "considered_visits", "final_action", "halving_action", "no_halving"]
-
 _SMALL = 1e-8
 
 
 class Halving(NamedTuple):
-    """The state of sequential halving at the root of a search.
+    """The state of sequential halving at the root of a search."""
 
-    Attributes:
-        sequence: `[n]` int64: simulation i takes an action with so many visits; `[0]` without halving.
-        scores: `[A]` float64, Gumbel noise plus logits; -inf for illegal actions.
-        priors: `[A]` float64, the probabilities of the logits.
-        base_visits: `[A]` int64, the visits from before this search, which halving does not count.
-        transform: `[2]` float64, c_visit and c_scale of sigma.
-    """
-
+    # `[n]` int64: simulation i takes an action with so many visits; `[0]` without halving
     sequence: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    priors: NDArray[np.float64]
+    scores: NDArray[np.float64]  # `[A]` float64, Gumbel noise plus logits; -inf for illegal actions
+    priors: NDArray[np.float64]  # `[A]` float64, the probabilities of the logits
+    # `[A]` int64, the visits from before this search, which halving does not count
     base_visits: NDArray[np.int64]
-    transform: NDArray[np.float64]
+    transform: NDArray[np.float64]  # `[2]` float64, c_visit and c_scale of sigma
 
 
 def no_halving() -> Halving:
@@ -48,15 +40,9 @@ def no_halving() -> Halving:
 
 
 def considered_visits(num_considered: int, num_simulations: int) -> NDArray[np.int64]:
-    """Return the number of visits of the action that each simulation takes, `[n]`.
-
-    Of m actions, all are visited equally often until a share `1 / ceil(log2 m)` of the simulations is spent;
-    then the better half of them, and so on down to two, which share the rest.
-
-    Args:
-        num_considered: m.
-        num_simulations: n.
-    """
+    """Return the number of visits of the action that each simulation takes, `[n]`."""
+    # Of m actions, all are visited equally often until a share `1 / ceil(log2 m)` of the simulations is
+    # spent; then the better half of them, and so on down to two, which share the rest.
     if num_considered <= 1:
         return np.arange(num_simulations)
     num_phases = math.ceil(math.log2(num_considered))
@@ -93,16 +79,9 @@ def _completed_value(tree: TreeArrays, halving: Halving) -> float:
 
 @jit()
 def halving_action(tree: TreeArrays, halving: Halving, wanted: int) -> int:
-    """Return the action of the root with the best score among those with a number of visits.
-
-    The score is Gumbel noise + logit + sigma(value), `sigma(q) = (c_visit + max visits) * c_scale * q`, with
-    values rescaled to [0, 1]. Visits in flight count as visits.
-
-    Args:
-        tree: The tree.
-        halving: The state.
-        wanted: The number of visits in this search; -1: the largest there is, completed ones only.
-    """
+    """Return the action of the root with the best score among those with a number of visits."""
+    # The score is Gumbel noise + logit + sigma(value), `sigma(q) = (c_visit + max visits) * c_scale * q`,
+    # with values rescaled to [0, 1]. Visits in flight count as visits.
     edges, legal = tree.edges, tree.legal
     own = _completed_value(tree, halving)
     only_legal = False  # what is proven to be of no use is illegal; all may be
@@ -141,13 +120,7 @@ def final_action(tree: TreeArrays, halving: Halving) -> int:
 
 
 def begin_halving(config: MCTSConfig, tree: Tree, generator: np.random.Generator) -> Halving:
-    """Return the state of the root at the beginning of a search, with noise; see `MCTS.root_selection`.
-
-    Args:
-        config: The settings of the planner.
-        tree: The tree, whose root is evaluated.
-        generator: The source of the noise.
-    """
+    """Return the state of the root at the beginning of a search, with noise; see `MCTS.root_selection`."""
     if config.root_selection != "gumbel":
         return no_halving()
     arrays, num_actions = tree.arrays, tree.num_actions

@@ -10,22 +10,14 @@ from numpy.typing import NDArray
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.tree_view import TreeView
 
-__all__ = ["Links", "links_of", "node_visits", "view_of"]
-
 
 class Links(NamedTuple):
-    """Every outcome of every action of a tree. Where equal states share nodes, several links may lead to one.
+    """Lists every outcome of every action of a tree. Where equal states share nodes, several lead to one."""
 
-    Attributes:
-        nodes: `[E]` int64, where the action is taken.
-        actions: `[E]` int64, index of the action.
-        children: `[E]` int64, the node that the outcome leads to.
-        visits: `[E]` float64, the visits of the action, divided among its outcomes as they were sampled.
-    """
-
-    nodes: NDArray[np.int64]
-    actions: NDArray[np.int64]
-    children: NDArray[np.int64]
+    nodes: NDArray[np.int64]  # `[E]` int64, where the action is taken
+    actions: NDArray[np.int64]  # `[E]` int64, index of the action
+    children: NDArray[np.int64]  # `[E]` int64, the node that the outcome leads to
+    # `[E]` float64, the visits of the action, divided among its outcomes as they were sampled
     visits: NDArray[np.float64]
 
 
@@ -67,11 +59,9 @@ def view_of(tree: Tree) -> TreeView:
 
 
 def node_visits(tree: Tree) -> NDArray[np.float64]:
-    """Return how many simulations came to each node, `[N]`.
-
-    At a node where the episode goes on, these are the simulations that took an action there, and the one that
-    found it. No action is taken at the others, so the visits of the actions that led there count.
-    """
+    """Return how many simulations came to each node, `[N]`."""
+    # At a node where the episode goes on, these are the simulations that took an action there, and the one
+    # that found it. No action is taken at the others, so the visits of the actions that led there count.
     links = links_of(tree)
     arrived = np.bincount(links.children, links.visits, minlength=tree.num_nodes)
     ended = tree.arrays.ended[: tree.num_nodes]

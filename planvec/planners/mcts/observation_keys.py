@@ -12,17 +12,9 @@ from gymnasium import Space
 from planvec.planners.space_leaves import space_leaves
 from planvec.rows import is_fixed
 
-__all__ = ["observation_keys"]
-
 
 def observation_keys(space: Space[Any], observations: Any, num_rows: int) -> list[Hashable]:
-    """Return a key for each observation of a batch: equal keys for equal observations only.
-
-    Args:
-        space: The space of one observation.
-        observations: `[B, ...]`, the batch, in the form that `step_batch` returns.
-        num_rows: B.
-    """
+    """Return a key for each observation of a batch: equal keys for equal observations only."""
     columns: list[list[Hashable]] = []
     for _, leaf, part in space_leaves(space, observations):
         if is_fixed(leaf):

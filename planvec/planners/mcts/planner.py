@@ -23,8 +23,6 @@ from planvec.planners.root_actions import check_action_space
 from planvec.planners.search import Search
 from planvec.rows import ACTION_MASK_FIELD, BatchStepper, action_masks, has_players
 
-__all__ = ["MCTS"]
-
 
 @dataclass(frozen=True)
 class MCTS(MCTSConfig):
@@ -67,71 +65,6 @@ class MCTS(MCTSConfig):
     `num_simulations + 1`, besides the nodes reused from the last decision; without that limit it is
     `max_env_steps + 1`, or what fits into `max_memory`. The memory is known when the search begins, and taken
     as it is used.
-
-    Args:
-        num_simulations: Simulations per decision. None: as many as another budget allows, or 512.
-        batch_size: Simulations in flight.
-        selection: "uct", or "puct" with priors.
-        root_selection: "same" as `selection`, or "gumbel" (Danihelka et al. 2022): sequential halving. The
-            `num_considered` actions with the highest sum of Gumbel noise and log prior (uniform without
-            priors) are visited equally often, then the better half of them, and so on down to two. An action
-            is judged by that sum plus `(c_visit + largest number of visits) * c_scale * value`, with values
-            rescaled to [0, 1]; the decision is the best of the most visited ones. Needs a limit
-            of simulations.
-        num_considered: Actions that halving begins with.
-        gumbel_scale: Factor of the noise; 0: none, so that only priors and values count.
-        gumbel_transform: `(c_visit, c_scale)`.
-        exploration: Factor of the exploration term, in units of `value_scale`.
-        value_scale: Factor of the exploration term: "tree": the range of all returns so far, "node": the
-            range of the values of a node's actions (of the tree where they are equal), or a number.
-        discount: Factor per environment step, in [0, 1]. Rewards within the `dt` steps of one action are not
-            discounted against each other.
-        max_depth: Largest number of actions from the root. A simulation that reaches it makes a rollout.
-        dt: Environment steps for which an action of the tree, or of a random rollout, is repeated.
-        rollout_horizon: H, random steps from a new node, inside the workers; 0: none. None: 0 with a
-            `value_fn` or `evaluate_fn`, else 50, or what a look at the environment shows to suit it (above).
-        rollout_policy: `rollout_policy(observations) -> [B, *action shape]` instead of random actions; it
-            is called in this process, before each of the H steps.
-        value_fn: `value_fn(observations) -> [B]`, the return from there on, instead of rollouts. It is called
-            with the observations of a whole batch.
-        prior_fn: `prior_fn(observations) -> [B, A]`, at least 0, for "puct"; scaled to a sum of 1 over the
-            legal actions. A counts the actions of a Discrete space, or all of a MultiDiscrete or MultiBinary
-            one of up to 256 in the order of `Plan.root_actions`. None: uniform.
-        evaluate_fn: `evaluate_fn(observations) -> (values [B], priors [B, A])`, both in one call, instead of
-            `value_fn` and `prior_fn`: for a network with two heads.
-        root_noise: `(alpha, fraction)`: mix that fraction of Dirichlet(alpha) noise into the priors at the
-            root.
-        legal_actions: `legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it,
-            such as "action_mask". The root's mask is then read from the `info` given to `plan`; without it
-            all actions are legal there. None: those that the states tell (docs/planning.md), else all.
-        widening: `(factor, exponent)`: a node with n visits tries `factor * n**exponent` of its actions.
-            None: all where they can be listed; `(1.0, 0.5)` where they are drawn.
-        max_actions: Actions drawn for a node where the actions cannot be listed.
-        chance: "sample": a node for each outcome of an action; "open_loop": one node for all outcomes of an
-            action, which every simulation steps again; "foresee": the generator in the state decides, as it
-            will in the environment, which cheats.
-        outcome_widening: `(factor, exponent)`: an action with n visits has `factor * n**exponent` outcomes
-            sampled; further visits choose among these, with the frequencies of the samples. (1, 1) samples in
-            every visit, which costs a step for each action of a simulation; an exponent of 0.5 suits
-            environments in which all outcomes differ.
-        transpositions: Whether equal states share a node. The name of a field of the states, or several:
-            states that are equal in these share one, such as "cell" of Taxi, without the step counter. Or
-            `transpositions(states) -> [B]`, keys that are equal for states that share a node. Or
-            "observation": states with equal observations. Values are then backed up along the graph. None:
-            chosen by a look at the environment (above), else False.
-        value_bounds: `(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game
-            that ends with it; of two players that of player 0. With them a search proves values (MCTS-Solver,
-            Winands et al. 2008): that of a state is certain if one of its actions is sure of the highest
-            return, or if all are certain. Simulations end there, and take no action that is sure of the
-            lowest return. None: nothing is proven; nor is it where steps have several outcomes.
-        backup: "mean" of the simulations, or "max" over the actions of a node. None: "max" where a look has
-            chosen to share nodes, else "mean".
-        reuse_tree: Whether a decision goes on with the tree of the previous one. Its nodes come on top of the
-            new simulations, so that trees of long episodes grow to many times `num_simulations` where the
-            search is sure of its way, and simulations go deeper and take longer.
-        max_memory: Bytes that the tree may take. A new tree is begun where the previous one leaves no room.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.
@@ -187,12 +120,7 @@ class MCTS(MCTSConfig):
         return TreeSearch(choice, env, state, generator, tree, info)
 
     def _for_states(self, env: BatchStepper, state: NDArray[Any]) -> MCTS:
-        """Return the planner with the legal actions that states hold.
-
-        Raises:
-            UnsupportedEnvError: It cannot search a game of two players, or states with legal actions, with
-                these settings.
-        """
+        """Return the planner with the legal actions that states hold."""
         if has_players(state.dtype) and (self.dt > 1 or self.chance == "open_loop"):
             name, value = ("dt", 1) if self.dt > 1 else ("chance", "sample")
             raise UnsupportedEnvError(

@@ -13,18 +13,9 @@ from planvec.planners.mcts.rules import SINGLE, Rules
 from planvec.planners.search import RolloutRequest, StepRequest
 from planvec.rows import BatchStepper, action_masks, draw_legal, has_action_masks, uniform_actions
 
-__all__ = ["LeafRollouts"]
-
 
 class LeafRollouts:
-    """Requests rollouts from states, by random actions or by the user's policy.
-
-    Args:
-        config: The settings of the planner.
-        env: The stepper.
-        rules: The settings of the kernels.
-        generator: The source of actions and seeds.
-    """
+    """Requests rollouts from states, by random actions or by the user's policy."""
 
     def __init__(
         self, config: MCTSConfig, env: BatchStepper, rules: Rules, generator: np.random.Generator
@@ -41,11 +32,8 @@ class LeafRollouts:
         return self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
 
     def returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
-        """Return the discounted returns `[B]` of a rollout from each state; a generator that yields requests.
-
-        Args:
-            states: `[B]`.
-        """
+        """Return the discounted returns `[B]` of a rollout from each state. Yields requests."""
+        # `states`: `[B]`.
         if self._config.rollout_policy is not None:
             return (yield from self._policy_returns(states))
         config = self._config

@@ -33,31 +33,9 @@ from planvec.planners.root_actions import list_actions
 from planvec.planners.search import Search, Simulation, StepRequest
 from planvec.rows import PLAYER_FIELD, BatchStepper, Transitions, has_players
 
-__all__ = ["TreeSearch"]
-
 
 class TreeSearch(Search):
-    """A search from one root.
-
-    Args:
-        choice: The settings of the planner, and how a look at the environment has chosen some of them.
-        env: The stepper.
-        state: `[1]`.
-        generator: The source of every random choice.
-        tree: A tree of the same state to continue, which is copied.
-        info: The environment's info at the state, if it is known.
-        is_new_root: Whether to add noise at the root. A search that continues has added it before.
-
-    Attributes:
-        config: The settings of the planner.
-        rules: The settings of the kernels.
-        root_state: `[1]`.
-        tree: The tree.
-        paths: The paths of the simulations in flight.
-        simulations: The simulations in flight.
-        foresees_chance: Whether the generator in a state decides about chance.
-        generator: The source of every random choice.
-    """
+    """A search from one root."""
 
     averages = True
 
@@ -72,11 +50,12 @@ class TreeSearch(Search):
         is_new_root: bool = True,
     ) -> None:
         config = choice.config
-        self.config = config
+        self.config = config  # the settings of the planner
         self.num_env_steps = choice.num_env_steps
         self._env = env
-        self.generator = generator
+        self.generator = generator  # the source of every random choice
         listed = list_actions(env.action_space)
+        # the settings of the kernels
         self.rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
         self.root_state = state
         self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
@@ -92,13 +71,16 @@ class TreeSearch(Search):
         if is_new_root:
             self._evaluation.add_root_noise()
         halving = begin_halving(config, self.tree, generator)
+        # whether the generator in a state decides about chance
         self.foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
         self._rollouts = LeafRollouts(config, env, self.rules, generator)
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
+        # the paths of the simulations in flight
         self.paths = empty_paths(config.batch_size, config.max_depth)
         halves = np.array_split(np.arange(config.batch_size), min(2, config.batch_size))
         self._free = [*range(len(halves))][::-1]
         self.num_in_flight = len(halves)
+        # the simulations in flight
         self.simulations = Simulations(
             config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance, halving
         )

@@ -20,8 +20,6 @@ from planvec.planners.mcts.arrays import NUM_DRAWS, Paths, TreeArrays
 from planvec.planners.mcts.halving import Halving, halving_action
 from planvec.planners.mcts.rules import COLLIDED, OPEN_LOOP, RESOLVED, SAMPLE, SCALE_BY_NODE, SINGLE, Rules
 
-__all__ = ["mix", "resume", "start", "undo"]
-
 _LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
 
 
@@ -169,30 +167,18 @@ def _draw_outcome(
 def resume(
     tree: TreeArrays,
     paths: Paths,
-    slots: NDArray[np.int64],
-    statuses: NDArray[np.int64],
+    slots: NDArray[np.int64],  # `[B]` int64, the rows of `paths` of B simulations
+    statuses: NDArray[np.int64],  # `[B]` int64, written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`
     rules: Rules,
     halving: Halving,
     first: int,
 ) -> int:
-    """Continue selections from their last nodes, until one collides with a step that is in flight.
-
-    UCT: `Q + c sqrt(2 ln(N + O) / (n + o))`, untried actions first.
-    PUCT: `Q + c(N) P sqrt(N + O) / (1 + n + o)`, where N counts the visit that created the node.
-    Actions without a completed visit have the value of their node.
-
-    Args:
-        tree: Written: the counts of simulations in flight.
-        paths: Written, from the last node of each on.
-        slots: `[B]` int64, the rows of `paths` of B simulations.
-        statuses: `[B]` int64, written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`.
-        rules: The settings.
-        halving: Selects the actions of the root, if its sequence is not empty.
-        first: The number of simulations that have begun before these, as halving counts them.
-
-    Returns:
-        The number of simulations before the first collision. Collisions exist only with `SINGLE` outcomes.
-    """
+    """Continue selections from their last nodes, until one collides with a step that is in flight."""
+    # UCT: `Q + c sqrt(2 ln(N + O) / (n + o))`, untried actions first. PUCT: `Q + c(N) P sqrt(N + O) / (1 + n
+    # + o)`, where N counts the visit that created the node. Actions without a completed visit have the value
+    # of their node.
+    # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
+    # outcomes.
     nodes, edges, outcomes, priors, legal = tree.nodes, tree.edges, tree.outcomes, tree.priors, tree.legal
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])

@@ -28,21 +28,11 @@ from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import list_actions
 from planvec.rows import BatchStepper
 
-__all__ = ["create_tree", "has_room", "make_rules", "tree_kind"]
-
-_BYTES_OF_OBJECT = 160
-"""Memory of a `SavedState`, besides its data."""
+_BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
 
 
 def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, seed: int) -> Rules:
-    """Return the settings of the kernels.
-
-    Args:
-        config: The settings of the planner.
-        env: The stepper.
-        has_all_actions: Whether a node has every action, or drawn ones.
-        seed: Fixes the draws of the kernels, in [0, 2**62).
-    """
+    """Return the settings of the kernels."""
     chance = SINGLE
     if env.is_stochastic and config.chance != "foresee":
         chance = OPEN_LOOP if config.chance == "open_loop" else NODES
@@ -69,13 +59,7 @@ def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, see
 
 
 def tree_kind(config: MCTSConfig, env: BatchStepper, choice: int) -> TreeKind:
-    """Return the settings that a tree has to be searched with so that this search can continue it.
-
-    Args:
-        config: The settings of the planner.
-        env: The stepper.
-        choice: See `TreeKind`.
-    """
+    """Return the settings that a tree has to be searched with so that this search can continue it."""
     has_all_actions = list_actions(env.action_space) is not None
     return _kind_of(config, make_rules(config, env, has_all_actions, 0), has_all_actions, choice)
 
@@ -98,24 +82,11 @@ def create_tree(
     env: BatchStepper,
     state: NDArray[Any],
     rules: Rules,
-    listed: NDArray[Any] | None,
+    listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
     known: Tree | None,
     choice: int = AS_GIVEN,
 ) -> Tree:
-    """Return a tree with capacity for every simulation of a search.
-
-    Args:
-        config: The settings of the planner.
-        env: The stepper.
-        state: `[1]`, that of the root.
-        rules: The settings of the kernels.
-        listed: `[A, *action shape]`, the result of `list_actions`.
-        known: A tree of the same state to continue, which is copied.
-        choice: See `TreeKind`.
-
-    Raises:
-        InvalidBatchError: The tree would take more than `max_memory`; or `known` has other settings.
-    """
+    """Return a tree with capacity for every simulation of a search."""
     space = env.action_space
     num_actions = config.max_actions if listed is None else len(listed)
     if listed is None and config.has_priors:
@@ -140,32 +111,17 @@ def create_tree(
 
 
 class _Memory(NamedTuple):
-    """The memory of a search.
+    """The memory of a search."""
 
-    Attributes:
-        per_node: Bytes of a node.
-        in_flight: Bytes of the simulations in flight.
-        num_used: Number of nodes that it has, or needs, besides those of its simulations.
-        wanted: Number of nodes of its simulations.
-        affordable: How many of them fit into `max_memory`.
-    """
-
-    per_node: int
-    in_flight: int
-    num_used: int
-    wanted: int
-    affordable: int
+    per_node: int  # bytes of a node
+    in_flight: int  # bytes of the simulations in flight
+    num_used: int  # number of nodes that it has, or needs, besides those of its simulations
+    wanted: int  # number of nodes of its simulations
+    affordable: int  # how many of them fit into `max_memory`
 
 
 def has_room(config: MCTSConfig, env: BatchStepper, state: NDArray[Any], known: Tree) -> bool:
-    """Return whether a search that continues a tree fits into `max_memory`.
-
-    Args:
-        config: The settings of the planner.
-        env: The stepper.
-        state: `[1]`.
-        known: The tree.
-    """
+    """Return whether a search that continues a tree fits into `max_memory`."""
     memory = _memory(config, env, state, known.kind, known.num_actions, known)
     return memory.wanted <= memory.affordable
 
@@ -193,11 +149,7 @@ def _memory(
 
 
 def _capacity(config: MCTSConfig, memory: _Memory) -> int:
-    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight.
-
-    Raises:
-        InvalidBatchError: They would take more than `max_memory`.
-    """
+    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight."""
     per_node, in_flight, num_used, wanted, affordable = memory
     if wanted > affordable:
         needed = (num_used + wanted) * per_node + in_flight
@@ -215,13 +167,8 @@ def _size_of(state: NDArray[Any]) -> int:
 
 
 def _check_known_actions(tree: Tree, listed: NDArray[Any] | None, space: Any) -> None:
-    """Check that the actions that all nodes of a tree have are those of the environment.
-
-    Compiled steps do not look at them any more. Drawn actions are checked in each batch.
-
-    Raises:
-        InvalidBatchError: They are not.
-    """
+    """Check that the actions that all nodes of a tree have are those of the environment."""
+    # Compiled steps do not look at them any more. Drawn actions are checked in each batch.
     if listed is None or (tree.actions.dtype == listed.dtype and np.array_equal(tree.actions, listed)):
         return
     raise InvalidBatchError(
@@ -231,11 +178,7 @@ def _check_known_actions(tree: Tree, listed: NDArray[Any] | None, space: Any) ->
 
 
 def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:
-    """Check that a tree was searched with the same settings.
-
-    Raises:
-        InvalidBatchError: It was not.
-    """
+    """Check that a tree was searched with the same settings."""
     if tree.kind.choice != kind.choice:
         raise InvalidBatchError(
             "tree: expected one that was searched with the same settings, got one for which a look at the "

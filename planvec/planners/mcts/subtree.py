@@ -10,21 +10,10 @@ from numpy.typing import NDArray
 from planvec.kernels import jit
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, ROOT_WEIGHT, TreeArrays
 
-__all__ = ["extract_subtree", "mark_reachable"]
-
 
 def extract_subtree(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], TreeArrays]:
-    """Return the nodes that can be reached from a node, and their arrays with that node as the root.
-
-    Statistics that only the root has start again at 0.
-
-    Args:
-        arrays: The arrays of the whole tree.
-        root: The node.
-
-    Returns:
-        The indices of the nodes in the whole tree, the root first, and the new arrays.
-    """
+    """Return the nodes that can be reached from a node, and their arrays with that node as the root."""
+    # Statistics that only the root has start again at 0.
     num_nodes, num_outcomes = int(arrays.counters[NUM_NODES]), int(arrays.counters[NUM_OUTCOMES])
     is_used, has_use = np.zeros(num_nodes, np.bool_), np.zeros(num_outcomes, np.bool_)
     mark_reachable(arrays.edges, arrays.outcomes, root, is_used, has_use, np.empty(num_nodes, np.int64))
@@ -57,23 +46,14 @@ def extract_subtree(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], T
 
 @jit(cache=True)
 def mark_reachable(
-    edges: NDArray[Any],
-    outcomes: NDArray[Any],
+    edges: NDArray[Any],  # `[N, A]`
+    outcomes: NDArray[Any],  # `[M]`
     root: Any,
-    nodes: NDArray[np.bool_],
-    used: NDArray[np.bool_],
-    stack: NDArray[np.int64],
+    nodes: NDArray[np.bool_],  # `[N]`, all False; written
+    used: NDArray[np.bool_],  # `[M]`, all False; written
+    stack: NDArray[np.int64],  # `[N]`, memory for the nodes whose edges are to be followed
 ) -> None:
-    """Mark the nodes that can be reached from a node, itself among them, and the outcomes that lead to them.
-
-    Args:
-        edges: `[N, A]`.
-        outcomes: `[M]`.
-        root: The node.
-        nodes: `[N]`, all False; written.
-        used: `[M]`, all False; written.
-        stack: `[N]`, memory for the nodes whose edges are to be followed.
-    """
+    """Mark the nodes that can be reached from a node, itself included, and the outcomes that lead there."""
     stack[0], size = root, 1
     nodes[root] = True
     while size > 0:

@@ -15,8 +15,6 @@ from planvec.planners.mcts.rules import OPEN_LOOP, SINGLE, Rules
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import BatchStepper, Transitions, state_keys
 
-__all__ = ["TranspositionTable", "is_by_observation"]
-
 _Edge = tuple[int, int]
 
 
@@ -26,18 +24,10 @@ def is_by_observation(shared: Any) -> bool:
 
 
 class TranspositionTable:
-    """Maps transitions to outcomes and nodes of a tree.
+    """Maps transitions to outcomes and nodes of a tree."""
 
-    Two outcomes of an action are the same if they lead to equal states with equal rewards. With `shared`
-    nodes, equal states are one node, whatever actions led there.
-
-    Args:
-        env: The stepper, whose observations may be the keys.
-        tree: The tree, whose outcomes and nodes are entered.
-        rules: The settings of the kernels.
-        shared: Which states share a node; see `MCTS.transpositions`.
-        with_generator: Whether states with different generators differ, as where chance is foreseen.
-    """
+    # Two outcomes of an action are the same if they lead to equal states with equal rewards. With `shared`
+    # nodes, equal states are one node, whatever actions led there.
 
     def __init__(
         self,
@@ -61,16 +51,8 @@ class TranspositionTable:
     def look_up(
         self, nodes: NDArray[np.int32], actions: NDArray[np.int32], out: Transitions
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the outcome and the node of each transition; new ones get the next free indices.
-
-        Args:
-            nodes: `[B]`, the node that each began at.
-            actions: `[B]`, the index of its action.
-            out: The transitions.
-
-        Returns:
-            `[B]` int64 outcomes, `[B]` int64 nodes.
-        """
+        """Return the outcome and the node of each transition; new ones get the next free indices."""
+        # `nodes`: `[B]`, the node that each began at. `actions`: `[B]`, the index of its action.
         counters = self._tree.arrays.counters
         next_node, next_outcome = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
         if self._always_new:
@@ -137,11 +119,7 @@ class TranspositionTable:
 
 
 def _field_keys(states: NDArray[Any], names: str | tuple[str, ...]) -> list[Hashable]:
-    """Return a key per state: equal keys for states that are equal in some fields.
-
-    Raises:
-        InvalidBatchError: States have no such field.
-    """
+    """Return a key per state: equal keys for states that are equal in some fields."""
     names = (names,) if isinstance(names, str) else names
     fields = states.dtype.names or ()
     unknown = [name for name in names if name not in fields]

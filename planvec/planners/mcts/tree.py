@@ -22,24 +22,15 @@ from planvec.planners.mcts.rules import TreeKind
 from planvec.planners.root_actions import equal_actions
 from planvec.rows import arrays_of_states, state_keys
 
-__all__ = ["Branch", "Tree"]
-
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A path from the root.
+    """A path from the root."""
 
-    Attributes:
-        nodes: `[L + 1]` int64, from the root on.
-        actions: `[L, *action shape]`.
-        num_steps: `[L]` int64, environment steps of each action.
-        total_return: Discounted sum of the rewards along it.
-    """
-
-    nodes: NDArray[np.int64]
-    actions: NDArray[Any]
-    num_steps: NDArray[np.int64]
-    total_return: float
+    nodes: NDArray[np.int64]  # `[L + 1]` int64, from the root on
+    actions: NDArray[Any]  # `[L, *action shape]`
+    num_steps: NDArray[np.int64]  # `[L]` int64, environment steps of each action
+    total_return: float  # discounted sum of the rewards along it
 
 
 @dataclass(frozen=True, eq=False)

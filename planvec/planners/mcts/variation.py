@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from planvec.kernels import jit
 
-__all__ = ["best_edge", "follow_best"]
-
 
 @jit(cache=True)
 def best_edge(edges: NDArray[Any], legal: NDArray[np.bool_], node: Any, by_value: bool) -> int:
@@ -42,28 +40,16 @@ def best_edge(edges: NDArray[Any], legal: NDArray[np.bool_], node: Any, by_value
 
 @jit(cache=True)
 def follow_best(
-    edges: NDArray[Any],
-    legal: NDArray[np.bool_],
-    outcomes: NDArray[Any],
+    edges: NDArray[Any],  # `[N, A]`
+    legal: NDArray[np.bool_],  # `[N, A]`, or `[1, 1]` where all actions are legal
+    outcomes: NDArray[Any],  # `[M]`
     by_value: bool,
     first: int,
-    path: NDArray[np.int64],
-    actions: NDArray[np.int64],
+    path: NDArray[np.int64],  # `[D]`, written: the outcomes
+    actions: NDArray[np.int64],  # `[D]`, written: the indices of the actions
 ) -> int:
-    """Follow the best actions and their most frequent outcomes from the root on, without a cycle.
-
-    Args:
-        edges: `[N, A]`.
-        legal: `[N, A]`, or `[1, 1]` where all actions are legal.
-        outcomes: `[M]`.
-        by_value: As in `best_edge`.
-        first: Index of the action at the root; -1: the best one.
-        path: `[D]`, written: the outcomes.
-        actions: `[D]`, written: the indices of the actions.
-
-    Returns:
-        The number of actions.
-    """
+    """Follow the best actions and their most frequent outcomes from the root on, without a cycle."""
+    # Returns the number of actions.
     node = np.int64(0)
     for depth in range(len(path)):
         action = first if depth == 0 and first >= 0 else best_edge(edges, legal, node, by_value)

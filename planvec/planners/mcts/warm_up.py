@@ -14,15 +14,9 @@ from planvec.planners.mcts.simulations.memory import Simulations
 from planvec.planners.mcts.subtree import extract_subtree
 from planvec.planners.mcts.tree import Tree
 
-__all__ = ["warm_up"]
-
 
 def warm_up(config: MCTSConfig) -> None:
-    """Make the simulations of a tree of one node, for which every kernel is compiled.
-
-    Args:
-        config: The settings of any planner.
-    """
+    """Make the simulations of a tree of one node, for which every kernel is compiled."""
     arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2)
     init(arrays, rules)
     states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)

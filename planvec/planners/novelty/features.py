@@ -23,21 +23,9 @@ from planvec.planners.novelty.numbers import (
 from planvec.planners.novelty.screens import NUM_COLORS, ROWS, encode_screens
 from planvec.planners.novelty.tables import NoveltyTable, ScreenTable, ValueTable
 
-__all__ = [
-    "MEMORY_SHAPE",
-    "Features",
-    "NewFeatures",
-    "Screens",
-    "Values",
-    "encode",
-    "features_for",
-    "grid_features",
-]
-
-MEMORY_SHAPE = (1024, 2)
-"""Shape of what codes depend on: a hash table of colours."""
+MEMORY_SHAPE = (1024, 2)  # shape of what codes depend on: a hash table of colours
+# MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number
 _AGENT, _NUM_CONTENTS = 10, 2**24
-"""MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number."""
 _LARGEST_GRID = 31
 
 
@@ -59,21 +47,15 @@ class Features(ABC):
 
 
 class Values(Features):
-    """Features of a function that returns integers.
+    """Features of a function that returns integers."""
 
-    Args:
-        function: `function(observations) -> [B, F]`.
-    """
+    # `function`: `function(observations) -> [B, F]`.
 
     def __init__(self, function: FeatureFunction) -> None:
         self._function = function
 
     def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
-        """Return `[B, F]` int64; see `Features.encode`.
-
-        Raises:
-            InvalidBatchError: The function returns something else than integers `[B, F]`.
-        """
+        """Return `[B, F]` int64; see `Features.encode`."""
         values = integer_rows(self._function(observations), "features")
         return np.ascontiguousarray(values, np.int64)
 
@@ -120,18 +102,7 @@ def encode(
     num_rows: int,
     like: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return the codes of observations, after a check of their shape.
-
-    Args:
-        features: The features.
-        observations: `[B, ...]`.
-        memory: As in `Features.encode`.
-        num_rows: B.
-        like: `[..., F]`, earlier codes; None: there are none.
-
-    Raises:
-        InvalidBatchError: The features of a user have another number of rows or columns.
-    """
+    """Return the codes of observations, after a check of their shape."""
     codes = features.encode(observations, memory)
     num_columns = codes.shape[1] if like is None else like.shape[-1]
     if codes.shape != (num_rows, num_columns):
@@ -141,11 +112,7 @@ def encode(
 
 
 class NewFeatures:
-    """Counts the features of observations that were not seen before in a decision.
-
-    Args:
-        features: The features.
-    """
+    """Counts the features of observations that were not seen before in a decision."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
@@ -155,19 +122,7 @@ class NewFeatures:
     def count(
         self, observations: Any, num_rows: int, parents: NDArray[Any] | None
     ) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        """Return how many features of each observation are new, and remember them.
-
-        Args:
-            observations: `[B, ...]`, stacked by the observation space.
-            num_rows: B.
-            parents: `[B, ...]`, the codes of the observations one step earlier; None: unknown.
-
-        Returns:
-            `[B]`, and the codes of the observations, `[B, ...]`. At most 1,024 new features are counted.
-
-        Raises:
-            InvalidBatchError: The features of a user are no integers of the right shape.
-        """
+        """Return how many features of each observation are new, and remember them."""
         codes = encode(self._features, observations, self._memory, num_rows, parents)
         numbers = np.empty(len(codes))
         for row, code in enumerate(codes):
@@ -177,19 +132,10 @@ class NewFeatures:
 
 
 def features_for(space: Space[Any], given: Features | FeatureFunction | None) -> Features:
-    """Return the features that were given, or those that suit an observation space.
-
-    Images of at least 32 x 32 get `Screens`, those of MiniGrid `grid_features`; bytes (the RAM of Atari) and
-    other integers are features themselves; of numbers in a bounded Box, the index of one of 32 equal
-    intervals, elsewhere of intervals whose width grows with the number.
-
-    Args:
-        space: The space of one observation.
-        given: Features, a function, or None.
-
-    Raises:
-        UnsupportedEnvError: None is given, and the space has no numbers.
-    """
+    """Return the features that were given, or those that suit an observation space."""
+    # Images of at least 32 x 32 get `Screens`, those of MiniGrid `grid_features`; bytes (the RAM of Atari)
+    # and other integers are features themselves; of numbers in a bounded Box, the index of one of 32 equal
+    # intervals, elsewhere of intervals whose width grows with the number.
     if isinstance(given, Features):
         return given
     if given is not None:
@@ -202,18 +148,11 @@ def features_for(space: Space[Any], given: Features | FeatureFunction | None) ->
 
 
 def grid_features(observations: Any) -> NDArray[np.int64]:
-    """Return what each cell of a MiniGrid holds, together with the direction of the agent and its cell.
-
-    In the agent's own view its cell, the middle of the last row, shows what it carries: a key that is carried
-    makes every other cell new again. `FullyObsWrapper` shows where the agent is; that a key is carried makes
-    only the cell new in which it lay.
-
-    Args:
-        observations: A dict with "image" `[B, width, height, 3]`, and perhaps "direction" `[B]`.
-
-    Returns:
-        `[B, width * height]`.
-    """
+    """Return what each cell of a MiniGrid holds, together with the direction of the agent and its cell."""
+    # In the agent's own view its cell, the middle of the last row, shows what it carries: a key that is
+    # carried makes every other cell new again. `FullyObsWrapper` shows where the agent is; that a key is
+    # carried makes only the cell new in which it lay.
+    # `observations`: A dict with "image" `[B, width, height, 3]`, and perhaps "direction" `[B]`.
     image = np.asarray(observations["image"]).astype(np.int64)
     num_rows, width, height, _ = image.shape
     cells = (image @ np.array([1, 2**8, 2**16])).reshape(num_rows, -1)

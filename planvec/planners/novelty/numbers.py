@@ -11,30 +11,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 
-__all__ = [
-    "FeatureFunction",
-    "check_features",
-    "images_of",
-    "integer_rows",
-    "is_screen",
-    "numbers_of_space",
-]
-
+# `features(observations) -> [B, F]` integers: a feature says that a column has a value
 FeatureFunction = Callable[[Any], Any]
-"""`features(observations) -> [B, F]` integers: a feature says that a column has a value."""
 
-_MIN_SCREEN = 32
-"""Height and width from which on an image is a screen."""
+_MIN_SCREEN = 32  # height and width from which on an image is a screen
 _NUM_BINS, _LARGEST = 32, 10**9
 _NUMERIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def check_features(features: Any) -> None:
-    """Check that a setting is a function of observations, `planvec.Screens()`, or None.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Check that a setting is a function of observations, `planvec.Screens()`, or None."""
     is_given = features is not None
     if is_given and (
         isinstance(features, type) or not (callable(features) or hasattr(features, "new_table"))
@@ -50,15 +36,8 @@ def is_screen(space: Space[Any]) -> bool:
 
 
 def images_of(observations: Any, argument: str) -> NDArray[np.uint8]:
-    """Return observations as images `[B, height, width, C]` with C = 1 or 3, in one piece of memory.
-
-    Args:
-        observations: `[B, height, width]` or `[B, height, width, 3]` uint8.
-        argument: Name of the argument that takes images, for the error.
-
-    Raises:
-        InvalidBatchError: They are no images.
-    """
+    """Return observations as images `[B, height, width, C]` with C = 1 or 3, in one piece of memory."""
+    # `observations`: `[B, height, width]` or `[B, height, width, 3]` uint8.
     if isinstance(observations, (dict, tuple)):
         parts = f"a dict with {', '.join(observations)}" if isinstance(observations, dict) else "a tuple"
         raise InvalidBatchError(
@@ -75,15 +54,7 @@ def images_of(observations: Any, argument: str) -> NDArray[np.uint8]:
 
 
 def integer_rows(values: Any, argument: str) -> NDArray[Any]:
-    """Return what a user's function made of observations as an array of integers `[B, F]`.
-
-    Args:
-        values: What it returned.
-        argument: Name of the argument that takes the function, for the error.
-
-    Raises:
-        InvalidBatchError: That is something else, or F is 0.
-    """
+    """Return what a user's function made of observations as an array of integers `[B, F]`."""
     expected = f"{argument}: expected a function that returns integers [B, F], got"
     try:
         rows = np.asarray(values)
@@ -96,18 +67,9 @@ def integer_rows(values: Any, argument: str) -> NDArray[Any]:
 
 
 def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArray[np.int64]]:
-    """Return a function that turns observations into integers `[B, F]`.
-
-    Integers stay as they are. Of other numbers it gives the index of one of 32 equal intervals where the
-    space is bounded, and elsewhere of intervals whose width grows with the number.
-
-    Args:
-        space: The space of one observation.
-        argument: Name of the argument that takes another function.
-
-    Raises:
-        UnsupportedEnvError: The space has no numbers.
-    """
+    """Return a function that turns observations into integers `[B, F]`."""
+    # Integers stay as they are. Of other numbers it gives the index of one of 32 equal intervals where the
+    # space is bounded, and elsewhere of intervals whose width grows with the number.
     if not any(True for _ in _numeric(space)):
         raise UnsupportedEnvError(
             f"{argument}: expected a function of the observations, since those of {space} hold no numbers"
@@ -116,11 +78,7 @@ def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArra
 
 
 class _Numbers:
-    """Returns the numbers of observations as integers.
-
-    Args:
-        space: The space of one observation.
-    """
+    """Returns the numbers of observations as integers."""
 
     def __init__(self, space: Space[Any]) -> None:
         self._space = space

@@ -16,17 +16,15 @@ from numpy.typing import NDArray
 
 from planvec.kernels import jit
 
-__all__ = ["NUM_COLORS", "NUM_FEATURES", "NUM_WORDS", "ROWS", "SCRATCH", "encode_screens", "mark_features"]
-
 ROWS, COLUMNS, NUM_COLORS = 14, 16, 128
 _ROW_OFFSETS, _COLUMN_OFFSETS = 2 * ROWS - 1, 2 * COLUMNS - 1
 _OFFSETS = _ROW_OFFSETS * _COLUMN_OFFSETS
 _NUM_BASIC = NUM_COLORS * ROWS * COLUMNS
 _NUM_PAIRS = NUM_COLORS * NUM_COLORS * _OFFSETS
+# length of a table of least depths: the basic features, then those of B-PROS, then those of B-PROT
 NUM_FEATURES = _NUM_BASIC + 2 * _NUM_PAIRS
-"""Length of a table of least depths: the basic features, then those of B-PROS, then those of B-PROT."""
+# number of words of features: the tiles of a colour in a row, or the distances of two colours in columns
 NUM_WORDS = NUM_COLORS * ROWS + 2 * NUM_COLORS * NUM_COLORS * _ROW_OFFSETS
-"""Number of words of features: the tiles of a colour in a row, or the distances of two colours in columns."""
 SCRATCH = 4 * NUM_COLORS + _ROW_OFFSETS
 
 
@@ -34,15 +32,9 @@ SCRATCH = 4 * NUM_COLORS + _ROW_OFFSETS
 def encode_screens(
     pixels: NDArray[np.uint8], keys: NDArray[np.int32], tiles: NDArray[np.uint16], levels: Any
 ) -> None:
-    """Find the tiles of each colour. Colours are numbered in the order in which they appear.
-
-    Args:
-        pixels: `[B, height, width, channels]` uint8, 3 channels, or 1.
-        keys: `[1024, 2]` int32, the hash table of colours: a colour plus 1 (0: free), and its number;
-            changed. The last row holds how many there are.
-        tiles: `[B, 128, 14]` uint16, all 0; written.
-        levels: Whether a pixel has 3 numbers.
-    """
+    """Find the tiles of each colour. Colours are numbered in the order in which they appear."""
+    # `pixels`: `[B, height, width, channels]` uint8, 3 channels, or 1. `tiles`: `[B, 128, 14]` uint16, all 0;
+    # written.
     height, width = pixels.shape[1], pixels.shape[2]
     for row in range(len(pixels)):
         last, number = np.int32(-1), 0
@@ -91,31 +83,17 @@ def mark_features(
     had_changed: NDArray[np.bool_],
     changed: NDArray[np.bool_],
     table: tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]],
-    scratch: NDArray[np.int64],
+    scratch: NDArray[np.int64],  # `[SCRATCH]`, memory
     is_first: bool,
     stamp: Any,
     found: NDArray[np.int64],
 ) -> int:
-    """Mark the features of a screen that have no stamp as high as this one, and list them.
-
-    What did not change since the screen before was marked with that one, whose stamp is higher; unless this
-    screen is the first of its kind in the table.
-
-    Args:
-        tiles: `[128, 14]`.
-        before: `[128, 14]`, those of the screen before; all 0 if there is none.
-        had_changed: `[128]`, whether the tiles of a colour had changed on the screen before.
-        changed: `[128]`, written: whether they have changed since.
-        table: The stamps `[NUM_FEATURES]`, higher for features that were seen at a smaller depth; for each
-            word of features those that have a stamp, `[NUM_WORDS]`, and a lower bound of these; changed.
-        scratch: `[SCRATCH]`, memory.
-        is_first: Whether the screen before was not marked in this table.
-        stamp: That of the depth of this screen.
-        found: Written: indices of features that are new, as many as there is room for.
-
-    Returns:
-        The number of new features, at most the length of `found`.
-    """
+    """Mark the features of a screen that have no stamp as high as this one, and list them."""
+    # What did not change since the screen before was marked with that one, whose stamp is higher; unless this
+    # screen is the first of its kind in the table.
+    # `table`: The stamps `[NUM_FEATURES]`, higher for features that were seen at a smaller depth; for each
+    # word of features those that have a stamp, `[NUM_WORDS]`, and a lower bound of these; changed.
+    # Returns the number of new features, at most the length of `found`.
     count, num_colors, num_before = 0, 0, 0
     colors, sizes = scratch[:NUM_COLORS], scratch[NUM_COLORS : 2 * NUM_COLORS]
     old_colors, old_sizes = scratch[2 * NUM_COLORS : 3 * NUM_COLORS], scratch[3 * NUM_COLORS : 4 * NUM_COLORS]
@@ -178,16 +156,7 @@ def _find_offsets(
     num_second: int,
     words: NDArray[np.int64],
 ) -> None:
-    """Find the distances from the tiles of one colour to those of another.
-
-    Args:
-        first: `[14]`.
-        num_first: Its number of tiles.
-        second: `[14]`.
-        num_second: Its number of tiles.
-        words: `[27]`, written: for each distance in rows, from -13 on, a bit for each in columns, from -15
-            on.
-    """
+    """Find the distances from the tiles of one colour to those of another."""
     words[:] = 0
     if num_first <= num_second:
         for row in range(ROWS):
@@ -243,17 +212,7 @@ def _mark_word(
     found: NDArray[np.int64],
     count: int,
 ) -> int:
-    """Mark the features of the bits of a word; see `mark_features`.
-
-    Args:
-        word: The bits.
-        at: Index of the word.
-        index: Index of the feature of its lowest bit.
-        table: As in `mark_features`.
-        stamp: As in `mark_features`.
-        found: As in `mark_features`.
-        count: Number of new features so far.
-    """
+    """Mark the features of the bits of a word; see `mark_features`."""
     stamps, seen, lowest = table
     known = np.int64(seen[at])
     if word & ~known == 0 and lowest[at] >= stamp:

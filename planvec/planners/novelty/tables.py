@@ -24,37 +24,22 @@ from planvec.planners.novelty.screens import (
 )
 from planvec.planners.novelty.values import insert_all, mark_values
 
-__all__ = ["MAX_DEPTH", "NoveltyTable", "ScreenTable", "ValueTable"]
-
 MAX_DEPTH = 1 << 24
+# features of a node that are remembered: with one of them that no shallower node has, it is still novel
 _NUM_KEPT = 1024
-"""Features of a node that are remembered: with one of them that no shallower node has, it is still novel."""
 
 
 class NoveltyTable(ABC):
-    """Knows the least depth of each feature.
+    """Knows the least depth of each feature."""
 
-    Attributes:
-        stamps: `[N]` int32, one per feature.
-    """
-
-    stamps: NDArray[np.int32]
+    stamps: NDArray[np.int32]  # `[N]` int32, one per feature
 
     @abstractmethod
     def mark(
         self, code: NDArray[Any], before: NDArray[Any] | None, depth: int, is_first: bool
     ) -> NDArray[np.int64]:
-        """Mark the features of a node, and return those that were not seen before at this depth or above.
-
-        Args:
-            code: What the features of the observation are computed from, see `Features.encode`; may change.
-            before: That of the parent; None for the root.
-            depth: Number of actions from the root.
-            is_first: Whether the parent was not marked in this table, or there is none.
-
-        Returns:
-            `[K]`, some of them; empty if the node is not novel.
-        """
+        """Mark the features of a node, and return those that were not seen before at this depth or above."""
+        # Returns `[K]`, some of them; empty if the node is not novel.
 
     def first_novel(self, features: NDArray[np.int64], depth: int) -> int:
         """Return the index of the first feature that no shallower node has; -1: none."""
@@ -98,10 +83,9 @@ class ValueTable(NoveltyTable):
 
 
 class ScreenTable(NoveltyTable):
-    """Takes the B-PROST features of screens. Codes are `[128 * 14 + 64]` uint16: tiles, and what changed.
+    """Takes the B-PROST features of screens. Codes are `[128 * 14 + 64]` uint16: tiles, and what changed."""
 
-    Its arrays are large, and mostly never touched: the system provides memory for those parts that are.
-    """
+    # Its arrays are large, and mostly never touched: the system provides memory for those parts that are.
 
     def __init__(self) -> None:
         self.stamps = np.zeros(NUM_FEATURES, np.int32)

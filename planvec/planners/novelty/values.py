@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from planvec.kernels import jit
 
-__all__ = ["insert_all", "mark_values"]
-
 
 @jit(inline=True)
 def _hash(column: Any, value: Any) -> Any:
@@ -36,28 +34,17 @@ def _find(key: Any, keys: NDArray[np.uint64]) -> Any:
 
 @jit(cache=True)
 def mark_values(
-    values: NDArray[np.int64],
+    values: NDArray[np.int64],  # `[F]`
     keys: NDArray[np.uint64],
-    numbers: NDArray[np.int64],
-    stamps: NDArray[np.int32],
+    numbers: NDArray[np.int64],  # `[S]`, their numbers
+    stamps: NDArray[np.int32],  # `[N]`, higher for features that were seen at a smaller depth; changed
     num_known: Any,
     stamp: Any,
-    found: NDArray[np.int64],
+    found: NDArray[np.int64],  # `[F]`, written: numbers of the features that are new
 ) -> tuple[int, int]:
-    """Mark the features that have no stamp as high as this one, and list them.
-
-    Args:
-        values: `[F]`.
-        keys: `[S]`, the hashes of the features that are known; 0: free. More than F are free.
-        numbers: `[S]`, their numbers.
-        stamps: `[N]`, higher for features that were seen at a smaller depth; changed.
-        num_known: Number of features that are known.
-        stamp: That of the depth of these values.
-        found: `[F]`, written: numbers of the features that are new.
-
-    Returns:
-        The number of new features, and that of the features that are known now.
-    """
+    """Mark the features that have no stamp as high as this one, and list them."""
+    # `keys`: `[S]`, the hashes of the features that are known; 0: free. More than F are free.
+    # Returns the number of new features, and that of the features that are known now.
     count = 0
     for column in range(len(values)):
         key = _hash(column, values[column])

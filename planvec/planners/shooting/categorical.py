@@ -16,35 +16,21 @@ from planvec.errors import UnsupportedEnvError
 from planvec.planners.root_actions import MAX_CATEGORIES
 from planvec.planners.shooting.distributions import Distribution, no_elites
 
-__all__ = ["Categorical"]
-
+# share of the uniform distribution in the probabilities of a new decision: those of 0 would stay 0
 _UNIFORM_SHARE = 0.5
-"""Share of the uniform distribution in the probabilities of a new decision: those of 0 would stay 0."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Categorical(Distribution):
-    """Independent categorical distributions, one for every number of every action.
+    """Independent categorical distributions, one for every number of every action."""
 
-    Attributes:
-        probabilities: `[L, *action shape, C]` float64; 0 beyond the categories of a number.
-        num_categories: `[*action shape]` int64.
-        start: `[*action shape]` int64, the number of the first category.
-    """
-
-    probabilities: NDArray[np.float64]
-    num_categories: NDArray[np.int64]
-    start: NDArray[np.int64]
+    probabilities: NDArray[np.float64]  # `[L, *action shape, C]` float64; 0 beyond the categories of a number
+    num_categories: NDArray[np.int64]  # `[*action shape]` int64
+    start: NDArray[np.int64]  # `[*action shape]` int64, the number of the first category
 
     @classmethod
     def initial(cls, space: Space[Any], num_actions: int, dt: int) -> Categorical:
-        """Return the uniform distribution over a Discrete, MultiDiscrete or MultiBinary space.
-
-        Args:
-            space: The space of one action.
-            num_actions: L.
-            dt: Environment steps for which an action is repeated.
-        """
+        """Return the uniform distribution over a Discrete, MultiDiscrete or MultiBinary space."""
         shape = space.shape or ()
         if isinstance(space, spaces.Discrete):
             num_categories, start = np.array(int(space.n)), np.array(int(space.start))
@@ -103,10 +89,8 @@ class Categorical(Distribution):
         return replace(self, probabilities=probabilities)
 
     def _legal_probabilities(self, index: int, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the probabilities of an action `[B, *action shape, C]`, 0 for illegal categories.
-
-        They are even where all legal ones have no probability. Their sum is not 1.
-        """
+        """Return the probabilities of an action `[B, *action shape, C]`, 0 for illegal categories."""
+        # They are even where all legal ones have no probability. Their sum is not 1.
         sizes = self.num_categories.reshape(-1)
         legal = np.zeros((len(masks), len(sizes), self.probabilities.shape[-1]), np.bool_)
         legal[:, np.arange(legal.shape[-1]) < sizes[:, None]] = masks
@@ -118,10 +102,9 @@ class Categorical(Distribution):
         return probabilities
 
     def refit(self, elites: NDArray[Any], momentum: float) -> Self:
-        """Return how often the elites take each category, mixed with the present probabilities.
-
-        Additive smoothing (one more elite that takes all categories equally) keeps every probability above 0.
-        """
+        """Return how often the elites take each category, mixed with the present probabilities."""
+        # Additive smoothing (one more elite that takes all categories equally) keeps every probability above
+        # 0.
         categories = np.arange(self.probabilities.shape[-1])
         counts = ((elites - self.start)[..., None] == categories).sum(axis=0)
         exists = categories < self.num_categories[..., None]

@@ -21,24 +21,15 @@ from numpy.typing import NDArray
 
 from planvec.rows import draw_legal, uniform_actions
 
-__all__ = ["Distribution", "Uniform", "no_elites"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Distribution(ABC):
-    """A distribution of action sequences, with the best sequences of the last iteration.
+    """A distribution of action sequences, with the best sequences of the last iteration."""
 
-    Attributes:
-        space: The space of one action.
-        dt: Environment steps for which an action is repeated.
-        num_repeated: Those of the first action that were taken before the decision, below `dt`.
-        elites: `[K, L, *action shape]`, the best sequences of the last iteration, best first.
-    """
-
-    space: Space[Any]
-    dt: int
-    num_repeated: int = 0
-    elites: NDArray[Any]
+    space: Space[Any]  # the space of one action
+    dt: int  # environment steps for which an action is repeated
+    num_repeated: int = 0  # those of the first action that were taken before the decision, below `dt`
+    elites: NDArray[Any]  # `[K, L, *action shape]`, the best sequences of the last iteration, best first
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.num_actions} actions, {len(self.elites)} elites>"
@@ -71,15 +62,7 @@ class Distribution(ABC):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Self:
-        """Return the distribution that `to_arrays` turned into arrays.
-
-        Args:
-            arrays: The arrays, which may be damaged or made by others.
-            action_space: The space of one action.
-
-        Raises:
-            KeyError, TypeError, ValueError: They are damaged.
-        """
+        """Return the distribution that `to_arrays` turned into arrays."""
         numbers = {"int": int, "float": float}  # annotations are text
         values: dict[str, Any] = {
             field.name: numbers.get(str(field.type), np.asarray)(arrays[field.name])
@@ -106,11 +89,7 @@ class Distribution(ABC):
 
     @abstractmethod
     def shifted(self, previous: Self) -> Self:
-        """Return this distribution with the parameters of another one, shifted by one environment step.
-
-        Args:
-            previous: The distribution that the last decision ended with, for which `can_continue` is True.
-        """
+        """Return this distribution with the parameters of another one, shifted by one environment step."""
 
     @abstractmethod
     def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
@@ -119,13 +98,8 @@ class Distribution(ABC):
     def sample_legal(
         self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
     ) -> NDArray[Any]:
-        """Draw an action of a sequence among the legal ones: `[B, *action shape]`, by default evenly.
-
-        Args:
-            generator: The source of every draw.
-            index: Which action of the sequence, from 0 to L - 1.
-            masks: `[B, M]`; see `planvec.rows.legal_actions`.
-        """
+        """Draw an action of a sequence among the legal ones: `[B, *action shape]`, by default evenly."""
+        # `masks`: `[B, M]`; see `planvec.rows.legal_actions`.
         shape = (len(masks), *(self.space.shape or ()))
         return draw_legal(self.space, masks, generator.random(shape))
 
@@ -135,12 +109,8 @@ class Distribution(ABC):
 
     @abstractmethod
     def refit(self, elites: NDArray[Any], momentum: float) -> Self:
-        """Return this distribution fitted to the best sequences.
-
-        Args:
-            elites: `[K, L, *action shape]`.
-            momentum: Share of the present parameters in the new ones, in [0, 1].
-        """
+        """Return this distribution fitted to the best sequences."""
+        # `elites`: `[K, L, *action shape]`.
 
     @abstractmethod
     def mode(self) -> NDArray[Any]:
@@ -158,13 +128,7 @@ class Uniform(Distribution):
 
     @classmethod
     def initial(cls, space: Space[Any], num_actions: int, dt: int) -> Uniform:
-        """Return the distribution over a space whose actions can be drawn uniformly.
-
-        Args:
-            space: The space of one action.
-            num_actions: L.
-            dt: Environment steps for which an action is repeated.
-        """
+        """Return the distribution over a space whose actions can be drawn uniformly."""
         return cls(space=space, dt=dt, elites=no_elites(space, num_actions))
 
     def shifted(self, previous: Self) -> Self:

@@ -14,43 +14,23 @@ from planvec.planners.root_actions import bounds_advice, box_actions
 from planvec.planners.shooting.distributions import Distribution, no_elites
 from planvec.planners.shooting.noise import colored_noise
 
-__all__ = ["Gaussian"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gaussian(Distribution):
-    """Normal distributions, clipped to the bounds of a Box.
-
-    Attributes:
-        mean: `[L, *action shape]` float64, in units of the action.
-        std: `[L, *action shape]` float64, in units of the action.
-        noise_beta: Colour of the noise along a sequence; see `colored_noise`.
-    """
+    """Normal distributions, clipped to the bounds of a Box."""
 
     space: spaces.Box
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
-    noise_beta: float = 0.0
+    mean: NDArray[np.float64]  # `[L, *action shape]` float64, in units of the action
+    std: NDArray[np.float64]  # `[L, *action shape]` float64, in units of the action
+    noise_beta: float = 0.0  # colour of the noise along a sequence; see `colored_noise`
 
     @classmethod
     def initial(
         cls, space: Space[Any], num_actions: int, dt: int, std: Any, noise_beta: float, name: str
     ) -> Gaussian:
-        """Return the distribution about the middle of a Box, or about 0 where it has no bounds.
-
-        Args:
-            space: The space of one action.
-            num_actions: L.
-            dt: Environment steps for which an action is repeated.
-            std: A number, as a fraction of half the range; or an array `[*action shape]`, in units of the
-                action.
-            noise_beta: Colour of the noise.
-            name: Name of the planner's field for `std`, for errors.
-
-        Raises:
-            UnsupportedEnvError: The space is not a Box; or it has no bounds, and `std` is a fraction.
-            ValueError: `std` has another shape than the action.
-        """
+        """Return the distribution about the middle of a Box, or about 0 where it has no bounds."""
+        # `std`: A number, as a fraction of half the range; or an array `[*action shape]`, in units of the
+        # action.
         if not isinstance(space, spaces.Box):
             raise UnsupportedEnvError(
                 f"action_space: expected a Box, got {space}; plan discrete actions with CEM, "

@@ -12,8 +12,6 @@ from planvec.planners.search import StepRequest
 from planvec.planners.shooting.distributions import Distribution
 from planvec.rows import BatchStepper, action_masks, are_legal
 
-__all__ = ["take_legal"]
-
 
 def take_legal(
     env: BatchStepper,
@@ -21,28 +19,15 @@ def take_legal(
     generator: np.random.Generator,
     discount: float,
     num_repeats: NDArray[np.int64],
-    sequences: NDArray[Any],
-    states: NDArray[Any],
-    seeds: NDArray[np.uint64] | None,
+    sequences: NDArray[Any],  # `[B, L, *action shape]`, written
+    states: NDArray[Any],  # `[B]`
+    seeds: NDArray[np.uint64] | None,  # `[B]`, of the first steps; None where a step has one outcome
 ) -> Generator[StepRequest, Any, tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Take the actions of sequences one after another, and replace illegal ones by legal ones.
-
-    What is legal is known only where a sequence has led. Rewards within the steps of one action are not
-    discounted against each other.
-
-    Args:
-        env: The stepper.
-        distribution: Legal actions are drawn from it.
-        generator: The source of every draw.
-        discount: Factor per environment step.
-        num_repeats: `[L]`, environment steps for which each action is repeated, as long as it is legal.
-        sequences: `[B, L, *action shape]`, written.
-        states: `[B]`.
-        seeds: `[B]`, of the first steps; None where a step has one outcome.
-
-    Returns:
-        The returns `[B]`, and the environment steps of each action, `[B, L]`.
-    """
+    """Take the actions of sequences one after another, and replace illegal ones by legal ones."""
+    # What is legal is known only where a sequence has led. Rewards within the steps of one action are not
+    # discounted against each other.
+    # `num_repeats`: `[L]`, environment steps for which each action is repeated, as long as it is legal.
+    # Returns the returns `[B]`, and the environment steps of each action, `[B, L]`.
     space, num_rows = env.action_space, len(sequences)
     returns, counts = np.zeros(num_rows), np.zeros(sequences.shape[:2], np.int64)
     weights, ended = np.ones(num_rows), np.zeros(num_rows, np.bool_)

@@ -16,19 +16,10 @@ from planvec.planners.shooting.gaussian import Gaussian
 from planvec.planners.shooting.noise import MAX_BETA
 from planvec.planners.shooting.search import Deviation, Shooting, check_std
 
-__all__ = ["MPPI", "mppi_update", "mppi_weights"]
-
 
 def mppi_weights(returns: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    """Return weights in proportion to `exp(return / temperature)`, with a sum of 1.
-
-    Args:
-        returns: `[B]`.
-        temperature: Above 0, in units of the return: the paper's lambda.
-
-    Returns:
-        `[B]`.
-    """
+    """Return weights in proportion to `exp(return / temperature)`, with a sum of 1."""
+    # `returns`: `[B]`.
     best = returns.max()
     # inf - inf is NaN: where the best return is infinite, the rows with that return share the weight.
     weights = np.exp((returns - best) / temperature) if np.isfinite(best) else (returns == best) * 1.0
@@ -39,19 +30,10 @@ def mppi_weights(returns: NDArray[np.float64], temperature: float) -> NDArray[np
 def mppi_update(
     samples: NDArray[Any], returns: NDArray[np.float64], temperature: float
 ) -> NDArray[np.float64]:
-    """Return the mean of samples weighted by `exp(return / temperature)`.
-
-    For a cost `J = u'Hu/2 + g'u` (the return is -J) and samples of N(mu, Sigma) it converges to
-    `(Sigma^-1 + H / temperature)^-1 (Sigma^-1 mu - g / temperature)`.
-
-    Args:
-        samples: `[B, ...]`.
-        returns: `[B]`.
-        temperature: Above 0, in units of the return.
-
-    Returns:
-        `[...]`.
-    """
+    """Return the mean of samples weighted by `exp(return / temperature)`."""
+    # For a cost `J = u'Hu/2 + g'u` (the return is -J) and samples of N(mu, Sigma) it converges to `(Sigma^-1
+    # + H / temperature)^-1 (Sigma^-1 mu - g / temperature)`.
+    # `returns`: `[B]`.
     weights = mppi_weights(returns, temperature)
     mean: NDArray[np.float64] = np.einsum("b,b...->...", weights, samples.astype(np.float64))
     return mean
@@ -65,41 +47,30 @@ class MPPI(Shooting):
     the mean to their average, weighted by `exp(return / temperature)`. It takes the first action of the mean;
     the next decision begins with the mean shifted by one step. It supports Box actions.
 
-    Args:
-        num_trajectories: B, sequences per iteration.
-        horizon: H, environment steps of a sequence.
-        discount: Factor per environment step, in [0, 1].
-        dt: Environment steps for which an action is repeated.
-        num_iterations: Iterations per decision.
-        temperature: Above 0. With a lower one, fewer sequences determine the mean.
-        relative_temperature: Whether the temperature is in units of the standard deviation of the returns of
-            the iteration, so that it does not depend on the scale of the rewards; else it is in units of
-            the return, as in the paper (lambda).
-        std: Standard deviation of the noise. A number is a fraction of half the range of a Box; numbers
-            `[*action shape]` are in units of the action, and need no bounds.
-        noise_beta: Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
-
     Raises:
         ValueError: A number is out of range.
     """
 
-    num_trajectories: int = option(64, "sequences per iteration")
-    num_iterations: int = option(1, "iterations per decision")
-    temperature: float = option(0.2, "above 0; with a lower one, fewer sequences determine the mean")
+    num_trajectories: int = option(64, "Number of sequences per iteration, B.")
+    num_iterations: int = option(1, "Iterations per decision.")
+    temperature: float = option(0.2, "Above 0; with a lower one, fewer sequences determine the mean.")
     relative_temperature: bool = option(
-        True, "the temperature is in units of the standard deviation of the returns, else of the return"
+        True,
+        "Whether the temperature is in units of the standard deviation of the returns of the iteration, so "
+        "that it does not depend on the scale of the rewards; else it is in units of the return, as in the "
+        "paper (lambda).",
     )
-    std: Deviation = option(0.5, "standard deviation of the noise, as a fraction of half the range of a Box")
-    noise_beta: float = option(1.0, "colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red")
+    std: Deviation = option(
+        0.5,
+        "Standard deviation of the noise, as a fraction of half the range of a Box; "
+        "numbers `[*action shape]` are in units of the action, and need no bounds.",
+    )
+    noise_beta: float = option(
+        1.0, "Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red."
+    )
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_numbers(0, math.inf, "temperature")
         self._check_numbers(0, MAX_BETA, "noise_beta")

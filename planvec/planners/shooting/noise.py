@@ -5,34 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_BETA", "colored_noise"]
-
-MAX_BETA = 10.0
-"""Highest exponent: beyond it all power is in the lowest frequency, and only rounding differs."""
+MAX_BETA = 10.0  # highest exponent: beyond it all power is in the lowest frequency, and only rounding differs
 
 
 def colored_noise(
     generator: np.random.Generator, beta: float, shape: tuple[int, ...], num_numbers: int
 ) -> NDArray[np.float64]:
-    """Draw Gaussian sequences whose power falls with the frequency `f` as `f**-beta`.
-
-    Every number is normal with mean 0 and variance 1, whatever `beta`; only the correlations differ.
-    Independent noise (`beta` 0) cancels out before a slow system has moved; noise of 1 (pink) or 2 (red, a
-    random walk) pushes in one direction for a while.
-
-    It is drawn in the frequency domain (Timmer and König 1995, "On generating power law noise"), as iCEM does
-    (Pinneri et al. 2020, section 3.1); the constant part has the power of the lowest frequency. Sequences
-    are periodic: the end of one is as close to its beginning as two neighbours are.
-
-    Args:
-        generator: The source of every draw.
-        beta: Exponent, from 0 to `MAX_BETA`.
-        shape: Shape of the batch of sequences.
-        num_numbers: L, at least 1.
-
-    Returns:
-        `[*shape, L]`.
-    """
+    """Draw Gaussian sequences whose power falls with the frequency `f` as `f**-beta`."""
+    # Every number is normal with mean 0 and variance 1, whatever `beta`; only the correlations differ.
+    # Independent noise (`beta` 0) cancels out before a slow system has moved; noise of 1 (pink) or 2 (red, a
+    # random walk) pushes in one direction for a while.
+    # It is drawn in the frequency domain (Timmer and König 1995, "On generating power law noise"), as iCEM
+    # does (Pinneri et al. 2020, section 3.1); the constant part has the power of the lowest frequency.
+    # Sequences are periodic: the end of one is as close to its beginning as two neighbours are.
+    # `shape`: Shape of the batch of sequences.
+    # Returns `[*shape, L]`.
     if beta == 0:
         return generator.standard_normal((*shape, num_numbers))
     frequencies = np.fft.rfftfreq(num_numbers)

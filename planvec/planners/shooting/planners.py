@@ -17,10 +17,7 @@ from planvec.planners.shooting.gaussian import Gaussian
 from planvec.planners.shooting.noise import MAX_BETA
 from planvec.planners.shooting.search import Deviation, Shooting, best_rows, check_std
 
-__all__ = ["CEM", "ICEM", "RandomShooting"]
-
-_DECAY = 1.25
-"""Factor by which iCEM reduces the number of sequences after each iteration, as in the paper."""
+_DECAY = 1.25  # factor by which iCEM reduces the number of sequences after each iteration, as in the paper
 
 _INITIAL_STD = "standard deviation at the beginning of a decision, as a fraction of half the range of a Box"
 _MOMENTUM = "share of the old mean and standard deviation (or probabilities) in the new ones, from 0 to 1"
@@ -32,14 +29,6 @@ class RandomShooting(Shooting):
 
     It reuses nothing of the last decision. In a random environment the best sequence may be one that was
     lucky.
-
-    Args:
-        num_trajectories: B, sequences.
-        horizon: H, environment steps of a sequence.
-        discount: Factor per environment step, in [0, 1].
-        dt: Environment steps for which an action is repeated.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.
@@ -67,40 +56,31 @@ class CEM(Shooting):
     and MultiBinary spaces have a probability per step and category. The next decision begins with the
     mean shifted by one step, and with the initial standard deviation again.
 
-    Args:
-        num_trajectories: B, sequences per iteration.
-        horizon: H, environment steps of a sequence.
-        discount: Factor per environment step, in [0, 1].
-        dt: Environment steps for which an action is repeated.
-        num_iterations: Iterations per decision.
-        num_elites: K, the best sequences of an iteration, from 2 to B.
-        initial_std: Standard deviation at the beginning of a decision. A number is a fraction of half the
-            range of a Box; numbers `[*action shape]` are in units of the action, and need no bounds.
-        momentum: Share of the old mean and standard deviation (or probabilities) in the new ones, in [0, 1].
-        execute: "mean" takes the first action of the mean (of the most likely sequence, where actions are
-            discrete), "best" that of the best sequence.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
-
     Raises:
         ValueError: A number is out of range.
     """
 
-    num_trajectories: int = option(64, "sequences per iteration")
-    num_iterations: int = option(4, "iterations per decision")
-    num_elites: int = option(8, "best sequences of an iteration, to which the distribution is fitted")
-    initial_std: Deviation = option(0.5, _INITIAL_STD)
-    momentum: float = option(0.1, _MOMENTUM)
+    num_trajectories: int = option(64, "Number of sequences per iteration, B.")
+    num_iterations: int = option(4, "Iterations per decision.")
+    num_elites: int = option(
+        8, "Number of the best sequences of an iteration that it learns from, K: from 2 to B."
+    )
+    initial_std: Deviation = option(
+        0.5,
+        "Standard deviation at the beginning of a decision, as a fraction of half the range of a Box; "
+        "numbers `[*action shape]` are in units of the action, and need no bounds.",
+    )
+    momentum: float = option(
+        0.1, "Share of the old mean and standard deviation (or probabilities) in the new ones, in [0, 1]."
+    )
     execute: Literal["mean", "best"] = option(
-        "mean", "take the first action of the 'mean' of the distribution, or of the 'best' sequence"
+        "mean",
+        '"mean" takes the first action of the mean (of the most likely sequence, where actions are '
+        'discrete), "best" that of the best sequence.',
     )
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_integers(2, "num_elites", optional=False)
         if self.num_elites > self.num_trajectories:
@@ -146,40 +126,30 @@ class ICEM(Shooting):
     random environment their return is partly luck. There the best sequence may still be one that was lucky;
     the mean, which `CEM` takes, depends less on luck.
 
-    Args:
-        num_trajectories: B, sequences of the first iteration.
-        horizon: H, environment steps of a sequence.
-        discount: Factor per environment step, in [0, 1].
-        dt: Environment steps for which an action is repeated.
-        num_iterations: Iterations per decision.
-        num_elites: K, the best sequences of an iteration, from 2 to half of B.
-        initial_std: Standard deviation at the beginning of a decision. A number is a fraction of half the
-            range of a Box; numbers `[*action shape]` are in units of the action, and need no bounds.
-        momentum: Share of the old mean and standard deviation in the new ones, in [0, 1].
-        noise_beta: Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for
-            HalfCheetah, 2 to 4 for slower tasks).
-        reuse: Fraction of the elites that is rolled out again, in [0, 1].
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
-
     Raises:
         ValueError: A number is out of range.
     """
 
-    num_trajectories: int = option(40, "sequences of the first iteration")
-    num_iterations: int = option(3, "iterations per decision")
-    num_elites: int = option(10, "best sequences of an iteration, to which the distribution is fitted")
-    initial_std: Deviation = option(0.5, _INITIAL_STD)
-    momentum: float = option(0.1, _MOMENTUM)
-    noise_beta: float = option(1.0, "colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red")
-    reuse: float = option(0.3, "fraction of the elites that is rolled out again, from 0 to 1")
+    num_trajectories: int = option(40, "Number of sequences of the first iteration, B.")
+    num_iterations: int = option(3, "Iterations per decision.")
+    num_elites: int = option(
+        10, "Number of the best sequences of an iteration that it learns from, K: from 2 to half of B."
+    )
+    initial_std: Deviation = option(
+        0.5,
+        "Standard deviation at the beginning of a decision, as a fraction of half the range of a Box; "
+        "numbers `[*action shape]` are in units of the action, and need no bounds.",
+    )
+    momentum: float = option(0.1, "Share of the old mean and standard deviation in the new ones, in [0, 1].")
+    noise_beta: float = option(
+        1.0,
+        "Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for HalfCheetah, 2 "
+        "to 4 for slower tasks).",
+    )
+    reuse: float = option(0.3, "Fraction of the elites that is rolled out again, in [0, 1].")
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_integers(2, "num_elites", optional=False)
         if 2 * self.num_elites > self.num_trajectories:

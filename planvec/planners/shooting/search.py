@@ -29,39 +29,27 @@ from planvec.planners.shooting.distributions import Distribution
 from planvec.planners.shooting.legal import take_legal
 from planvec.rows import BatchStepper, action_masks
 
-__all__ = ["Deviation", "Shooting", "ShootingSearch", "best_rows", "check_std"]
-
+# standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action
 Deviation = float | Sequence[Any] | NDArray[np.floating[Any]]
-"""Standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action."""
 
 
 @dataclass(frozen=True)
 class Shooting(Planner):
-    """The base class of shooting planners. A planner overrides a few methods; `ShootingSearch` owns the loop.
+    """The base class of shooting planners, which override a few methods; `ShootingSearch` owns the loop."""
 
-    Args:
-        num_trajectories: B, sequences per iteration.
-        horizon: H, environment steps of a sequence.
-        discount: Factor per environment step, in [0, 1].
-        dt: Environment steps for which an action is repeated. The planner still decides at every step, so
-            that the repetition of an action is planned again.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
-    """
-
-    num_trajectories: int = option(128, "sequences")
-    horizon: int = option(30, "environment steps of a sequence")
-    discount: float = option(1.0, "factor per environment step, from 0 to 1")
-    dt: int = option(1, "environment steps for which an action is repeated")
+    num_trajectories: int = option(128, "Number of sequences per iteration, B.")
+    horizon: int = option(30, "Environment steps of a sequence, H.")
+    discount: float = option(1.0, "Factor per environment step, in [0, 1].")
+    dt: int = option(
+        1,
+        "Environment steps for which an action is repeated. The planner still decides at every step, so "
+        "that the repetition of an action is planned again.",
+    )
 
     num_iterations = 1  # planners that learn declare it as a field
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_integers(1, "num_trajectories", "num_iterations", "horizon", "dt", optional=False)
         self._check_numbers(0, 1, "discount")
@@ -148,15 +136,7 @@ class Shooting(Planner):
 
 
 class ShootingSearch(Search):
-    """One decision of a shooting planner; every batch is one iteration.
-
-    Args:
-        planner: The planner, whose methods the loop calls.
-        env: The stepper.
-        state: `[1]`.
-        generator: The source of every random choice.
-        distribution: The distribution of the first iteration.
-    """
+    """One decision of a shooting planner; every batch is one iteration."""
 
     def __init__(
         self,
@@ -214,19 +194,12 @@ class ShootingSearch(Search):
 
     def _record(
         self,
-        sequences: NDArray[Any],
-        returns: NDArray[np.float64],
-        num_steps: NDArray[np.int64],
-        counts: NDArray[np.int64] | None,
+        sequences: NDArray[Any],  # `[B, L, *action shape]`
+        returns: NDArray[np.float64],  # `[B]`
+        num_steps: NDArray[np.int64],  # `[B]`
+        counts: NDArray[np.int64] | None,  # `[B, L]`, the environment steps of each action; None: as planned
     ) -> None:
-        """Keep what `plan` needs of an iteration.
-
-        Args:
-            sequences: `[B, L, *action shape]`.
-            returns: `[B]`.
-            num_steps: `[B]`.
-            counts: `[B, L]`, the environment steps of each action; None: as planned.
-        """
+        """Keep what `plan` needs of an iteration."""
         self._first_actions.append(sequences[:, 0])
         self._returns.append(returns)
         self._num_steps.append(num_steps)
@@ -262,17 +235,8 @@ class ShootingSearch(Search):
 
 
 def check_std(planner: Planner, name: str) -> None:
-    """Check a standard deviation (a number or an array), and store it as a number or as tuples.
-
-    Numbers and tuples can be hashed and compared.
-
-    Args:
-        planner: A planner in its `__post_init__`.
-        name: Name of the field.
-
-    Raises:
-        ValueError: The field does not hold numbers above 0.
-    """
+    """Check a standard deviation (a number or an array), and store it as a number or as tuples."""
+    # Numbers and tuples can be hashed and compared.
     value = getattr(planner, name)
     try:
         std = np.array(value, np.float64)

@@ -13,25 +13,8 @@ import numpy as np
 from numba import from_dtype, types
 from numpy.typing import NDArray
 
-__all__ = [
-    "BYTES",
-    "DOUBLES",
-    "FLOATS",
-    "INTEGERS",
-    "LABELS",
-    "MOVES",
-    "MOVE_DTYPE",
-    "OUTCOMES",
-    "RULES",
-    "SINGLES",
-    "STATES",
-    "WALKERS",
-    "WALKER_DTYPE",
-    "Moves",
-    "Outcomes",
-    "Rules",
-]
-
+# A walker: its undiscounted return, its age in environment steps, its latest move, the walker whose clone it
+# became in the last iteration (its own index: none), and whether it has ended
 WALKER_DTYPE = np.dtype(
     [
         ("total", np.float64),
@@ -43,38 +26,24 @@ WALKER_DTYPE = np.dtype(
     ],
     align=True,
 )
-"""A walker: its undiscounted return, its age in environment steps, its latest move, the walker whose clone it
-became in the last iteration (its own index: none), and whether it has ended."""
+# A move: the one before (-1 for node 0), its environment steps, and the sum of their rewards
 MOVE_DTYPE = np.dtype([("parent", np.int64), ("num_steps", np.int64), ("reward", np.float64)], align=True)
-"""A move: the one before (-1 for node 0), its environment steps, and the sum of their rewards."""
 
 
 class Outcomes(NamedTuple):
-    """The results of the step of every walker.
+    """The results of the step of every walker."""
 
-    Attributes:
-        rewards: `[B]` float64.
-        num_steps: `[B]` int64, environment steps that it took.
-        terminated: `[B]` bool.
-        truncated: `[B]` bool.
-    """
-
-    rewards: NDArray[np.float64]
-    num_steps: NDArray[np.int64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
+    rewards: NDArray[np.float64]  # `[B]` float64
+    num_steps: NDArray[np.int64]  # `[B]` int64, environment steps that it took
+    terminated: NDArray[np.bool_]  # `[B]` bool
+    truncated: NDArray[np.bool_]  # `[B]` bool
 
 
 class Moves(NamedTuple):
-    """The moves of all walkers, a tree; see `Lineage`.
+    """The moves of all walkers, a tree; see `Lineage`."""
 
-    Attributes:
-        nodes: `[C]` of `MOVE_DTYPE`.
-        actions: `[C, A]` uint8, the bytes of the actions.
-    """
-
-    nodes: NDArray[Any]
-    actions: NDArray[np.uint8]
+    nodes: NDArray[Any]  # `[C]` of `MOVE_DTYPE`
+    actions: NDArray[np.uint8]  # `[C, A]` uint8, the bytes of the actions
 
 
 class Rules(NamedTuple):

@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.kernels import jit
 
-__all__ = ["clone_sources", "keep_elites", "pick", "relativize"]
-
-_ROUNDING = 1e-12
-"""Relative spread below which values count as equal."""
+_ROUNDING = 1e-12  # relative spread below which values count as equal
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -23,19 +20,12 @@ _TINY = float(np.finfo(np.float64).tiny)
 def relativize(
     values: NDArray[np.float64], living: NDArray[np.int64], exponent: float
 ) -> NDArray[np.float64]:
-    """Map the values of the living, of any scale, to positive ones about 1 (the paper's "relativize").
-
-    With `z = (x - mean) / std`: `1 + ln(1 + z)` where `z > 0`, else `exp(z)`. Values that are all equal, up
-    to rounding, become ones. The results are raised to a power.
-
-    Args:
-        values: `[B]`.
-        living: `[L]`. The others do not count: the return of a crash would hide the differences among them.
-        exponent: The power.
-
-    Returns:
-        `[B]`, 0 for the dead.
-    """
+    """Map the values of the living, of any scale, to positive ones about 1 (the paper's "relativize")."""
+    # With `z = (x - mean) / std`: `1 + ln(1 + z)` where `z > 0`, else `exp(z)`. Values that are all equal, up
+    # to rounding, become ones. The results are raised to a power.
+    # `values`: `[B]`. `living`: `[L]`. The others do not count: the return of a crash would hide the
+    # differences among them.
+    # Returns `[B]`, 0 for the dead.
     relative = np.zeros(len(values))
     total, squares, deviations = 0.0, 0.0, 0.0
     for walker in living:
@@ -67,14 +57,8 @@ def pick(among: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.
 def keep_elites(
     keep: NDArray[np.bool_], values: NDArray[np.float64], living: NDArray[np.int64], num_elites: int
 ) -> None:
-    """Mark the living walkers with the highest values, of equal ones the first.
-
-    Args:
-        keep: `[B]`, written.
-        values: `[B]`.
-        living: `[L]`.
-        num_elites: How many; all of them where there are fewer.
-    """
+    """Mark the living walkers with the highest values, of equal ones the first."""
+    # `keep`: `[B]`, written. `values`: `[B]`. `living`: `[L]`.
     for _ in range(min(num_elites, len(living))):
         best = -1
         for walker in living:
@@ -85,26 +69,15 @@ def keep_elites(
 
 @jit(cache=True, allocates=True)
 def clone_sources(
-    virtual_rewards: NDArray[np.float64],
-    companions: NDArray[np.int64],
-    uniforms: NDArray[np.float64],
-    dead: NDArray[np.bool_],
-    keep: NDArray[np.bool_],
+    virtual_rewards: NDArray[np.float64],  # `[B]`, 0 for the dead
+    companions: NDArray[np.int64],  # `[B]`, a random living walker for each
+    uniforms: NDArray[np.float64],  # `[B]` in [0, 1), to decide
+    dead: NDArray[np.bool_],  # `[B]`
+    keep: NDArray[np.bool_],  # `[B]`, the living walkers that do not clone
 ) -> NDArray[np.int64]:
-    """Choose for each walker whether it goes on as itself or as a clone of its companion.
-
-    Walker `i` clones companion `k` with probability `(VR_k - VR_i) / VR_i`, and always if it is dead.
-
-    Args:
-        virtual_rewards: `[B]`, 0 for the dead.
-        companions: `[B]`, a random living walker for each.
-        uniforms: `[B]` in [0, 1), to decide.
-        dead: `[B]`.
-        keep: `[B]`, the living walkers that do not clone.
-
-    Returns:
-        `[B]`, for each walker the one to copy; its own index: none.
-    """
+    """Choose for each walker whether it goes on as itself or as a clone of its companion."""
+    # Walker `i` clones companion `k` with probability `(VR_k - VR_i) / VR_i`, and always if it is dead.
+    # Returns `[B]`, for each walker the one to copy; its own index: none.
     sources = np.empty(len(virtual_rewards), np.int64)
     for walker in range(len(virtual_rewards)):
         own = max(virtual_rewards[walker], _TINY)

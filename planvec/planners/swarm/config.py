@@ -14,38 +14,39 @@ from planvec.planners.options import option
 from planvec.planners.root_actions import check_action_space
 from planvec.planners.swarm.samplers import Dt, check_dt
 
-__all__ = ["SwarmConfig"]
-
 
 @dataclass(frozen=True)
 class SwarmConfig(Planner):
     """Declares and checks the fields that `Swarm` and `SwarmWave` share; `Swarm` describes them."""
 
-    num_walkers: int = option(48, "number of walkers")
-    num_iterations: int = option(30, "moves of each walker per decision, at most")
+    num_walkers: int = option(48, "Number of walkers, B.")
+    num_iterations: int = option(30, "Moves of each walker.")
     dt: Dt = option(
         (1, 8),
-        "environment steps for which a walker repeats an action: a number, or the lowest and the highest of "
-        "a uniform draw",
+        "Environment steps for which a walker repeats an action: a number, or the lowest and the highest of "
+        "a uniform draw, or a sampler such as `NormalDt`: `sampler(generator, num_draws)` returns "
+        "`[num_draws]` integers.",
     )
     reward_scale: float = option(
-        1.0, "exponent of the return in the virtual reward (the paper's alpha): larger ones exploit more"
+        1.0,
+        "Exponent of the return (the paper's alpha). The ratio of the two exponents balances exploitation "
+        "and exploration.",
     )
-    distance_scale: float = option(
-        1.0, "exponent of the distance in the virtual reward (the paper's beta): larger ones explore more"
-    )
-    num_elites: int = option(1, "walkers with the best returns that never become clones")
+    distance_scale: float = option(1.0, "Exponent of the distance (the paper's beta).")
+    num_elites: int = option(1, "Number of walkers with the best returns that never become clones.")
     novelty_scale: float = option(
-        0.0, "exponent, in the virtual reward, of the number of features that no walker has seen before"
+        0.0,
+        "Exponent, in the virtual reward, of the number of features of the observation that no walker has "
+        "seen before in the decision. 1 helps where rewards are rare; 0: it does not count.",
     )
-    features: FeatureFunction | Any = None
+    features: FeatureFunction | Any = option(
+        None,
+        "What novelty means, as in `RolloutIW`. None: what suits the observation space.",
+        is_function=True,
+    )
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_integers(1, "num_walkers", "num_iterations", optional=False)
         self._check_integers(0, "num_elites", optional=False)

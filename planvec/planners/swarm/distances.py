@@ -11,23 +11,16 @@ from numpy.typing import NDArray
 from planvec.kernels import jit
 from planvec.planners.swarm.features import Features
 
-__all__ = ["distances"]
-
 
 @jit(cache=True, allocates=True)
 def distances(
     features: Features, companions: NDArray[np.int64], living: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the Euclidean distance `[B]` of each observation to that of its companion.
-
-    Each number is divided by its standard deviation, so that a velocity of 0.07 counts as much as a position
-    of 1.2; a label that differs adds 1 to the square.
-
-    Args:
-        features: Those of the observations.
-        companions: `[B]`, for each walker the one to compare with.
-        living: `[L]`, the walkers from which the standard deviations are computed.
-    """
+    """Return the Euclidean distance `[B]` of each observation to that of its companion."""
+    # Each number is divided by its standard deviation, so that a velocity of 0.07 counts as much as a
+    # position of 1.2; a label that differs adds 1 to the square.
+    # `companions`: `[B]`, for each walker the one to compare with. `living`: `[L]`, the walkers from which
+    # the standard deviations are computed.
     squares = np.zeros(len(companions))
     _add_squares(squares, features.singles, companions, living)
     _add_squares(squares, features.doubles, companions, living)
@@ -42,19 +35,12 @@ def distances(
 
 @jit(cache=True, allocates=True)
 def _add_squares(
-    squares: NDArray[np.float64],
-    numbers: NDArray[np.floating[Any]],
+    squares: NDArray[np.float64],  # `[B]`, written
+    numbers: NDArray[np.floating[Any]],  # `[B, D]`
     companions: NDArray[np.int64],
     living: NDArray[np.int64],
 ) -> None:
-    """Add the squared differences of numbers, in standard deviations.
-
-    Args:
-        squares: `[B]`, written.
-        numbers: `[B, D]`.
-        companions: As in `distances`.
-        living: As in `distances`.
-    """
+    """Add the squared differences of numbers, in standard deviations."""
     num_numbers = numbers.shape[1]
     deviations = _standard_deviations(numbers, living)
     for walker in range(len(companions)):

@@ -15,39 +15,24 @@ from numpy.typing import NDArray
 
 from planvec.planners.space_leaves import space_leaves
 
-__all__ = ["Features", "observation_features"]
-
+# Bytes of an image that are compared. To compare all 100,000 would take longer than a step.
 _MAX_BYTES = 2048
-"""Bytes of an image that are compared. To compare all 100,000 would take longer than a step."""
-_GOLDEN = 0.618
-"""Golden ratio."""
+_GOLDEN = 0.618  # golden ratio
 
 
 class Features(NamedTuple):
-    """The numbers of a batch of observations.
+    """The numbers of a batch of observations."""
 
-    Attributes:
-        singles: `[B, S]` float32.
-        doubles: `[B, D]` float64.
-        labels: `[B, K]` int64, categories: two of them are equal or different, without an order.
-    """
-
-    singles: NDArray[np.float32]
-    doubles: NDArray[np.float64]
+    singles: NDArray[np.float32]  # `[B, S]` float32
+    doubles: NDArray[np.float64]  # `[B, D]` float64
+    # `[B, K]` int64, categories: two of them are equal or different, without an order
     labels: NDArray[np.int64]
 
 
 def observation_features(space: Space[Any], observations: Any, num_rows: int) -> Features:
-    """Flatten a batch of observations.
-
-    Box and MultiBinary give numbers, Discrete and MultiDiscrete give labels, Dict and Tuple the features of
-    their parts. Parts of any other space (Text, Graph, ...) do not count.
-
-    Args:
-        space: The space of one observation.
-        observations: `[B, ...]`, stacked by that space.
-        num_rows: B.
-    """
+    """Flatten a batch of observations."""
+    # Box and MultiBinary give numbers, Discrete and MultiDiscrete give labels, Dict and Tuple the features of
+    # their parts. Parts of any other space (Text, Graph, ...) do not count.
     nothing = _nothing(num_rows)
     if type(space) is spaces.Box:
         return _add_numbers(nothing, space, observations)
@@ -82,14 +67,9 @@ def _add_numbers(nothing: Features, space: Space[Any], batch: NDArray[Any]) -> F
 
 @functools.cache
 def _stride(size: int, line: int) -> int:
-    """Return the distance between two bytes of an image that are compared.
-
-    From line to line, the compared bytes have to shift by about the golden ratio of the stride, so that they
-    form a lattice without gaps. With straight columns, motion between two columns would not be seen.
-
-    Args:
-        size: Bytes of the image.
-        line: Bytes of one line.
-    """
+    """Return the distance between two bytes of an image that are compared."""
+    # From line to line, the compared bytes have to shift by about the golden ratio of the stride, so that
+    # they form a lattice without gaps. With straight columns, motion between two columns would not be seen.
+    # `size`: Bytes of the image. `line`: Bytes of one line.
     lowest = -(-size // _MAX_BYTES)
     return min(range(lowest, 2 * lowest), key=lambda stride: (abs(line % stride / stride - _GOLDEN), stride))

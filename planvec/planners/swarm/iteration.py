@@ -40,8 +40,6 @@ from planvec.planners.swarm.features import Features
 from planvec.planners.swarm.moves import append_moves
 from planvec.planners.swarm.values import extrapolate_returns, find_dead
 
-__all__ = ["iterate"]
-
 _TYPES = (
     *(WALKERS, MOVES, types.int64, OUTCOMES),
     types.NamedTuple([SINGLES, DOUBLES, LABELS], Features),
@@ -84,42 +82,24 @@ def _copy_states(states: NDArray[np.uint8], sources: NDArray[np.int64], copies: 
 @jit(cache=True, allocates=True)
 def _iterate(
     code: Any,
-    walkers: NDArray[Any],
+    walkers: NDArray[Any],  # `[B]` of `WALKER_DTYPE`. Written.
     moves: Moves,
     num_nodes: int,
     outcomes: Outcomes,
     features: Features,
-    actions: NDArray[np.uint8],
-    states: NDArray[np.uint8],
-    copies: NDArray[np.uint8],
+    actions: NDArray[np.uint8],  # `[B, A]`, the bytes of the actions
+    states: NDArray[np.uint8],  # the bytes of the new states; none if they are objects
+    copies: NDArray[np.uint8],  # As many bytes, the states of the walkers. Written.
     uniforms: NDArray[np.float64],
     novelty: NDArray[np.float64],
     rules: Rules,
     is_guided: bool,
 ) -> tuple[int, int, bool]:
-    """Advance all walkers by their outcomes, then replace some by clones of others.
-
-    Arrays are written, not returned: numba makes an array that is returned with a function in Python. An
-    interrupt that has come meanwhile would be raised there, and numba would turn it into a `SystemError`.
-
-    Args:
-        code: A `CodeType`: numba's cache would not notice that a function in another file has changed.
-        walkers: `[B]` of `WALKER_DTYPE`. Written.
-        moves: The moves so far. There has to be room for B more. Written.
-        num_nodes: Number of nodes in use.
-        outcomes: The results of the step of every walker.
-        features: Those of the new observations.
-        actions: `[B, A]`, the bytes of the actions.
-        states: The bytes of the new states; none if they are objects.
-        copies: As many bytes, the states of the walkers. Written.
-        uniforms: `[3, B]`; see `Draw`.
-        novelty: `[B]`, number of features that no walker has seen before; empty: it does not count.
-        rules: The settings.
-        is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
-
-    Returns:
-        The new number of nodes; how many walkers have ended; whether walker 0 was dead.
-    """
+    """Advance all walkers by their outcomes, then replace some by clones of others."""
+    # Arrays are written, not returned: numba makes an array that is returned with a function in Python. An
+    # interrupt that has come meanwhile would be raised there, and numba would turn it into a `SystemError`.
+    # `novelty`: `[B]`, number of features that no walker has seen before; empty: it does not count.
+    # Returns the new number of nodes; how many walkers have ended; whether walker 0 was dead.
     num_nodes = append_moves(moves, num_nodes, walkers, actions, outcomes)
     _advance(walkers, outcomes)
     values = np.empty(len(walkers))
@@ -139,5 +119,5 @@ def _iterate(
     return num_nodes, _clone(walkers, sources), dead[0]
 
 
+# `_iterate`, called directly: numba neither finds out nor checks the types of its arguments
 iterate: Callable[..., Any] = partial(compile_loop(_iterate, CodeType(code_digest(_iterate)), *_TYPES), None)
-"""`_iterate`, called directly: numba neither finds out nor checks the types of its arguments."""

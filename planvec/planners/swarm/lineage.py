@@ -12,55 +12,35 @@ from numpy.typing import NDArray
 from planvec.planners.swarm.arrays import MOVE_DTYPE, Moves
 from planvec.planners.swarm.moves import find_first_moves, prune_moves, trace_path
 
-__all__ = ["Lineage"]
-
-_INITIAL_MOVES = 64
-"""Initial capacity in moves per walker. Most decisions make fewer moves and never prune."""
+_INITIAL_MOVES = 64  # Initial capacity in moves per walker. Most decisions make fewer moves and never prune.
 
 
 class Lineage:
-    """Records the moves that lead to the walkers: a tree as a struct of arrays.
+    """Records the moves that lead to the walkers: a tree as a struct of arrays."""
 
-    Node 0 is the start; every other node is one move of one walker, and its parent the move before. Clones
-    share nodes. Parents come before their children.
-
-    Nodes that lead to no walker are pruned whenever the arrays are full. With M nodes left by that, the
-    capacity is at most `max(64 B, 4 (M + B))`. Walkers soon share their early moves, so that M grows by
-    about one per iteration, however long a wave runs.
-
-    Args:
-        space: The space of one action.
-        num_walkers: B.
-
-    Attributes:
-        moves: The arrays, with room for more moves. `append_moves` writes them.
-        num_nodes: N.
-    """
+    # Node 0 is the start; every other node is one move of one walker, and its parent the move before. Clones
+    # share nodes. Parents come before their children.
+    # Nodes that lead to no walker are pruned whenever the arrays are full. With M nodes left by that, the
+    # capacity is at most `max(64 B, 4 (M + B))`. Walkers soon share their early moves, so that M grows by
+    # about one per iteration, however long a wave runs.
 
     def __init__(self, space: Space[np.ndarray], num_walkers: int) -> None:
         capacity = _INITIAL_MOVES * num_walkers + 1
         self._shape, self._dtype = space.shape or (), np.dtype(space.dtype)
         num_bytes = math.prod(self._shape) * self._dtype.itemsize
+        # The arrays, with room for more moves. `append_moves` writes them.
         self.moves = Moves(np.zeros(capacity, MOVE_DTYPE), np.zeros((capacity, num_bytes), np.uint8))
         self.moves.nodes[0] = (-1, 0, 0.0)
-        self.num_nodes = 1
+        self.num_nodes = 1  # N
         self._last_shared = 0  # nodes up to this one are one chain that all walkers descend from
 
     @classmethod
     def from_moves(
         cls, space: Space[np.ndarray], moves: NDArray[Any], actions: NDArray[Any], walkers: NDArray[Any]
     ) -> Lineage:
-        """Return a lineage of moves that come from a file.
-
-        Args:
-            space: The space of one action.
-            moves: `[N]` of `MOVE_DTYPE`.
-            actions: `[N, bytes of an action]` uint8.
-            walkers: `[B]` of `WALKER_DTYPE`, whose moves have to be among them.
-
-        Raises:
-            ValueError: They are no tree, or another type. Compiled code would follow any index.
-        """
+        """Return a lineage of moves that come from a file."""
+        # `moves`: `[N]` of `MOVE_DTYPE`. `actions`: `[N, bytes of an action]` uint8. `walkers`: `[B]` of
+        # `WALKER_DTYPE`, whose moves have to be among them.
         lineage = cls(space, len(walkers))
         num_nodes, num_bytes = len(moves), lineage.moves.actions.shape[1]
         is_tree = moves.dtype == MOVE_DTYPE and num_nodes > 0 and moves["parent"][0] == -1
@@ -99,12 +79,9 @@ class Lineage:
         return self.moves.nodes["reward"][: self.num_nodes]
 
     def make_room(self, walkers: NDArray[Any]) -> None:
-        """Make room for one more move of every walker.
-
-        Args:
-            walkers: `[B]` of `WALKER_DTYPE`. Nodes that lead to none of them may be pruned; the
-                new indices are written.
-        """
+        """Make room for one more move of every walker."""
+        # `walkers`: `[B]` of `WALKER_DTYPE`. Nodes that lead to none of them may be pruned; the new indices
+        # are written.
         if self.num_nodes + len(walkers) > len(self.moves.nodes):
             self.prune(walkers)
             if self.num_nodes + len(walkers) > len(self.moves.nodes) // 2:

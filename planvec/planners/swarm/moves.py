@@ -17,25 +17,14 @@ from numpy.typing import NDArray
 from planvec.kernels import jit
 from planvec.planners.swarm.arrays import INTEGERS, MOVES, WALKERS, Moves, Outcomes
 
-__all__ = ["append_moves", "find_first_moves", "prune_moves", "trace_path"]
-
 
 @jit(cache=True, allocates=True)
 def append_moves(
     moves: Moves, num_nodes: int, walkers: NDArray[Any], actions: NDArray[np.uint8], outcomes: Outcomes
 ) -> int:
-    """Add a move of every walker. One that took no step keeps its node.
-
-    Args:
-        moves: Written. There has to be room for B more.
-        num_nodes: N.
-        walkers: `[B]` of `WALKER_DTYPE`. Their latest moves are written.
-        actions: `[B, A]`.
-        outcomes: The results of the moves.
-
-    Returns:
-        The new N.
-    """
+    """Add a move of every walker. One that took no step keeps its node."""
+    # `walkers`: `[B]` of `WALKER_DTYPE`. Their latest moves are written. `actions`: `[B, A]`.
+    # Returns the new N.
     for walker in range(len(walkers)):
         if outcomes.num_steps[walker] > 0:
             node = moves.nodes[num_nodes]
@@ -51,17 +40,9 @@ def append_moves(
 
 @jit((MOVES, types.int64, WALKERS, types.int64), cache=True, allocates=True)
 def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared: int) -> tuple[int, int]:
-    """Remove all nodes that lead to no walker.
-
-    Args:
-        moves: Written.
-        num_nodes: N.
-        walkers: `[B]` of `WALKER_DTYPE`. The new indices of their latest moves are written.
-        last_shared: A node that every other node precedes or descends from.
-
-    Returns:
-        The new N, and the last node that every other node precedes or descends from.
-    """
+    """Remove all nodes that lead to no walker."""
+    # `walkers`: `[B]` of `WALKER_DTYPE`. The new indices of their latest moves are written.
+    # Returns the new N, and the last node that every other node precedes or descends from.
     is_used = np.zeros(num_nodes, np.bool_)
     is_used[: last_shared + 1] = True
     nodes, actions = moves.nodes, moves.actions
@@ -95,19 +76,11 @@ def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared
 def find_first_moves(
     moves: Moves,
     num_nodes: int,
-    walkers: NDArray[Any],
-    firsts: NDArray[np.int64],
-    num_moves: NDArray[np.int64],
+    walkers: NDArray[Any],  # `[B]` of `WALKER_DTYPE`
+    firsts: NDArray[np.int64],  # `[B]`, first moves; 0: none. Written.
+    num_moves: NDArray[np.int64],  # `[B]`. Written.
 ) -> None:
-    """Write the first move of each walker and the number of its moves.
-
-    Args:
-        moves: The moves.
-        num_nodes: N.
-        walkers: `[B]` of `WALKER_DTYPE`.
-        firsts: `[B]`, first moves; 0: none. Written.
-        num_moves: `[B]`. Written.
-    """
+    """Write the first move of each walker and the number of its moves."""
     first, depths = np.zeros(num_nodes, np.int64), np.zeros(num_nodes, np.int64)
     for node in range(1, num_nodes):
         parent = moves.nodes[node].parent
@@ -120,13 +93,8 @@ def find_first_moves(
 
 @jit((MOVES, types.int64, INTEGERS), cache=True)
 def trace_path(moves: Moves, node: int, path: NDArray[np.int64]) -> int:
-    """Write the moves that lead to a node to the end of an array, and return where the first one is.
-
-    Args:
-        moves: The moves.
-        node: The last move.
-        path: `[N]`; its last entry will be the node itself. Written.
-    """
+    """Write the moves that lead to a node to the end of an array, and return where the first one is."""
+    # `path`: `[N]`; its last entry will be the node itself. Written.
     start = len(path)
     while node > 0:
         start -= 1

@@ -17,8 +17,6 @@ from planvec.planners.search import Search
 from planvec.planners.swarm.config import SwarmConfig
 from planvec.rows import BatchStepper
 
-__all__ = ["Swarm", "SwarmWave"]
-
 
 @dataclass(frozen=True)
 class Swarm(SwarmConfig):
@@ -43,22 +41,6 @@ class Swarm(SwarmConfig):
 
     Random environments are sampled anew in every step, never foreseen. But walkers with luck are cloned like
     walkers with good actions, so that a swarm is too optimistic in random environments such as FrozenLake.
-
-    Args:
-        num_walkers: B.
-        num_iterations: Moves of each walker.
-        dt: Environment steps for which a walker repeats an action: a number, or the lowest and the highest of
-            a uniform draw, or a sampler such as `NormalDt`: `sampler(generator, num_draws)` returns
-            `[num_draws]` integers.
-        reward_scale: Exponent of the return (the paper's alpha). The ratio of the two exponents balances
-            exploitation and exploration.
-        distance_scale: Exponent of the distance (the paper's beta).
-        num_elites: Number of walkers with the best returns that never become clones.
-        novelty_scale: Exponent, in the virtual reward, of the number of features of the observation that no
-            walker has seen before in the decision. 1 helps where rewards are rare; 0: it does not count.
-        features: What novelty means, as in `RolloutIW`. None: what suits the observation space.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
 
     Raises:
         ValueError: A number is out of range.
@@ -99,25 +81,12 @@ class SwarmWave(SwarmConfig):
     again where the check fails, where the sequence is used up, and in every decision of an environment
     that may be random (`is_stochastic`), where the sequence is that of one future among many.
 
-    Args:
-        num_walkers: B.
-        num_iterations: Moves of each walker, at most.
-        dt: Environment steps for which a walker repeats an action: a number, the lowest and the highest of a
-            uniform draw, or a sampler.
-        reward_scale: Exponent of the return.
-        distance_scale: Exponent of the distance.
-        num_elites: Number of walkers with the best returns that never become clones.
-        novelty_scale: As in `Swarm`.
-        features: As in `Swarm`.
-        max_env_steps: Environment steps per decision; see `Planner`.
-        max_seconds: Seconds per decision; see `Planner`.
-
     Raises:
         ValueError: A number is out of range.
     """
 
-    num_walkers: int = option(128, "number of walkers")
-    num_iterations: int = option(1000, "moves of each walker per decision, at most")
+    num_walkers: int = option(128, "Number of walkers, B.")
+    num_iterations: int = option(1000, "Moves of each walker, at most.")
 
     def begin(
         self,

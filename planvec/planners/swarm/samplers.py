@@ -15,17 +15,14 @@ from numpy.typing import NDArray
 
 from planvec.rows import uniform_actions
 
-__all__ = ["Draw", "Dt", "DtSampler", "NormalDt", "check_dt", "draw_dt", "draws"]
-
+# `sampler(generator, num_draws)` gives `[num_draws]` integers of at least 1
 DtSampler = Callable[[np.random.Generator, int], NDArray[np.integer[Any]]]
-"""`sampler(generator, num_draws)` gives `[num_draws]` integers of at least 1."""
 
+# environment steps for which an action is repeated: a number, the lowest and the highest of a uniform draw,
+# or a sampler
 Dt = int | tuple[int, int] | DtSampler
-"""Environment steps for which an action is repeated: a number, the lowest and the highest of a uniform draw,
-or a sampler."""
 
-_BLOCK = 32
-"""Iterations that are drawn at once, which costs little more than drawing one."""
+_BLOCK = 32  # iterations that are drawn at once, which costs little more than drawing one
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,7 @@ class NormalDt:
 
 
 def check_dt(dt: Any) -> None:
-    """Check that `dt` is a number, `(low, high)` or a sampler.
-
-    Raises:
-        ValueError: It is none of them, or out of range.
-    """
+    """Check that `dt` is a number, `(low, high)` or a sampler."""
     if callable(dt):
         return
     bounds = dt if isinstance(dt, tuple) else (dt, dt)
@@ -76,11 +69,7 @@ def check_dt(dt: Any) -> None:
 
 
 def draw_dt(dt: Dt, generator: np.random.Generator, num_draws: int) -> NDArray[np.int64]:
-    """Draw for how many steps actions are repeated: `[num_draws]`.
-
-    Raises:
-        ValueError: A sampler returned something else than so many integers of at least 1.
-    """
+    """Draw for how many steps actions are repeated: `[num_draws]`."""
     if isinstance(dt, tuple):
         return generator.integers(dt[0], dt[1], num_draws, endpoint=True)
     if not callable(dt):
@@ -92,36 +81,21 @@ def draw_dt(dt: Dt, generator: np.random.Generator, num_draws: int) -> NDArray[n
 
 
 class Draw(NamedTuple):
-    """The random choices of one iteration.
+    """The random choices of one iteration."""
 
-    Attributes:
-        actions: `[B, *action shape]`.
-        action_bytes: `[B, A]` uint8, the same memory.
-        dt: `[B]` int64, the number of steps of each action.
-        seeds: `[B]` uint64, the seed of each step; None where a step has one outcome.
-        uniforms: `[3, B]` in [0, 1), to choose companions to compare with, to choose companions to clone, and
-            to decide whether to clone.
-    """
-
-    actions: NDArray[Any]
-    action_bytes: NDArray[np.uint8]
-    dt: NDArray[np.int64]
-    seeds: NDArray[np.uint64] | None
+    actions: NDArray[Any]  # `[B, *action shape]`
+    action_bytes: NDArray[np.uint8]  # `[B, A]` uint8, the same memory
+    dt: NDArray[np.int64]  # `[B]` int64, the number of steps of each action
+    seeds: NDArray[np.uint64] | None  # `[B]` uint64, the seed of each step; None where a step has one outcome
+    # `[3, B]` in [0, 1), to choose companions to compare with, to choose companions to clone, and to decide
+    # whether to clone
     uniforms: NDArray[np.float64]
 
 
 def draws(
     space: Space[Any], generator: np.random.Generator, dt: Dt, num_walkers: int, needs_seeds: bool
 ) -> Iterator[Draw]:
-    """Yield the random choices of one iteration after the other, endlessly.
-
-    Args:
-        space: The space of one action.
-        generator: The source of every draw.
-        dt: Environment steps for which an action is repeated.
-        num_walkers: B.
-        needs_seeds: Whether a step may have several outcomes.
-    """
+    """Yield the random choices of one iteration after the other, endlessly."""
     while True:
         count = _BLOCK * num_walkers
         actions = uniform_actions(space, generator, count).reshape(_BLOCK, num_walkers, *(space.shape or ()))

@@ -25,20 +25,14 @@ from planvec.planners.swarm.samplers import draws
 from planvec.planners.swarm.walkers import Walkers
 from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal
 
-__all__ = ["ActionSequence", "SwarmSearch", "remaining_sequence"]
-
 _NO_NUMBERS = np.empty(0)
 
+# actions `[L, *action shape]`, and the environment steps `[L]` for which each is repeated
 ActionSequence = tuple[NDArray[Any], NDArray[np.int64]]
-"""Actions `[L, *action shape]`, and the environment steps `[L]` for which each is repeated."""
 
 
 def remaining_sequence(previous: Plan | None) -> ActionSequence | None:
-    """Return the best action sequence of the last decision without its first environment step.
-
-    Returns:
-        None where there is no decision, or nothing remains.
-    """
+    """Return the best action sequence of the last decision without its first environment step."""
     if previous is None or not len(previous.best_actions):
         return None
     num_steps = previous.best_num_steps.copy()
@@ -48,15 +42,7 @@ def remaining_sequence(previous: Plan | None) -> ActionSequence | None:
 
 
 class SwarmSearch(Search):
-    """One decision of a swarm; every simulation is one iteration of all walkers.
-
-    Args:
-        config: The settings.
-        env: The stepper.
-        state: `[1]`.
-        generator: The source of every random choice.
-        guide: The first actions of walker 0, None: random ones.
-    """
+    """One decision of a swarm; every simulation is one iteration of all walkers."""
 
     def __init__(
         self,
@@ -161,20 +147,12 @@ class SwarmSearch(Search):
     def _choose(
         self,
         statistics: ActionStatistics,
-        first_actions: NDArray[Any],
-        values: NDArray[np.float64],
+        first_actions: NDArray[Any],  # `[B, *action shape]`
+        values: NDArray[np.float64],  # `[B]`
         best_action: Any,
         best_return: float,
     ) -> tuple[Any, float]:
-        """Return the action to take and its value: that of most walkers, in a Box their mean.
-
-        Args:
-            statistics: Of the walkers' first actions.
-            first_actions: `[B, *action shape]`.
-            values: `[B]`.
-            best_action: The first action of the best walker.
-            best_return: The return of the best walker.
-        """
+        """Return the action to take and its value: that of most walkers, in a Box their mean."""
         space = self._env.action_space
         if isinstance(space, spaces.Box):
             return mean_action(space, first_actions), float(values.mean())

@@ -11,22 +11,15 @@ from numpy.typing import NDArray
 from planvec.kernels import jit
 from planvec.planners.swarm.arrays import FLOATS, WALKERS
 
-__all__ = ["extrapolate_returns", "find_dead"]
-
 
 @jit((WALKERS, FLOATS), cache=True)
 def extrapolate_returns(walkers: NDArray[Any], values: NDArray[np.float64]) -> None:
-    """Write the returns, extrapolated to the age of the oldest walker.
-
-    Walkers draw how long they repeat an action, so that they differ in age. Without extrapolation, young
-    walkers would look good where steps cost and bad where steps pay. For each step that a walker is younger,
-    it is credited the mean reward per step of all walkers that have not terminated. A walker that has
-    terminated collects no more rewards, and is credited nothing.
-
-    Args:
-        walkers: `[B]` of `WALKER_DTYPE`.
-        values: `[B]`. Written.
-    """
+    """Write the returns, extrapolated to the age of the oldest walker."""
+    # Walkers draw how long they repeat an action, so that they differ in age. Without extrapolation, young
+    # walkers would look good where steps cost and bad where steps pay. For each step that a walker is
+    # younger, it is credited the mean reward per step of all walkers that have not terminated. A walker that
+    # has terminated collects no more rewards, and is credited nothing.
+    # `walkers`: `[B]` of `WALKER_DTYPE`. `values`: `[B]`. Written.
     total, total_steps, oldest = 0.0, 0, 0
     for index in range(len(walkers)):
         walker = walkers[index]
@@ -45,18 +38,13 @@ def extrapolate_returns(walkers: NDArray[Any], values: NDArray[np.float64]) -> N
 
 @jit(cache=True, allocates=True)
 def find_dead(walkers: NDArray[Any], values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which walkers `[B]` have terminated with a loss.
-
-    A termination may be a crash or a goal. The flag does not tell them apart, but the returns do: a
-    terminated walker is dead unless its value is above the mean of the walkers that go on, at the same age.
-    In CartPole it loses +1 per step and falls behind; in MountainCar it saves -1 per step and gets ahead; in
-    FrozenLake a hole is no better than walking on, and the goal is. Where all have terminated, those below
-    the mean are dead. Truncation is not death, since the time limit does not depend on the actions.
-
-    Args:
-        walkers: `[B]` of `WALKER_DTYPE`.
-        values: `[B]`, those of `extrapolate_returns`.
-    """
+    """Return which walkers `[B]` have terminated with a loss."""
+    # A termination may be a crash or a goal. The flag does not tell them apart, but the returns do: a
+    # terminated walker is dead unless its value is above the mean of the walkers that go on, at the same age.
+    # In CartPole it loses +1 per step and falls behind; in MountainCar it saves -1 per step and gets ahead;
+    # in FrozenLake a hole is no better than walking on, and the goal is. Where all have terminated, those
+    # below the mean are dead. Truncation is not death, since the time limit does not depend on the actions.
+    # `walkers`: `[B]` of `WALKER_DTYPE`. `values`: `[B]`, those of `extrapolate_returns`.
     dead = np.zeros(len(walkers), np.bool_)
     num_terminated = 0
     for walker in walkers:

@@ -18,41 +18,25 @@ from planvec.planners.swarm.samplers import Draw
 from planvec.planners.swarm.values import extrapolate_returns
 from planvec.rows import Transitions, arrays_of_states, states_of_arrays
 
-__all__ = ["Walkers"]
-
 _NO_BYTES = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True, eq=False)
 class Walkers:
-    """The state of every walker, and the actions that led to it.
+    """The state of every walker, and the actions that led to it."""
 
-    Attributes:
-        start: `[1]`, the state at which the planner plans.
-        states: `[B]` states.
-        table: `[B]` of `WALKER_DTYPE`, what is known of each walker besides.
-        lineage: The moves of all walkers, a tree.
-        num_ended: How many have terminated or were truncated.
-    """
-
-    start: NDArray[Any]
-    states: NDArray[Any]
-    table: NDArray[Any]
-    lineage: Lineage
-    num_ended: int = 0
+    start: NDArray[Any]  # `[1]`, the state at which the planner plans
+    states: NDArray[Any]  # `[B]` states
+    table: NDArray[Any]  # `[B]` of `WALKER_DTYPE`, what is known of each walker besides
+    lineage: Lineage  # the moves of all walkers, a tree
+    num_ended: int = 0  # how many have terminated or were truncated
 
     def __repr__(self) -> str:
         return f"<Walkers: {len(self.table)}, of which {self.num_ended} have ended>"
 
     @classmethod
     def initial(cls, start: NDArray[Any], num_walkers: int, action_space: Space[Any]) -> Walkers:
-        """Return walkers that have not moved yet.
-
-        Args:
-            start: `[1]`.
-            num_walkers: B.
-            action_space: The space of one action.
-        """
+        """Return walkers that have not moved yet."""
         table = np.zeros(num_walkers, WALKER_DTYPE)
         return cls(start, np.repeat(start, num_walkers), table, Lineage(action_space, num_walkers))
 
@@ -90,19 +74,9 @@ class Walkers:
         rules: Rules,
         is_guided: bool,
     ) -> bool:
-        """Update every walker by its transition, then replace some by clones of others.
-
-        Args:
-            draw: The random choices of the iteration.
-            out: The transitions.
-            features: Those of the new observations.
-            novelty: `[B]`, number of features that no walker has seen before; empty: it does not count.
-            rules: The settings.
-            is_guided: Whether walker 0 has to follow a sequence of actions further, and does not clone.
-
-        Returns:
-            Whether walker 0 was dead, and is a clone now.
-        """
+        """Update every walker by its transition, then replace some by clones of others."""
+        # `novelty`: `[B]`, number of features that no walker has seen before; empty: it does not count.
+        # Returns whether walker 0 was dead, and is a clone now.
         lineage = self.lineage
         lineage.make_room(self.table)
         outcomes = Outcomes(
@@ -135,15 +109,7 @@ class Walkers:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Walkers:
-        """Return the swarm that `to_arrays` turned into arrays.
-
-        Args:
-            arrays: The arrays, which may be damaged or made by others.
-            action_space: The space of one action.
-
-        Raises:
-            KeyError, TypeError, ValueError: They are damaged.
-        """
+        """Return the swarm that `to_arrays` turned into arrays."""
         start, states = states_of_arrays("start", arrays), states_of_arrays("states", arrays)
         table = arrays["table"]
         if start.shape != (1,) or states.shape != table.shape or table.dtype != WALKER_DTYPE:

@@ -15,19 +15,9 @@ from planvec.planners.swarm.search import ActionSequence, SwarmSearch, remaining
 from planvec.planners.swarm.walkers import Walkers
 from planvec.rows import BatchStepper
 
-__all__ = ["WaveSearch"]
-
 
 class WaveSearch(SwarmSearch):
-    """One decision of a wave. It searches only where the previous sequence does not lead to the state.
-
-    Args:
-        config: The settings.
-        env: The stepper.
-        state: `[1]`.
-        generator: The source of every random choice.
-        previous: The decision one environment step ago.
-    """
+    """One decision of a wave. It searches only where the previous sequence does not lead to the state."""
 
     def __init__(
         self,

@@ -8,8 +8,6 @@ from typing import Any
 from planvec.planners.search import Simulation
 from planvec.planners.width.search import WidthSearch
 
-__all__ = ["BreadthSearch"]
-
 
 class BreadthSearch(WidthSearch):
     """One decision of `IW`."""

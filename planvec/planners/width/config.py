@@ -19,8 +19,6 @@ from planvec.planners.root_actions import equal_actions, list_actions
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper, state_keys
 
-__all__ = ["WidthConfig"]
-
 _DEFAULT_SIMULATIONS = 200
 
 
@@ -29,23 +27,39 @@ class WidthConfig(Planner):
     """Holds the settings of `RolloutIW` and `IW`, which describe them."""
 
     num_simulations: int | None = option(
-        None, "steps from nodes of the tree, one for each new node; default: by another budget, else 200"
+        None,
+        "Steps from nodes of the tree per decision, one for each new node. None: as many as another budget "
+        "allows, or 200.",
     )
-    batch_size: int = option(4, "steps in flight")
-    features: FeatureFunction | Any = None
-    discount: float = option(0.995, "factor per action")
-    dt: int = option(1, "environment steps for which an action is repeated")
-    subtables: bool = option(True, "rewards open new tables: what is old without one is new with one")
-    risk_aversion: float = option(1.0, "factor of negative rewards")
-    life_cost: float = option(0.0, "cost of a lost life; the infos need lives")
-    reuse_tree: bool = option(True, "a decision goes on with the tree of the previous one")
+    batch_size: int = option(
+        4,
+        "Steps in flight. With more of them, rollouts look into more directions at once, and less far where "
+        "the budget is small.",
+    )
+    features: FeatureFunction | Any = option(
+        None,
+        "`features(observations) -> [B, F]` integers: a feature says that a column has a value. Or "
+        "`planvec.Screens()`, B-PROST of images. None: `Screens` for images, and numbers as they are, or as "
+        "one of 32 intervals where they are not integers.",
+        is_function=True,
+    )
+    discount: float = option(0.995, "Factor per action, in [0, 1].")
+    dt: int = option(1, "Environment steps for which an action is repeated.")
+    subtables: bool = option(
+        True,
+        "Whether features are counted apart for paths whose return has another order of magnitude (a power "
+        "of two).",
+    )
+    risk_aversion: float = option(1.0, "Factor of negative rewards.")
+    life_cost: float = option(
+        0.0, 'Cost of a lost life. The infos, and the `info` that is given to `plan`, need "lives".'
+    )
+    reuse_tree: bool = option(
+        True, "Whether a decision goes on with the tree of the previous one. Its nodes cost no steps."
+    )
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            ValueError: A field is out of range. The message names it.
-        """
+        """Check the fields."""
         super().__post_init__()
         self._check_integers(1, "num_simulations")
         self._check_integers(1, "batch_size", "dt", optional=False)

@@ -10,8 +10,6 @@ from planvec.planners.search import Simulation
 from planvec.planners.width.search import WidthSearch
 from planvec.planners.width.tree import ILLEGAL
 
-__all__ = ["RolloutSearch"]
-
 
 class RolloutSearch(WidthSearch):
     """One decision of `RolloutIW`. `batch_size` rollouts are in flight, in two halves."""
@@ -52,10 +50,8 @@ class RolloutSearch(WidthSearch):
             self._go_on(slot, node, self.mark(node) and not self.tree.ended[node])
 
     def _next_step(self, slot: int) -> tuple[int, int] | None:
-        """Walk on from where a rollout is; return the node and the action of the next step; None: wait.
-
-        A rollout that ends begins again at the root.
-        """
+        """Walk on from where a rollout is; return the node and the action of the next step; None: wait."""
+        # A rollout that ends begins again at the root.
         while 0 not in self._solved:
             node = self._at[slot]
             if node in self._solved:

@@ -29,28 +29,13 @@ from planvec.rows import (
     stacked_lives,
 )
 
-__all__ = ["WidthSearch"]
-
-_LARGEST_REWARD = 1e300
-"""So large that the sum along a path is finite."""
+_LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
 
 
 class WidthSearch(Search):
-    """One decision in progress.
+    """One decision in progress."""
 
-    Args:
-        config: The settings.
-        env: The stepper.
-        state: `[1]`.
-        generator: The source of every random choice.
-        tree: The tree that is left of the last decision, at the state; None for a new one.
-        info: The environment's info at the state, which has "lives" where lost ones cost something.
-
-    Attributes:
-        tree: The tree.
-        depths: Number of actions from the root, for each node.
-        num_pending: Number of steps in flight.
-    """
+    # `depths`: Number of actions from the root, for each node.
 
     averages = True
 
@@ -80,7 +65,7 @@ class WidthSearch(Search):
         self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
         self._tables: dict[int, NoveltyTable] = {}
         self._found: dict[int, NDArray[np.int64]] = {}  # of marked nodes: features with which it was novel
-        self.num_pending = 0
+        self.num_pending = 0  # number of steps in flight
         for node in range(1, tree.num_nodes):
             self._place(node)
         self._forbid(0, tree.num_nodes)

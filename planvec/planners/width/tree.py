@@ -13,11 +13,9 @@ from planvec.planners.novelty.features import MEMORY_SHAPE
 from planvec.planners.tree_view import TreeView
 from planvec.rows import arrays_of_states, states_of_arrays
 
-__all__ = ["ILLEGAL", "PENDING", "Origin", "WidthTree"]
-
-PENDING, ILLEGAL = -2, -3
-"""Child of an action whose step was requested; of one that is not legal."""
+PENDING, ILLEGAL = -2, -3  # child of an action whose step was requested; of one that is not legal
 _FIRST_CAPACITY = 256
+# array with an entry for each node -> what the spare entries hold
 _FILL: dict[str, float] = {
     "parents": -1,
     "taken": -1,
@@ -27,21 +25,14 @@ _FILL: dict[str, float] = {
     "ended": False,
     "returns": np.nan,
 }
-"""Array with an entry for each node -> what the spare entries hold."""
 
 
 class Origin(NamedTuple):
-    """What the nodes of a tree depend on besides the state of the root.
+    """What the nodes of a tree depend on besides the state of the root."""
 
-    Attributes:
-        dt: Environment steps of an action.
-        features: Name of the features, which files hold.
-        function: The features that were given; None: the default, or the tree comes from a file.
-    """
-
-    dt: int
-    features: str
-    function: Any
+    dt: int  # environment steps of an action
+    features: str  # name of the features, which files hold
+    function: Any  # the features that were given; None: the default, or the tree comes from a file
 
     @classmethod
     def of(cls, dt: int, features: Any) -> Origin:
@@ -56,51 +47,35 @@ class Origin(NamedTuple):
 
 
 class WidthTree:
-    """The nodes of a search, node 0 the root; children come after their parents.
+    """The nodes of a search, node 0 the root; children come after their parents."""
 
-    Args:
-        actions: `[A, *action shape]`, the actions of every node.
-        states: `[1]`, the state of the root.
-        codes: `[1, ...]`, its code; see `planvec.planners.novelty.features.Features`.
-        memory: What the codes depend on.
-        origin: What the nodes depend on besides the state of the root.
-
-    Attributes:
-        num_nodes: N.
-        actions: `[A, *action shape]`.
-        parents: `[N]` int32; -1 for the root.
-        taken: `[N]` int32, index of the action that leads to a node; -1 for the root.
-        children: `[N, A]` int32; -1: not generated.
-        rewards: `[N]` float64, reward of the action that leads to a node.
-        lives: `[N]` float64, lives that are left; NaN if unknown.
-        ended: `[N]` bool, whether the episode has ended.
-        returns: `[N]` float64, the return of the action that leads to a node and of the best ones from there;
-            the value of the root; NaN before a decision is made.
-        best: `[P + 1]` int64, the nodes on the path of best actions.
-        states: `[N]`.
-        codes: `[N, ...]`.
-        memory: What the codes depend on.
-        origin: As given.
-    """
+    # `parents`: `[N]` int32; -1 for the root.
+    # `taken`: `[N]` int32, index of the action that leads to a node; -1 for the root.
+    # `rewards`: `[N]` float64, reward of the action that leads to a node.
+    # `lives`: `[N]` float64, lives that are left; NaN if unknown.
+    # `returns`: `[N]` float64, the return of the action that leads to a node and of the best ones from there;
+    # the value of the root; NaN before a decision is made.
+    # `states`: `[N]`.
+    # `codes`: `[N, ...]`.
 
     def __init__(
         self,
-        actions: NDArray[Any],
+        actions: NDArray[Any],  # `[A, *action shape]`, the actions of every node
         states: NDArray[Any],
         codes: NDArray[Any],
         memory: NDArray[np.int32],
         origin: Origin,
     ) -> None:
-        self.actions = actions
+        self.actions = actions  # `[A, *action shape]`
         self.parents, self.taken = np.empty(0, np.int32), np.empty(0, np.int32)
-        self.children = np.empty((0, len(actions)), np.int32)
+        self.children = np.empty((0, len(actions)), np.int32)  # `[N, A]` int32; -1: not generated
         self.rewards, self.lives, self.returns = np.empty(0), np.empty(0), np.empty(0)
-        self.ended = np.empty(0, np.bool_)
+        self.ended = np.empty(0, np.bool_)  # `[N]` bool, whether the episode has ended
         self.states, self.codes = states[:0], codes[:0]
-        self.best = np.zeros(1, np.int64)
-        self.memory = memory
+        self.best = np.zeros(1, np.int64)  # `[P + 1]` int64, the nodes on the path of best actions
+        self.memory = memory  # what the codes depend on
         self.origin = origin
-        self.num_nodes = 0
+        self.num_nodes = 0  # N
         self._make_room(1)
         self.states[:], self.codes[:] = states, codes
         self.num_nodes = 1
@@ -183,15 +158,7 @@ class WidthTree:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> WidthTree:
-        """Return the tree that `to_arrays` turned into arrays.
-
-        Args:
-            arrays: The arrays, which may be damaged or made by others.
-            action_space: The space of one action.
-
-        Raises:
-            KeyError, TypeError, ValueError, IndexError: They are damaged.
-        """
+        """Return the tree that `to_arrays` turned into arrays."""
         states, codes = states_of_arrays("states", arrays), arrays["codes"]
         size, memory = len(states), np.array(arrays["memory"], np.int32)
         if not size or memory.shape != MEMORY_SHAPE:

@@ -12,27 +12,19 @@ from numpy.typing import NDArray
 from planvec.rows.description import EnvDescription
 from planvec.rows.outputs import Answer, Outputs
 
-__all__ = ["FlagBatch", "Request", "RowRequest"]
-
 T = TypeVar("T")
 
 
 class Request(Generic[T]):
-    """Describes work for a backend. The type argument is the type of the result for the user.
+    """Describes work for a backend. The type argument is the type of the result for the user."""
 
-    A request without rows is answered in one piece: its part is the request itself.
+    # A request without rows is answered in one piece: its part is the request itself.
 
-    Attributes:
-        verb: The kind of work in one word, for messages.
-        has_rows: Whether it is a `RowRequest`.
-        is_counted: Whether its rows count in `Stats`: True for requests that step the environment.
-        mask_errors: Whether rows that fail are flagged; otherwise the first one fails the request.
-    """
-
-    verb: ClassVar[str]
-    has_rows: ClassVar[bool] = False
+    verb: ClassVar[str]  # the kind of work in one word, for messages
+    has_rows: ClassVar[bool] = False  # whether it is a `RowRequest`
+    # whether its rows count in `Stats`: True for requests that step the environment
     is_counted: ClassVar[bool] = False
-    mask_errors: bool = False
+    mask_errors: bool = False  # whether rows that fail are flagged; otherwise the first one fails the request
 
     @property
     def num_rows(self) -> int:
@@ -71,15 +63,11 @@ class Request(Generic[T]):
 
 
 class RowRequest(Request[T]):
-    """Describes work over B rows, each of which starts at a state.
-
-    Attributes:
-        states: `[B]`.
-    """
+    """Describes work over B rows, each of which starts at a state."""
 
     has_rows = True
 
-    states: NDArray[Any]
+    states: NDArray[Any]  # `[B]`
 
     @property
     def num_rows(self) -> int:
@@ -97,20 +85,14 @@ class RowRequest(Request[T]):
 
 @dataclass(slots=True)
 class FlagBatch(RowRequest[None]):
-    """Flags rows as failed without stepping them, after their workers crashed or exceeded the timeout.
-
-    Attributes:
-        states: `[B]`.
-        has_observations: Whether the outputs have observations (zeros), as for steps.
-        return_state: Whether the outputs have states.
-    """
+    """Flags rows as failed without stepping them, after their workers crashed or exceeded the timeout."""
 
     verb = "flag"
     mask_errors = True
 
-    states: NDArray[Any]
-    has_observations: bool
-    return_state: bool
+    states: NDArray[Any]  # `[B]`
+    has_observations: bool  # whether the outputs have observations (zeros), as for steps
+    return_state: bool  # whether the outputs have states
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         space = about.observation_space if self.has_observations else None

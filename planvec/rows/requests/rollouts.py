@@ -22,38 +22,25 @@ from planvec.rows.results import Rollouts
 from planvec.rows.saved_state import ACTION_MASK_FIELD
 from planvec.rows.space_arrays import copy_tree, list_rows, take_rows
 
-__all__ = ["RolloutBatch"]
-
 _NUMBERS = spaces.Discrete(1 << 32)
 
 
 @dataclass(slots=True)
 class RolloutBatch(RowRequest[Rollouts]):
-    """Asks for rollouts of B rows, each for H steps or to the end of its episode.
-
-    Attributes:
-        states: `[B]`.
-        horizon: H.
-        actions: The actions of all rows one after another, `[B * H, ...]`; None draws random actions.
-        action_seed: Seed of the random actions.
-        first_row: Index of the first row in the whole batch. The random actions of a row depend on its index
-            there.
-        seeds: `[B]` uint64, reseed the rows; or None.
-        discount: Factor per step.
-        mask_errors: Whether rows that fail are flagged.
-    """
+    """Asks for rollouts of B rows, each for H steps or to the end of its episode."""
 
     verb = "rollout"
     is_counted = True
 
-    states: NDArray[Any]
-    horizon: int
-    actions: Any
-    action_seed: int
+    states: NDArray[Any]  # `[B]`
+    horizon: int  # H
+    actions: Any  # the actions of all rows one after another, `[B * H, ...]`; None draws random actions
+    action_seed: int  # seed of the random actions
+    # Index of the first row in the whole batch. The random actions of a row depend on its index there.
     first_row: int = 0
-    seeds: NDArray[np.uint64] | None = None
-    discount: float = 1.0
-    mask_errors: bool = False
+    seeds: NDArray[np.uint64] | None = None  # `[B]` uint64, reseed the rows; or None
+    discount: float = 1.0  # factor per step
+    mask_errors: bool = False  # whether rows that fail are flagged
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
@@ -80,13 +67,7 @@ class RolloutBatch(RowRequest[Rollouts]):
     def sequences(
         self, space: Space[Any], as_ints: bool, current_mask: Callable[[], NDArray[Any]] | None = None
     ) -> Callable[[int], Iterable[Any]]:
-        """Return a function that gives the actions of a row.
-
-        Args:
-            space: The space of one action.
-            as_ints: As in `list_rows`.
-            current_mask: Returns the mask of legal actions where a row is; None: random actions may be any.
-        """
+        """Return a function that gives the actions of a row."""
         if self.actions is not None:
             listed = list_rows(space, self.actions, as_ints)
             return lambda row: listed[row * self.horizon : (row + 1) * self.horizon]

@@ -8,31 +8,20 @@ from typing import Any
 from planvec.rows.requests.base import Request
 from planvec.rows.results import Start
 
-__all__ = ["ResetRequest", "SetBaseStateRequest"]
-
 
 @dataclass(slots=True)
 class ResetRequest(Request[Start]):
-    """Asks for the start of an episode.
-
-    Attributes:
-        seed: Seed of the reset. It is never None, so that every worker makes the same start.
-        options: The argument `options` of the reset.
-    """
+    """Asks for the start of an episode."""
 
     verb = "reset"
 
-    seed: int
-    options: dict[str, Any] | None
+    seed: int  # Seed of the reset. It is never None, so that every worker makes the same start.
+    options: dict[str, Any] | None  # the argument `options` of the reset
 
 
 @dataclass(slots=True)
 class SetBaseStateRequest(Request[None]):
-    """Asks an environment to make a state its base state.
-
-    Attributes:
-        state: One state.
-    """
+    """Asks an environment to make a state its base state."""
 
     verb = "set_state"
 

@@ -16,33 +16,21 @@ from planvec.rows.requests.base import FlagBatch, RowRequest
 from planvec.rows.results import Transitions, own_keys_apart
 from planvec.rows.space_arrays import copy_tree, finish_rows, list_rows, take_rows
 
-__all__ = ["StepBatch", "error_infos"]
-
 
 @dataclass(slots=True)
 class StepBatch(RowRequest[Transitions]):
-    """Asks for steps of B rows.
-
-    Attributes:
-        states: `[B]`.
-        actions: A tree of arrays `[B, ...]`, or a list of B elements if their size is not fixed.
-        dt: `[B]` int64, how often each action is repeated.
-        seeds: `[B]` uint64, reseed the rows; or None.
-        return_state: Whether the result contains new states.
-        mask_errors: Whether rows that fail are flagged.
-        same_dt: The `dt` of every row if it is known to be the same; otherwise None.
-    """
+    """Asks for steps of B rows."""
 
     verb = "step"
     is_counted = True
 
-    states: NDArray[Any]
-    actions: Any
-    dt: NDArray[np.int64]
-    seeds: NDArray[np.uint64] | None = None
-    return_state: bool = True
-    mask_errors: bool = False
-    same_dt: int | None = None
+    states: NDArray[Any]  # `[B]`
+    actions: Any  # A tree of arrays `[B, ...]`, or a list of B elements if their size is not fixed
+    dt: NDArray[np.int64]  # `[B]` int64, how often each action is repeated
+    seeds: NDArray[np.uint64] | None = None  # `[B]` uint64, reseed the rows; or None
+    return_state: bool = True  # whether the result contains new states
+    mask_errors: bool = False  # whether rows that fail are flagged
+    same_dt: int | None = None  # the `dt` of every row if it is known to be the same; otherwise None
 
     @property
     def steps(self) -> int | NDArray[np.int64]:

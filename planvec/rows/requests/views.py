@@ -13,22 +13,16 @@ from planvec.rows.outputs import Answer, Outputs
 from planvec.rows.requests.base import RowRequest
 from planvec.rows.space_arrays import empty_rows, finish_rows
 
-__all__ = ["CheckBatch", "ObserveBatch", "ReadBatch", "RenderBatch"]
-
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class ObserveBatch(RowRequest[Any]):
-    """Asks for the observations of B states.
-
-    Attributes:
-        states: `[B]`.
-    """
+    """Asks for the observations of B states."""
 
     verb = "observe"
 
-    states: NDArray[Any]
+    states: NDArray[Any]  # `[B]`
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs(observations=empty_rows(about.observation_space, len(self.states)))
@@ -46,15 +40,11 @@ class _ListedRequest(RowRequest[T]):
 
 @dataclass(slots=True)
 class CheckBatch(_ListedRequest[None]):
-    """Asks whether B states, which come from a file, can be restored and name nothing but what states do.
-
-    Attributes:
-        states: `[B]`.
-    """
+    """Asks whether B states, which come from a file, can be restored and name nothing but what states do."""
 
     verb = "check"
 
-    states: NDArray[Any]
+    states: NDArray[Any]  # `[B]`
 
     def result(self, about: EnvDescription, answer: Answer) -> None:
         return
@@ -62,15 +52,11 @@ class CheckBatch(_ListedRequest[None]):
 
 @dataclass(slots=True)
 class RenderBatch(_ListedRequest[list[Any]]):
-    """Asks for the frames of B states.
-
-    Attributes:
-        states: `[B]`.
-    """
+    """Asks for the frames of B states."""
 
     verb = "render"
 
-    states: NDArray[Any]
+    states: NDArray[Any]  # `[B]`
 
     def result(self, about: EnvDescription, answer: Answer) -> list[Any]:
         assert answer.outputs.values is not None
@@ -79,18 +65,13 @@ class RenderBatch(_ListedRequest[list[Any]]):
 
 @dataclass(slots=True)
 class ReadBatch(_ListedRequest[NDArray[Any]]):
-    """Asks for an attribute of the environment, or for the result of a method, at B states.
-
-    Attributes:
-        states: `[B]`.
-        name: A dotted name. `env.get_wrapper_attr` looks up its first part, `getattr` the others.
-        arguments: Positional and keyword arguments of the method; None reads an attribute.
-    """
+    """Asks for an attribute of the environment, or for the result of a method, at B states."""
 
     verb = "read"
 
-    states: NDArray[Any]
-    name: str
+    states: NDArray[Any]  # `[B]`
+    name: str  # A dotted name. `env.get_wrapper_attr` looks up its first part, `getattr` the others.
+    # positional and keyword arguments of the method; None reads an attribute
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def result(self, about: EnvDescription, answer: Answer) -> NDArray[Any]:

@@ -21,8 +21,6 @@ from planvec.backends import Stats
 from planvec.vector.ding.fleet import Answer, Fleet, FleetOptions
 from planvec.vector.ding_env import ResetOptions, render_frame
 
-__all__ = ["EpisodeManager"]
-
 
 class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
     """Begins episodes, also in the background. Arguments as for `AsyncSubprocessEnvManager`."""

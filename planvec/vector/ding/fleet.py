@@ -28,8 +28,6 @@ from planvec.vector.operations import Apply, Call, Operation, Reset, Step
 from planvec.vector.options import EngineOptions
 from planvec.vector.states_face import StatesFace
 
-__all__ = ["Answer", "Fleet", "FleetOptions"]
-
 
 class FleetOptions(NamedTuple):
     """Holds the options of a fleet. planvec's own are those of `EnvPool`.

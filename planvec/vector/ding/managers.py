@@ -15,8 +15,6 @@ from planvec.vector.ding.fleet import Answer
 from planvec.vector.ding.timesteps import as_tree, timestep_of
 from planvec.vector.ding_env import is_abnormal
 
-__all__ = ["AsyncSubprocessEnvManager", "SubprocessEnvManagerV2", "SyncSubprocessEnvManager"]
-
 _COMMON = {
     "episode_num": float("inf"),
     "max_retry": 1,

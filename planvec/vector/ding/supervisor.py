@@ -14,8 +14,6 @@ from planvec.vector.ding.supervisor_base import SupervisorBase
 from planvec.vector.ding.timesteps import as_tree
 from planvec.vector.ding_env import ResetOptions
 
-__all__ = ["EnvSupervisor"]
-
 
 class EnvSupervisor(SupervisorBase):
     """Steps environments one by one or together, in place of DI-engine's `EnvSupervisor`.

@@ -16,8 +16,6 @@ from ding.framework.supervisor import ChildType
 from planvec.backends import Stats
 from planvec.vector.ding.fleet import Answer, Fleet, FleetOptions
 
-__all__ = ["SupervisorBase"]
-
 _log = logging.getLogger("planvec")
 
 

@@ -10,8 +10,6 @@ from ding.utils import make_key_as_identifier
 
 from planvec.vector.ding.fleet import Answer
 
-__all__ = ["as_tree", "timestep_of"]
-
 
 def timestep_of(answer: Answer) -> Any:
     """Return the timestep of a step that has not raised."""

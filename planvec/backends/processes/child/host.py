@@ -20,20 +20,10 @@ from planvec.backends.processes.wire.verbs import DONE, FAILED, HOSTED, READY
 from planvec.rows import Answer, Outputs
 from planvec.stepping import ROW, TICKET, HasStepper, new_progress
 
-__all__ = ["Host", "open_host"]
-
 
 def open_host(channel: Channel, memory: int, factory: bytes | Callable[[], Any]) -> Host | None:
-    """Make the hosted object, and send its description or the error to the parent.
-
-    Args:
-        channel: The channel to the parent.
-        memory: The file descriptor of the slab.
-        factory: Makes the object; see `WorkerSpec`.
-
-    Returns:
-        The host, or None if the object could not be made.
-    """
+    """Make the hosted object, and send its description or the error to the parent."""
+    # Returns the host, or None if the object could not be made.
     try:
         make = load_factory(factory) if isinstance(factory, bytes) else factory
         host = Host(channel, make(), memory)
@@ -46,22 +36,14 @@ def open_host(channel: Channel, memory: int, factory: bytes | Callable[[], Any])
 
 
 class Host:
-    """Answers requests in order.
-
-    Args:
-        channel: The channel to the parent.
-        hosted: The object.
-        memory: The file descriptor of the shared memory.
-
-    Attributes:
-        description: Describes the object to the parent; None if it is neither a `PlanEnv` nor a `Server`.
-    """
+    """Answers requests in order."""
 
     def __init__(self, channel: Channel, hosted: Any, memory: int) -> None:
         self._channel = channel
         self._hosted = hosted
         self._progress = new_progress()
         self._perform: Callable[[Frame], bytes] = self._operate
+        # describes the object to the parent; None if it is neither a `PlanEnv` nor a `Server`
         self.description: Any = None
         if isinstance(hosted, HasStepper):
             server = StepServer(hosted.stepper, memory)
@@ -73,11 +55,7 @@ class Host:
             self.description = hosted.layout
 
     def serve(self) -> None:
-        """Answer requests until the parent closes the channel.
-
-        Raises:
-            ChannelError: The parent has closed the channel.
-        """
+        """Answer requests until the parent closes the channel."""
         channel = self._channel
         while True:
             channel.wait()

@@ -14,18 +14,9 @@ from planvec.backends.processes.wire.channel import Channel, ChannelError
 from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import HANDLED
 
-__all__ = ["main"]
-
 
 def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory: int) -> None:
-    """Run a worker, and end the process.
-
-    Args:
-        spec: What the worker is started with.
-        sock: The worker's end of the channel.
-        lifeline: The worker's end of the lifeline; see `die_with_parent`.
-        memory: File descriptor of the slab.
-    """
+    """Run a worker, and end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     for number in HANDLED:
         if callable(signal.getsignal(number)):  # a forked process inherits the parent's handlers

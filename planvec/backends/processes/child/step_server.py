@@ -10,19 +10,11 @@ from planvec.backends.processes.wire.requests import form_named
 from planvec.backends.processes.wire.slab import Slab
 from planvec.stepping import EnvStepper
 
-__all__ = ["StepServer"]
-
 
 class StepServer:
-    """Answers the requests of `planvec.rows`.
+    """Answers the requests of `planvec.rows`."""
 
-    Args:
-        stepper: Performs them.
-        memory: The file descriptor of the slab.
-
-    Attributes:
-        progress: The row at work, in the slab.
-    """
+    # `progress`: The row at work, in the slab.
 
     def __init__(self, stepper: EnvStepper, memory: int) -> None:
         self._stepper = stepper

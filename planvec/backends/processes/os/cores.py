@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["num_cores"]
-
 
 def num_cores() -> int:
     """Return the number of cores that this process may use (its affinity mask, if the system has one)."""

@@ -8,20 +8,13 @@ import select
 import signal
 import socket
 
-__all__ = ["die_with_parent"]
-
 
 def die_with_parent(lifeline: socket.socket) -> None:
-    """Make the kernel kill this process and its process group, a new one, when the parent ends.
-
-    The kernel sends SIGKILL to the process group when the other end of the lifeline closes, which happens
-    however the parent ends. A thread or a signal handler would not run while the environment hangs in C and
-    holds the interpreter lock. PR_SET_PDEATHSIG is not suitable: it acts when the *thread* that started the
-    process ends.
-
-    Args:
-        lifeline: The end of this process of a socket pair on which nothing is sent. It must stay open.
-    """
+    """Make the kernel kill this process and its process group, a new one, when the parent ends."""
+    # The kernel sends SIGKILL to the process group when the other end of the lifeline closes, which happens
+    # however the parent ends. A thread or a signal handler would not run while the environment hangs in C and
+    # holds the interpreter lock. PR_SET_PDEATHSIG is not suitable: it acts when the *thread* that started the
+    # process ends.
     os.setpgid(0, 0)
     fd = lifeline.fileno()
     fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())

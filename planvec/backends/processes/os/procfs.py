@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["bytes_shared", "bytes_used", "children", "command", "descendants", "exists", "state"]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

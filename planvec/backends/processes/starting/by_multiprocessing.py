@@ -21,11 +21,7 @@ from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import original_signal_mask
 from planvec.errors import WorkerStartError
 
-__all__ = ["MultiprocessingWorker", "start_by_multiprocessing"]
-
-
-_SERVER_LOST = 255
-"""The exit code that multiprocessing reports if the fork server was killed."""
+_SERVER_LOST = 255  # the exit code that multiprocessing reports if the fork server was killed
 
 
 class _InheritedMemory:
@@ -46,11 +42,7 @@ def _identity(handle: Any) -> Any:
 
 
 class MultiprocessingWorker:
-    """Wraps a process that multiprocessing has started. Implements `Process`.
-
-    Args:
-        process: A `multiprocessing.Process` that is started.
-    """
+    """Wraps a process that multiprocessing has started. Implements `Process`."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
@@ -88,17 +80,7 @@ def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memo
 
 
 def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingWorker:
-    """Start a worker.
-
-    Args:
-        method: "forkserver" or "fork".
-        worker: The worker to start.
-
-    Raises:
-        StartLostError: The fork server was killed before it answered.
-        OSError: The system cannot start another process or open another file.
-        WorkerStartError: This process is daemonic.
-    """
+    """Start a worker."""
     if multiprocessing.current_process().daemon:  # such as a child of `multiprocessing.Pool`
         raise WorkerStartError(
             f"start_method: daemonic processes cannot start others with {method!r}; use "
@@ -121,11 +103,9 @@ def start_by_multiprocessing(method: str, worker: NewWorker) -> MultiprocessingW
 
 
 def _start_fork_server(spec: WorkerSpec) -> None:
-    """Start the fork server of multiprocessing with the user's signal mask: other code uses it, too.
-
-    It imports the modules of a worker once, so that a restart takes 25 ms instead of 190. This has no effect
-    if it already runs, or if the user has set its list of modules.
-    """
+    """Start the fork server of multiprocessing with the user's signal mask: other code uses it, too."""
+    # It imports the modules of a worker once, so that a restart takes 25 ms instead of 190. This has no
+    # effect if it already runs, or if the user has set its list of modules.
     with hidden_main(), original_signal_mask(), spec.hash_seed():
         resource_tracker.ensure_running()
         server: Any = getattr(forkserver, "_forkserver", None)

@@ -10,17 +10,9 @@ from typing import Any
 from planvec.backends.processes.starting.hidden_main import hidden_main
 from planvec.backends.processes.wire.spec import WorkerSpec
 
-__all__ = ["capture_spec"]
-
 
 def capture_spec(factory: bytes | Callable[[], Any], name: str, preload: Sequence[str]) -> WorkerSpec:
-    """Return a spec with the present settings of this process.
-
-    Args:
-        factory: Makes the hosted object; see `WorkerSpec`.
-        name: The name of the worker in process listings.
-        preload: See `ExternalProcess`.
-    """
+    """Return a spec with the present settings of this process."""
     with hidden_main():
         preparation = multiprocessing.spawn.get_preparation_data(name)
     # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.

@@ -12,20 +12,12 @@ from planvec.backends.processes.os import procfs
 from planvec.backends.processes.starting.process import Process
 from planvec.backends.processes.wire.channel import Channel
 
-__all__ = ["GRACE_SECONDS", "end", "has_ended", "kill"]
-
-GRACE_SECONDS = 1.0
-"""Longest time for a child process to end by itself."""
+GRACE_SECONDS = 1.0  # longest time for a child process to end by itself
 
 
 def has_ended(handle: int, seconds: float) -> bool:
-    """Wait for a process, and return whether it has ended.
-
-    Args:
-        handle: The handle of the process; see `Process`. `join` of multiprocessing is not reliable: it
-            reports an exit if the fork server has ended.
-        seconds: Seconds to wait.
-    """
+    """Wait for a process, and return whether it has ended."""
+    # `seconds`: Seconds to wait.
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
@@ -41,11 +33,9 @@ def kill(process: Process) -> None:
 
 
 def _kill_group(process: Process) -> None:
-    """Kill the remaining members of the process group of a process that has ended.
-
-    Another process can have the same process id only if the process was reaped and no member of its group is
-    left. In this case nothing is killed.
-    """
+    """Kill the remaining members of the process group of a process that has ended."""
+    # Another process can have the same process id only if the process was reaped and no member of its group
+    # is left. In this case nothing is killed.
     try:
         signal.pidfd_send_signal(process.handle, 0)
     except (OSError, AttributeError):  # it was reaped
@@ -56,15 +46,7 @@ def _kill_group(process: Process) -> None:
 
 
 def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int, owner: int) -> None:
-    """End a process and free its resources.
-
-    Args:
-        process: The process. After its channel is closed, it has `GRACE_SECONDS` to end by itself.
-        channel: The channel to the process.
-        lifeline: The parent's end of the lifeline; see `die_with_parent`.
-        memory: File descriptor of the slab.
-        owner: The process id of the parent. In a fork of the parent, this does nothing.
-    """
+    """End a process and free its resources."""
     if os.getpid() != owner:
         return
     channel.close()

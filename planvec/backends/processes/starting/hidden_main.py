@@ -8,19 +8,15 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["forget_hidden_main", "hidden_main"]
-
 _lock = threading.Lock()
 _hidden: dict[str, Any] | None = None
 
 
 @contextlib.contextmanager
 def hidden_main() -> Iterator[None]:
-    """Hide the user's script from multiprocessing while a process is started.
-
-    Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
-    The functions and classes of the script that the factory needs are sent by value.
-    """
+    """Hide the user's script from multiprocessing while a process is started."""
+    # Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
+    # The functions and classes of the script that the factory needs are sent by value.
     global _hidden
     module = sys.modules["__main__"]
     names = ("__file__", "__spec__")

@@ -13,25 +13,13 @@ from planvec.backends.processes.starting import spawned
 from planvec.backends.processes.starting.process import NewWorker
 from planvec.backends.processes.wire.spec import WorkerSpec
 
-__all__ = ["SpawnedWorker", "spawn", "start_interpreter"]
-
 _COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import run as _run; _run{arguments!r}"
 
 
 def start_interpreter(
     spec: WorkerSpec, module: str, fds: tuple[int, ...], *names: str
 ) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter in a process group of its own, since the parent handles Ctrl-C.
-
-    Args:
-        spec: Its environment variables and `sys.path`.
-        module: Name of a module with a function `run`, which the interpreter calls.
-        fds: The first arguments of `run`: file descriptors, which stay open in the new process.
-        names: Its further arguments.
-
-    Raises:
-        OSError: The system cannot start another process.
-    """
+    """Start a fresh interpreter in a process group of its own, since the parent handles Ctrl-C."""
     flags: Any = util
     code = _COMMAND.format(path=spec.path, module=module, arguments=(*fds, *names))
     return subprocess.Popen(
@@ -44,12 +32,7 @@ def start_interpreter(
 
 
 class SpawnedWorker:
-    """Represents a worker in a fresh interpreter. Implements `Process`.
-
-    Args:
-        process: The process.
-        sentinel: File descriptor that becomes readable when the process and its own children have ended.
-    """
+    """Represents a worker in a fresh interpreter. Implements `Process`."""
 
     def __init__(self, process: subprocess.Popen[bytes], sentinel: int) -> None:
         self._process = process
@@ -73,14 +56,7 @@ class SpawnedWorker:
 
 
 def spawn(worker: NewWorker) -> SpawnedWorker:
-    """Start a worker in a fresh interpreter.
-
-    Args:
-        worker: The worker to start.
-
-    Raises:
-        OSError: The system cannot start another process, or lacks memory or files.
-    """
+    """Start a worker in a fresh interpreter."""
     memory = worker.spec.write()
     try:
         fds = (memory, worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)

@@ -21,23 +21,19 @@ from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import delayed_signals, is_from_handler
 from planvec.errors import WorkerStartError
 
-__all__ = ["Child"]
-
 _STALL_SECONDS = 10.0
+# Largest number of starts of a worker that are lost with a killed template. The next needs no template.
 _MAX_LOST = 3
-"""Largest number of starts of a worker that are lost with a killed template. The next needs no template."""
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 _hooks: list[str] = []
 
 
 def _release_inherited() -> None:
-    """Free the resources of the parent in a forked child.
-
-    If the child kept the parent's ends of the channels open, workers could not detect the exit of the parent,
-    and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are replaced,
-    since another thread may have held them.
-    """
+    """Free the resources of the parent in a forked child."""
+    # If the child kept the parent's ends of the channels open, workers could not detect the exit of the
+    # parent, and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are
+    # replaced, since another thread may have held them.
     forget_hidden_main()
     forget_templates()
     close_parent_channels()
@@ -52,29 +48,18 @@ def _register_hook() -> None:
 
 
 class Child:
-    """Starts a process that runs `child.main.main`, and holds the channel and the memory shared with it.
+    """Starts a process that runs `child.main.main`, and holds the channel and the memory shared with it."""
 
-    The child leads a process group of its own, so that all of its child processes can be killed with it.
-
-    Args:
-        spec: What it is started with.
-        start_method: One of `START_METHODS`.
-
-    Attributes:
-        pid: The process id of the child.
-        channel: The channel to the child.
-        lifeline: The parent's end of the lifeline, open while the child runs; see `die_with_parent`.
-        memory: File descriptor of the slab.
-        handle: File descriptor that becomes readable when the child ends.
-        is_foreign: Whether this is a copy in a fork of the parent.
-        was_killed: Whether the child was killed from outside (SIGKILL, SIGTERM). Valid after `how_it_ended`.
-        end: Ends the child and frees its resources; may be called again.
-
-    Raises:
-        WorkerStartError: The system cannot start another process, or lacks memory or files.
-    """
+    # The child leads a process group of its own, so that all of its child processes can be killed with it.
+    # `pid`: The process id of the child.
+    # `lifeline`: The parent's end of the lifeline, open while the child runs; see `die_with_parent`.
+    # `memory`: File descriptor of the slab.
+    # `handle`: File descriptor that becomes readable when the child ends.
+    # `end`: Ends the child and frees its resources; may be called again.
 
     def __init__(self, spec: WorkerSpec, start_method: str) -> None:
+        # `is_foreign`: whether this is a copy in a fork of the parent. `was_killed`: Whether the child was
+        # killed from outside (SIGKILL, SIGTERM). Valid after `how_it_ended`.
         self.is_foreign = self.was_killed = False
         _register_hook()
         try:

@@ -19,35 +19,15 @@ import socket
 import struct
 from collections.abc import Sequence
 
-__all__ = [
-    "MAX_FDS",
-    "REQUEST_SIZE",
-    "STREAMS",
-    "pack_request",
-    "receive_number",
-    "receive_with_fds",
-    "send_number",
-    "send_with_fds",
-    "unpack_request",
-]
-
-MAX_FDS = 8
-"""Largest number of file descriptors in one message."""
-STREAMS = (1, 2)
-"""File descriptors of the standard streams that a worker receives, if they are open."""
+MAX_FDS = 8  # largest number of file descriptors in one message
+STREAMS = (1, 2)  # file descriptors of the standard streams that a worker receives, if they are open
 _NUMBER = struct.Struct("<q")
 _REQUEST = struct.Struct("<BB")
-REQUEST_SIZE = _REQUEST.size
-"""Number of bytes of a request."""
+REQUEST_SIZE = _REQUEST.size  # number of bytes of a request
 
 
 def pack_request(num_fds: int, streams: Sequence[int]) -> bytes:
-    """Return the bytes of a request to fork a worker.
-
-    Args:
-        num_fds: Number of file descriptors that are sent with it. The last ones are those of the streams.
-        streams: The standard streams that are sent.
-    """
+    """Return the bytes of a request to fork a worker."""
     return _REQUEST.pack(num_fds, sum(1 << number for number in streams))
 
 
@@ -58,22 +38,13 @@ def unpack_request(data: bytes) -> tuple[int, list[int]]:
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
-    """Send at least one byte, and file descriptors with the first one.
-
-    Raises:
-        OSError: The other side has closed the socket, or too many file descriptors are in flight.
-    """
+    """Send at least one byte, and file descriptors with the first one."""
     socket.send_fds(sock, [data], list(fds))
 
 
 def receive_with_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """Receive up to `size` bytes and the file descriptors sent with them, which are not inheritable.
-
-    With `socket.recv_fds`, a process that another thread starts meanwhile could inherit them.
-
-    Raises:
-        OSError: The other side has closed the socket.
-    """
+    """Receive up to `size` bytes and the file descriptors sent with them, which are not inheritable."""
+    # With `socket.recv_fds`, a process that another thread starts meanwhile could inherit them.
     fds = array.array("i")
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(MAX_FDS * fds.itemsize), flags)

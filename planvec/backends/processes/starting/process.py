@@ -8,8 +8,6 @@ from typing import Protocol
 
 from planvec.backends.processes.wire.spec import WorkerSpec
 
-__all__ = ["NewWorker", "Process", "StartLostError"]
-
 
 class StartLostError(OSError):
     """Raised when the process that forks workers ends before it answers. Retry with new sockets."""
@@ -17,45 +15,28 @@ class StartLostError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class NewWorker:
-    """Holds the arguments of a worker to start; see `child.main.main`.
+    """Holds the arguments of a worker to start; see `child.main.main`."""
 
-    Attributes:
-        spec: What it is started with.
-        channel: The worker's end of the channel.
-        lifeline: The worker's end of the lifeline.
-        memory: File descriptor of the slab.
-        sentinel: File descriptor of the parent's end of the lifeline. It becomes readable when the worker and
-            all processes that inherited the other end have ended.
-    """
-
-    spec: WorkerSpec
-    channel: socket.socket
-    lifeline: socket.socket
-    memory: int
+    spec: WorkerSpec  # what it is started with
+    channel: socket.socket  # the worker's end of the channel
+    lifeline: socket.socket  # the worker's end of the lifeline
+    memory: int  # file descriptor of the slab
+    # File descriptor of the parent's end of the lifeline. It becomes readable when the worker and all
+    # processes that inherited the other end have ended.
     sentinel: int
 
 
 class Process(Protocol):
-    """Represents a started process.
+    """Represents a started process."""
 
-    Attributes:
-        pid: The process id.
-        handle: File descriptor that becomes readable when the process ends; open until `close`.
-    """
-
-    pid: int
-    handle: int
+    pid: int  # the process id
+    handle: int  # file descriptor that becomes readable when the process ends; open until `close`
 
     def exit_code(self, seconds: float) -> int | None:
-        """Wait for the process, and return its exit code.
-
-        Args:
-            seconds: Seconds to wait.
-
-        Returns:
-            The exit code, or -N for signal N, as `subprocess.Popen.returncode`. None if the process has not
-            ended, or if its exit code is unknown.
-        """
+        """Wait for the process, and return its exit code."""
+        # `seconds`: Seconds to wait.
+        # Returns the exit code, or -N for signal N, as `subprocess.Popen.returncode`. None if the process has
+        # not ended, or if its exit code is unknown.
 
     def forget(self) -> None:
         """Free the inherited resources in a fork of the parent. The process keeps running."""

@@ -9,18 +9,9 @@ import traceback
 from planvec.backends.processes.child.main import main
 from planvec.backends.processes.wire.spec import WorkerSpec
 
-__all__ = ["run"]
-
 
 def run(spec: int, channel: int, lifeline: int, slab: int) -> None:
-    """Run a worker, and end the process.
-
-    Args:
-        spec: File descriptor of its `WorkerSpec`.
-        channel: File descriptor of its end of the channel.
-        lifeline: File descriptor of its end of the lifeline.
-        slab: File descriptor of the slab.
-    """
+    """Run a worker, and end the process."""
     try:
         for fd in (channel, lifeline, slab):
             os.set_inheritable(fd, False)

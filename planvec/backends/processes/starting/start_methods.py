@@ -13,8 +13,6 @@ from planvec.backends.processes.starting.interpreter import spawn
 from planvec.backends.processes.starting.process import NewWorker, Process
 from planvec.backends.processes.starting.template import fork_by_template
 
-__all__ = ["DEFAULT_START_METHOD", "START_METHODS"]
-
 
 def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
     methods: dict[str, Callable[[NewWorker], Process]] = {}
@@ -27,8 +25,8 @@ def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
     return methods
 
 
+# name -> function that starts a worker, for the start methods that this system supports
 START_METHODS = _start_methods()
-"""Name -> function that starts a worker, for the start methods that this system supports."""
 
+# the first of them: "template", or "spawn" on a system that cannot fork processes
 DEFAULT_START_METHOD = next(iter(START_METHODS))
-"""The first of them: "template", or "spawn" on a system that cannot fork processes."""

@@ -31,26 +31,16 @@ from planvec.backends.processes.starting.messages import (
 from planvec.backends.processes.starting.process import NewWorker, StartLostError
 from planvec.backends.processes.wire.spec import WorkerSpec
 
-__all__ = ["ForkedWorker", "forget_templates", "fork_by_template"]
-
-_ANSWER_SECONDS = 60.0
-"""Longest time for a template to import its modules and to fork a worker."""
+_ANSWER_SECONDS = 60.0  # longest time for a template to import its modules and to fork a worker
+# interval at which the template is checked meanwhile: a signal may have stopped it
 _STATE_CHECK_SECONDS = 1.0
-"""Interval at which the template is checked meanwhile: a signal may have stopped it."""
 _END_SECONDS = 1.0
+# prefixes of the environment variables that are read when an interpreter starts or numpy is imported
 _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
-"""Prefixes of the environment variables that are read when an interpreter starts or numpy is imported."""
 
 
 class ForkedWorker:
-    """Represents a process that a template has forked. Implements `Process`.
-
-    Args:
-        pid: The process id.
-        handle: File descriptor that becomes readable when the process ends.
-        report: Socket over which the template sends the exit code.
-        template: The template process.
-    """
+    """Represents a process that a template has forked. Implements `Process`."""
 
     def __init__(
         self, pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]
@@ -80,14 +70,7 @@ class ForkedWorker:
 
 
 class _Template:
-    """Starts a template process, and sends requests to it.
-
-    Args:
-        spec: What its first worker is started with.
-
-    Raises:
-        OSError: The template cannot be started.
-    """
+    """Starts a template process, and sends requests to it."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         with contextlib.ExitStack() as undo:
@@ -115,16 +98,7 @@ class _Template:
         self._process.returncode = 0  # otherwise `Popen` would wait for it
 
     def fork(self, worker: NewWorker, spec: int) -> ForkedWorker:
-        """Fork a worker.
-
-        Args:
-            worker: The worker to start.
-            spec: File descriptor of its `WorkerSpec`.
-
-        Raises:
-            StartLostError: The template was killed or stopped before it answered.
-            OSError: The system cannot start another process or open another file.
-        """
+        """Fork a worker."""
         report, theirs = socket.socketpair()
         streams = tuple(filter(_is_open, STREAMS))
         with contextlib.ExitStack() as undo:
@@ -191,8 +165,8 @@ def _is_readable(sock: socket.socket, seconds: float) -> bool:
 
 
 _lock = threading.Lock()
+# environment variables that were read when the template was started, and its modules -> the template
 _templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _Template] = {}
-"""Environment variables that were read when the template was started, and its modules -> the template."""
 
 
 def _template_of(spec: WorkerSpec) -> _Template:
@@ -208,18 +182,9 @@ def _template_of(spec: WorkerSpec) -> _Template:
 
 
 def fork_by_template(worker: NewWorker) -> ForkedWorker:
-    """Start a worker by a fork of a template process. Start a template first if none runs.
-
-    The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
-    process when the template was started.
-
-    Args:
-        worker: The worker to start.
-
-    Raises:
-        StartLostError: The template was killed or stopped before it answered.
-        OSError: The system cannot start another process, or lacks memory or files.
-    """
+    """Start a worker by a fork of a template process. Start a template first if none runs."""
+    # The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
+    # process when the template was started.
     template = _template_of(worker.spec)
     memory = worker.spec.write()
     try:

@@ -30,8 +30,9 @@ from planvec.backends.processes.starting.messages import (
 from planvec.backends.processes.wire.spec import WorkerSpec
 from planvec.backends.signals import HANDLED
 
-__all__ = ["run"]
-
+# Modules that workers import for Gymnasium's own environments: no simulators and no modules of the user.
+# Listed by name, since this module must not import modules of higher levels; a worker finds them by name,
+# too, when it unpickles the factory.
 _PRELOADED = (
     "planvec.envs",
     "planvec.vector.server",
@@ -41,18 +42,10 @@ _PRELOADED = (
     "gymnasium.envs.toy_text",
     "gymnasium.wrappers",
 )
-"""Modules that workers import for Gymnasium's own environments: no simulators and no modules of the user.
-Listed by name, since this module must not import modules of higher levels; a worker finds them by name, too,
-when it unpickles the factory."""
 
 
 class _Template:
-    """Forks workers on request, and reports their exit codes.
-
-    Args:
-        requests: The socket over which the parent sends requests.
-        lifeline: This end of the lifeline; see `die_with_parent`.
-    """
+    """Forks workers on request, and reports their exit codes."""
 
     def __init__(self, requests: socket.socket, lifeline: socket.socket) -> None:
         self._requests = requests
@@ -151,13 +144,7 @@ def _open_handle(pid: int) -> list[int]:
 
 
 def _run_worker(fds: list[int], streams: list[int]) -> None:
-    """Run a worker in the fork. Does not return.
-
-    Args:
-        fds: File descriptors of the spec, of the worker's ends of the channel and of the lifeline, of the
-            slab, and of the standard streams.
-        streams: The numbers of these streams.
-    """
+    """Run a worker in the fork. Does not return."""
     spec, channel, lifeline, slab, *stream_fds = fds
     for number, fd in zip(streams, stream_fds, strict=True):
         os.dup2(fd, number)
@@ -169,13 +156,7 @@ def _run_worker(fds: list[int], streams: list[int]) -> None:
 
 
 def run(requests: int, lifeline: int, *preload: str) -> None:
-    """Run a template process, and end it.
-
-    Args:
-        requests: File descriptor of its end of the socket pair for requests.
-        lifeline: File descriptor of its end of the lifeline; see `die_with_parent`.
-        preload: Modules to import beside those of Gymnasium. If one cannot be imported, a worker reports it.
-    """
+    """Run a template process, and end it."""
     lifeline_socket = socket.socket(fileno=lifeline)
     die_with_parent(lifeline_socket)
     for name in _PRELOADED:

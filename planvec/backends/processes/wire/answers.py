@@ -14,41 +14,22 @@ from planvec.backends.messages.failures import Failure
 from planvec.backends.processes.wire.slab import Slot
 from planvec.rows import Answer, Columns, decode_columns, encode_columns, unpicklable_rows
 
-__all__ = ["read_answer", "write_answer"]
-
-_COLUMNS = b"columns:"
-"""Prefix of a payload of encoded infos. A pickle begins with another byte."""
+_COLUMNS = b"columns:"  # Prefix of a payload of encoded infos. A pickle begins with another byte.
 
 
 @dataclass(slots=True)
 class _Rest:
-    """Holds the parts of an answer that do not lie in a slot, or None for a part that it lacks.
+    """Holds the parts of an answer that do not lie in a slot, or None for a part that it lacks."""
 
-    Attributes:
-        states: New states of variable size.
-        observations: Observations of variable size.
-        columns: Infos.
-        errors: Row of the chunk -> error of a flagged row.
-        values: Rendered frames or values of attributes.
-    """
-
-    states: Any = None
-    observations: Any = None
-    columns: Columns | None = None
-    errors: dict[int, Failure] | None = None
-    values: list[Any] | None = None
+    states: Any = None  # new states of variable size
+    observations: Any = None  # observations of variable size
+    columns: Columns | None = None  # infos
+    errors: dict[int, Failure] | None = None  # row of the chunk -> error of a flagged row
+    values: list[Any] | None = None  # rendered frames or values of attributes
 
 
 def write_answer(answer: Answer, slot: Slot) -> bytes:
-    """Return the payload of an answer whose arrays of fixed size lie in a slot.
-
-    Args:
-        answer: The answer.
-        slot: The slot. Receives the time that the worker took.
-
-    Raises:
-        EnvError: An info cannot be pickled. The message names its key and its row.
-    """
+    """Return the payload of an answer whose arrays of fixed size lie in a slot."""
     slot.seconds[0] = answer.seconds
     fixed, outputs = slot.outputs, answer.outputs
     if outputs is fixed and not answer.columns and not answer.errors:

@@ -19,36 +19,26 @@ from typing import NamedTuple
 
 from planvec.backends.signals import is_from_handler
 
-__all__ = ["SPIN_SECONDS", "Channel", "ChannelError", "Frame", "close_parent_channels", "yield_core"]
-
 _HEADER = struct.Struct("<Q16sIIQ")
+# Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
+# the next request. Therefore neither side sleeps between calls in close succession.
 SPIN_SECONDS = 200e-6
-"""Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
-the next request. Therefore neither side sleeps between calls in close succession."""
 
 _parent_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
+# Lets another process run on this core first. With more processes than cores, a process that polls without
+# yielding would delay the process that it waits for.
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
-"""Lets another process run on this core first. With more processes than cores, a process that polls without
-yielding would delay the process that it waits for."""
 
 
 class Frame(NamedTuple):
-    """Holds one message that was received.
+    """Holds one message that was received."""
 
-    Attributes:
-        ticket: Number of the request that this is, or that this answers.
-        verb: Kind of the request, or the outcome: at most 16 ASCII characters.
-        slot: Index of the slot in the slab that holds the rows.
-        num_rows: Number of rows.
-        payload: Data that does not lie in the slab.
-    """
-
-    ticket: int
-    verb: bytes
-    slot: int
+    ticket: int  # number of the request that this is, or that this answers
+    verb: bytes  # kind of the request, or the outcome: at most 16 ASCII characters
+    slot: int  # index of the slot in the slab that holds the rows
     num_rows: int
-    payload: bytes
+    payload: bytes  # data that does not lie in the slab
 
 
 class ChannelError(Exception):
@@ -63,13 +53,10 @@ def _as_channel_error(error: OSError) -> ChannelError:
 
 
 class Channel:
-    """Sends and receives frames at one end of the pair.
+    """Sends and receives frames at one end of the pair."""
 
-    Args:
-        sock: A connected stream socket.
-        stall_seconds: Longest pause within a frame, in seconds, before the other side counts as closed. The
-            channel does not wait for the first byte of a frame. None, in the worker, waits without a limit.
-    """
+    # `stall_seconds`: Longest pause within a frame, in seconds, before the other side counts as closed. The
+    # channel does not wait for the first byte of a frame. None, in the worker, waits without a limit.
 
     def __init__(self, sock: socket.socket, stall_seconds: float | None = None) -> None:
         self._socket = sock
@@ -85,11 +72,7 @@ class Channel:
         return self._fd
 
     def send(self, ticket: int, verb: bytes, slot: int = 0, num_rows: int = 0, payload: bytes = b"") -> None:
-        """Send a frame. The arguments are the fields of `Frame`.
-
-        Raises:
-            ChannelError: The other side has closed the channel or has stopped reading.
-        """
+        """Send a frame. The arguments are the fields of `Frame`."""
         data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
         try:
             if payload or not self._write_at_once(data):
@@ -106,11 +89,7 @@ class Channel:
         return True
 
     def receive(self) -> Frame | None:
-        """Return the next frame; None if none has arrived and the channel does not wait.
-
-        Raises:
-            ChannelError: The other side has closed the channel, or has stopped in the middle of a frame.
-        """
+        """Return the next frame; None if none has arrived and the channel does not wait."""
         try:
             header = self._read_at_once(_HEADER.size)
             if header is None:
@@ -161,9 +140,7 @@ class Channel:
 
 
 def close_parent_channels() -> None:
-    """Close the parent's ends of all channels in a forked child.
-
-    If a child kept them open, its siblings could not detect the exit of the parent.
-    """
+    """Close the parent's ends of all channels in a forked child."""
+    # If a child kept them open, its siblings could not detect the exit of the parent.
     for channel in list(_parent_channels):
         channel.close()

@@ -12,64 +12,33 @@ from planvec.backends.processes.wire.answers import read_answer
 from planvec.backends.processes.wire.slab import Slot
 from planvec.rows import Answer, Outputs, Request
 
-__all__ = ["Form", "ReadableForm"]
-
 R = TypeVar("R", bound=Request[Any])
 
 
 class Form(ABC, Generic[R]):
-    """Writes requests of one kind.
+    """Writes requests of one kind."""
 
-    Attributes:
-        verb: Name of the form in messages: at most 16 ASCII characters.
-        has_slot: Whether the rows of the request lie in a slot.
-        may_step: Whether the worker may step an environment, and so use more memory.
-    """
-
-    verb: ClassVar[bytes]
-    has_slot: ClassVar[bool] = True
-    may_step: ClassVar[bool] = True
+    verb: ClassVar[bytes]  # name of the form in messages: at most 16 ASCII characters
+    has_slot: ClassVar[bool] = True  # whether the rows of the request lie in a slot
+    may_step: ClassVar[bool] = True  # whether the worker may step an environment, and so use more memory
 
     @abstractmethod
     def write(self, request: R, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        """Write a request into a slot, and return the payload.
-
-        Args:
-            request: The request.
-            slot: The first rows of a slot; None if the form has no slot.
-            space: The space of one action; None if the process steps no rows.
-
-        Returns:
-            The pickled data that does not lie in the slot; empty if there is none.
-        """
+        """Write a request into a slot, and return the payload."""
+        # Returns the pickled data that does not lie in the slot; empty if there is none.
 
     def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
-        """Return the answer of the worker. Its arrays are views of the slot: copy them at once.
-
-        Args:
-            slot: The first rows of the slot; None if the form has no slot.
-            payload: The payload of the answer.
-        """
+        """Return the answer of the worker. Its arrays are views of the slot: copy them at once."""
         return read_value(payload) if slot is None else read_answer(slot, payload)
 
 
 class ReadableForm(Form[R]):
-    """Writes and reads requests that a `StepServer` performs.
+    """Writes and reads requests that a `StepServer` performs."""
 
-    The worker reads other requests by itself.
-    """
+    # The worker reads other requests by itself.
 
     @abstractmethod
     def read(
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
     ) -> tuple[Request[Any], Outputs | None]:
-        """Return the request that `write` wrote, and the outputs to fill in.
-
-        Args:
-            slot: The first rows of the slot; None if the form has no slot.
-            payload: The payload that `write` returned.
-            space: The space of one action; None if the process steps no rows.
-
-        Returns:
-            The request, and the arrays for the outputs of its rows; None if the form has no slot.
-        """
+        """Return the request that `write` wrote, and the outputs to fill in."""

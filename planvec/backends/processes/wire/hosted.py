@@ -11,17 +11,11 @@ from planvec.errors import InvalidBatchError
 from planvec.rows import Request, resolve
 from planvec.stepping import HasStepper
 
-__all__ = ["CallMethod", "GetAttribute", "HostedRequest", "Operation", "SetAttribute"]
-
 
 class Operation(ABC):
-    """Base class of operations on the hosted object.
+    """Base class of operations on the hosted object."""
 
-    Attributes:
-        name: Name of the method or the attribute.
-    """
-
-    name: str
+    name: str  # name of the method or the attribute
 
     @abstractmethod
     def apply(self, hosted: Any) -> Any:
@@ -30,17 +24,11 @@ class Operation(ABC):
 
 @dataclass(slots=True)
 class CallMethod(Operation):
-    """Calls a method of the hosted object.
-
-    Attributes:
-        name: Name of the method.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-    """
+    """Calls a method of the hosted object."""
 
     name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Any, ...]  # positional arguments
+    kwargs: dict[str, Any]  # keyword arguments
 
     def apply(self, hosted: Any) -> Any:
         return getattr(hosted, self.name)(*self.args, **self.kwargs)
@@ -48,13 +36,9 @@ class CallMethod(Operation):
 
 @dataclass(slots=True)
 class GetAttribute(Operation):
-    """Reads an attribute of the object; if the object is a `PlanEnv`, of its environment.
+    """Reads an attribute of the object; if the object is a `PlanEnv`, of its environment."""
 
-    Attributes:
-        name: A dotted name.
-    """
-
-    name: str
+    name: str  # A dotted name
 
     def apply(self, hosted: Any) -> Any:
         first, *rest = self.name.split(".")
@@ -65,15 +49,10 @@ class GetAttribute(Operation):
 
 @dataclass(slots=True)
 class SetAttribute(Operation):
-    """Sets an attribute of the object; if the object is a `PlanEnv`, of its environment.
-
-    Attributes:
-        name: Name of the attribute.
-        value: The new value.
-    """
+    """Sets an attribute of the object; if the object is a `PlanEnv`, of its environment."""
 
     name: str
-    value: Any
+    value: Any  # the new value
 
     def apply(self, hosted: Any) -> None:
         if isinstance(hosted, HasStepper):
@@ -84,25 +63,16 @@ class SetAttribute(Operation):
 
 @dataclass(slots=True)
 class HostedRequest(Request[Any]):
-    """Requests an operation on the hosted object.
-
-    Attributes:
-        name: Name of the method or the attribute, for messages.
-        payload: The pickled operation.
-    """
+    """Requests an operation on the hosted object."""
 
     verb: ClassVar[str] = "call"
 
-    name: str
-    payload: bytes
+    name: str  # name of the method or the attribute, for messages
+    payload: bytes  # the pickled operation
 
     @classmethod
     def of(cls, operation: Operation) -> HostedRequest:
-        """Return the request for an operation.
-
-        Raises:
-            InvalidBatchError: An argument cannot be pickled.
-        """
+        """Return the request for an operation."""
         try:
             return cls(operation.name, pickle_for_worker(operation))
         except Exception as error:

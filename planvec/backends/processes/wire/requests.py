@@ -33,10 +33,7 @@ from planvec.rows import (
     raw,
 )
 
-__all__ = ["form_named", "form_of"]
-
-_HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4
-"""The bits of `Slot.flags`."""
+_HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4  # the bits of `Slot.flags`
 
 
 class _StepForm(ReadableForm[StepBatch]):

@@ -11,24 +11,15 @@ from typing import Any, ClassVar, Protocol
 
 from planvec.rows import Request
 
-__all__ = ["ServedRequest", "Server", "SharedLayout"]
-
 
 class SharedLayout(Protocol):
-    """Describes a `Server`, and lays out the memory that it shares with its parent.
+    """Describes a `Server`, and lays out the memory that it shares with its parent."""
 
-    The worker pickles it for the parent. Each process maps the memory once per worker process.
-    """
+    # The worker pickles it for the parent. Each process maps the memory once per worker process.
 
     def map_memory(self, memory: int) -> memoryview:
-        """Map the shared memory.
-
-        Args:
-            memory: The file descriptor from `open_memory`, which this enlarges to the required size.
-
-        Returns:
-            The progress; see `planvec.stepping.progress`.
-        """
+        """Map the shared memory."""
+        # Returns the progress; see `planvec.stepping.progress`.
         ...
 
     def difference(self, replacement: Any) -> str | None:
@@ -37,12 +28,9 @@ class SharedLayout(Protocol):
 
 
 class Server(ABC):
-    """Answers requests of its own. A worker that hosts such an object passes them on to it.
+    """Answers requests of its own. A worker that hosts such an object passes them on to it."""
 
-    Attributes:
-        layout: Describes it, and lays out its memory. The worker maps it before the first request.
-    """
-
+    # Describes it, and lays out its memory. The worker maps it before the first request.
     layout: SharedLayout
 
     @abstractmethod

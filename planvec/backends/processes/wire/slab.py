@@ -24,15 +24,12 @@ from numpy.typing import NDArray
 
 from planvec.rows import EnvDescription, Outputs, empty_rows, is_fixed, raw, take_rows
 
-__all__ = ["NUM_SLOTS", "Allocator", "Slab", "Slot", "open_memory"]
-
 NUM_SLOTS = 2
 _SLOT_BYTES = 4 << 20
 _MAX_ROWS = 2048
 _ALIGNMENT = 64
 _MAX_VIEWS = 32
-_ROLLOUT_BYTES = 1 << 20
-"""Bytes for the actions of rollouts. Larger rollouts are pickled."""
+_ROLLOUT_BYTES = 1 << 20  # Bytes for the actions of rollouts. Larger rollouts are pickled.
 
 
 def open_memory() -> int:
@@ -45,31 +42,19 @@ def open_memory() -> int:
 
 @dataclass(slots=True)
 class Slot:
-    """Holds the arrays of one chunk. Letters: B rows.
+    """Holds the arrays of one chunk. Letters: B rows."""
 
-    Data of variable size is None here, and is sent in the message instead.
+    # Data of variable size is None here, and is sent in the message instead.
 
-    Attributes:
-        states: `[B]`, or None.
-        state_blocks: The same as blocks of bytes, which NumPy copies faster.
-        actions: A tree of arrays `[B, ...]`, or None.
-        dt: `[B]` int64.
-        seeds: `[B]` uint64.
-        flags: `[1]` uint8, the options of steps, see `wire.requests`.
-        rollout_actions: uint8, the memory for `rollout_tree`.
-        outputs: The outputs of the rows.
-        seconds: `[1]` float64, the time that the worker took.
-    """
-
-    states: NDArray[Any] | None
-    state_blocks: NDArray[np.void] | None
-    actions: Any
-    dt: NDArray[np.int64]
-    seeds: NDArray[np.uint64]
-    flags: NDArray[np.uint8]
-    rollout_actions: NDArray[np.uint8]
-    outputs: Outputs
-    seconds: NDArray[np.float64]
+    states: NDArray[Any] | None  # `[B]`, or None
+    state_blocks: NDArray[np.void] | None  # the same as blocks of bytes, which NumPy copies faster
+    actions: Any  # A tree of arrays `[B, ...]`, or None
+    dt: NDArray[np.int64]  # `[B]` int64
+    seeds: NDArray[np.uint64]  # `[B]` uint64
+    flags: NDArray[np.uint8]  # `[1]` uint8, the options of steps, see `wire.requests`
+    rollout_actions: NDArray[np.uint8]  # uint8, the memory for `rollout_tree`
+    outputs: Outputs  # the outputs of the rows
+    seconds: NDArray[np.float64]  # `[1]` float64, the time that the worker took
     _views: dict[int, Slot] = field(default_factory=dict)
 
     def first(self, num_rows: int) -> Slot:
@@ -93,12 +78,7 @@ class Slot:
         return view
 
     def rollout_tree(self, space: Space[Any], num_actions: int) -> Any:
-        """Return a tree of arrays `[num_actions, ...]` in `rollout_actions`, or None if they do not fit.
-
-        Args:
-            space: The space of one action.
-            num_actions: Number of rows times the horizon.
-        """
+        """Return a tree of arrays `[num_actions, ...]` in `rollout_actions`, or None if they do not fit."""
         if not is_fixed(space):
             return None
         allocate = Allocator(self.rollout_actions.data)
@@ -166,31 +146,21 @@ def _capacity(description: EnvDescription) -> int:
 
 
 class Slab:
-    """Maps the slots of one worker from a file descriptor.
+    """Maps the slots of one worker from a file descriptor."""
 
-    Both processes make a slab from the same description, and therefore use the same layout.
-
-    Args:
-        description: The description of the environment.
-        memory: The file descriptor from `open_memory`. The memory is enlarged to the required size.
-
-    Attributes:
-        capacity: Largest number of rows in a slot.
-        num_bytes: Size of the memory in bytes.
-        slots: The slots.
-        progress: `[3]` int64: the ticket, the row of the chunk and the step of the rollout that the worker
-            is executing.
-    """
+    # Both processes make a slab from the same description, and therefore use the same layout.
 
     def __init__(self, description: EnvDescription, memory: int) -> None:
-        self.capacity = _capacity(description)
+        self.capacity = _capacity(description)  # largest number of rows in a slot
         counter = Allocator(None)
         counter(3, np.int64)
         for _ in range(NUM_SLOTS):
             _slot(description, self.capacity, counter)
-        self.num_bytes = max(counter.offset, 1)
+        self.num_bytes = max(counter.offset, 1)  # size of the memory in bytes
         if os.fstat(memory).st_size < self.num_bytes:
             os.ftruncate(memory, self.num_bytes)
         allocate = Allocator(mmap.mmap(memory, self.num_bytes))
+        # `[3]` int64: the ticket, the row of the chunk and the step of the rollout that the worker is
+        # executing
         self.progress = memoryview(allocate(3, np.int64))  # type: ignore[arg-type]
         self.slots = [_slot(description, self.capacity, allocate) for _ in range(NUM_SLOTS)]

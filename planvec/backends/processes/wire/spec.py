@@ -12,31 +12,23 @@ from typing import Any
 
 from planvec.backends.processes.wire.slab import open_memory
 
-__all__ = ["WorkerSpec"]
-
 _HASH_SEED = "PYTHONHASHSEED"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Holds what a worker process is started with, as it was when the worker was opened.
+    """Holds what a worker process is started with, as it was when the worker was opened."""
 
-    A replacement is started from the same spec. Otherwise it might make another environment, because the
-    program has changed its environment variables, its `sys.path` or its working directory meanwhile.
+    # A replacement is started from the same spec. Otherwise it might make another environment, because the
+    # program has changed its environment variables, its `sys.path` or its working directory meanwhile.
 
-    Attributes:
-        name: The name in process listings.
-        factory: Makes the hosted object. Pickled by `pickle_factory`, unless a forked worker inherits it.
-        environ: The environment variables.
-        preparation: `sys.path`, the working directory and further settings, as the spawn method sends them.
-        preload: Modules that the template process imports before it forks the worker.
-    """
-
-    name: str
+    name: str  # the name in process listings
+    # Makes the hosted object. Pickled by `pickle_factory`, unless a forked worker inherits it.
     factory: bytes | Callable[[], Any]
-    environ: dict[str, str]
+    environ: dict[str, str]  # the environment variables
+    # `sys.path`, the working directory and further settings, as the spawn method sends them
     preparation: dict[str, Any]
-    preload: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()  # modules that the template process imports before it forks the worker
 
     @property
     def path(self) -> list[str]:
@@ -45,10 +37,8 @@ class WorkerSpec:
         return path
 
     def interpreter_environ(self) -> dict[str, str]:
-        """Return the environment variables with which a fresh interpreter is started.
-
-        Strings have the same hashes in all workers, so that sets of strings have the same order.
-        """
+        """Return the environment variables with which a fresh interpreter is started."""
+        # Strings have the same hashes in all workers, so that sets of strings have the same order.
         return {_HASH_SEED: "0", **self.environ}
 
     @contextlib.contextmanager
@@ -72,11 +62,7 @@ class WorkerSpec:
             os.environ.update(self.environ)
 
     def write(self) -> int:
-        """Return a file descriptor of memory that holds the pickled spec.
-
-        Raises:
-            OSError: The system lacks memory or files.
-        """
+        """Return a file descriptor of memory that holds the pickled spec."""
         memory = open_memory()
         try:
             with open(memory, "wb", closefd=False) as file:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["DONE", "FAILED", "HOSTED", "READY", "SERVED"]
-
-READY = b"ready"
-"""The object is made; the payload is the pickled description of its environment, or None."""
-HOSTED = b"hosted"
-"""The payload is an `Operation` on the hosted object."""
-SERVED = b"served"
-"""The payload is a request that the hosted object, a `Server`, answers itself."""
-DONE = b"done"
-"""The request succeeded; the payload is the data that does not lie in the slab."""
-FAILED = b"failed"
-"""The request raised an exception; the payload is a pickled `Failure`."""
+READY = b"ready"  # the object is made; the payload is the pickled description of its environment, or None
+HOSTED = b"hosted"  # the payload is an `Operation` on the hosted object
+SERVED = b"served"  # the payload is a request that the hosted object, a `Server`, answers itself
+DONE = b"done"  # the request succeeded; the payload is the data that does not lie in the slab
+FAILED = b"failed"  # the request raised an exception; the payload is a pickled `Failure`

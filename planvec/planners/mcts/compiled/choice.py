@@ -20,18 +20,15 @@ from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.search import Search
 from planvec.rows import BatchStepper, KernelUse, StepsHere
 
-__all__ = ["run_here"]
-
 _log = logging.getLogger("planvec")
 
-_SECONDS_PER_SIMULATION = 20e-6
-"""Time of a simulation without the compiled loop, with a compiled environment."""
+_SECONDS_PER_SIMULATION = 20e-6  # time of a simulation without the compiled loop, with a compiled environment
+# time that searches have to take before the loop is loaded: about the time that loading takes
 _SECONDS_TO_LOAD = 1.0
-"""Time that searches have to take before the loop is loaded: about the time that loading takes."""
 _SECONDS_TO_ANNOUNCE = 1.0
 
+# kernel -> the time that its searches have taken, or would have taken without the compiled loop
 _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
-"""Kernel -> the time that its searches have taken, or would have taken without the compiled loop."""
 
 
 def run_here(
@@ -41,16 +38,8 @@ def run_here(
     started: float,
     callback: PlanCallback | None,
 ) -> bool:
-    """Run searches to their end without a driver, if that is possible.
-
-    The arguments are those of `planvec.planners.driver.drive`.
-
-    Returns:
-        Whether the searches were run.
-
-    Raises:
-        InvalidBatchError: The episode of a root had ended, or a reward is not finite.
-    """
+    """Run searches to their end without a driver, if that is possible."""
+    # Returns whether the searches were run.
     # An object that forwards attributes to an environment may do more in its batches.
     if not isinstance(env, StepsHere) or getattr(env.row_use, "__self__", None) is not env:
         return False
@@ -111,10 +100,8 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> K
 
 
 def _is_suited(search: TreeSearch, env: BatchStepper) -> bool:
-    """Return whether a search needs no function of the user, nor numbers that only NumPy draws.
-
-    Its states have to be those of the environment: only batches check that.
-    """
+    """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
+    # Its states have to be those of the environment: only batches check that.
     config = search.config
     repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
     return (

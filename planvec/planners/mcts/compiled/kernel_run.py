@@ -25,21 +25,11 @@ from planvec.planners.mcts.simulations.progress import (
 from planvec.planners.search import ended_error
 from planvec.rows import KernelUse, Perform
 
-__all__ = ["KernelRun"]
-
 _log = logging.getLogger("planvec")
 
 
 class KernelRun(SearchRun):
-    """Runs a search to its end, without Python between simulations.
-
-    Args:
-        search: A search that has not begun.
-        perform: Performs the requests that the kernel refuses.
-        use: The use of the kernel.
-        budget: The limits of the search.
-        started: `time.perf_counter()` at the beginning of the call.
-    """
+    """Runs a search to its end, without Python between simulations."""
 
     def __init__(
         self, search: TreeSearch, perform: Perform, use: KernelUse, budget: Budget, started: float
@@ -60,11 +50,7 @@ class KernelRun(SearchRun):
         self._loop = self._use.kernel.open_loop(loop, search_code(), has_repeats, *self._arguments, 1)
 
     def proceed(self, callback: PlanCallback | None) -> bool:
-        """Run on; see `SearchRun.proceed`.
-
-        Raises:
-            PlanvecError: The environment was changed, so that its kernel cannot step any more.
-        """
+        """Run on; see `SearchRun.proceed`."""
         totals = self._progress.totals
         max_events = self._max_events if callback is None else 1
         started, num_events = time.perf_counter(), totals[NUM_EVENTS]

@@ -32,8 +32,6 @@ from planvec.planners.mcts.simulations.progress import (
 )
 from planvec.planners.mcts.simulations.shared import Shared
 
-__all__ = ["advance", "answer_of"]
-
 
 @jit(inline=True)
 def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
@@ -51,18 +49,10 @@ def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
 
 @jit(cache=True)
 def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
-    """Run a search up to its next request, or to its end.
-
-    Args:
-        code: A `CodeType`.
-        memory: The memory of the search, written.
-        answers: `[K]`, the answers to the requests that are queued.
-        last_event: Number of processed answers after which the loop pauses.
-
-    Returns:
-        `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be answered
-        before the next call.
-    """
+    """Run a search up to its next request, or to its end."""
+    # `answers`: `[K]`, the answers to the requests that are queued.
+    # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
+    # answered before the next call.
     shared: Shared = value_at(memory)
     progress, totals = shared.progress, shared.progress.totals
     num_halves = 1 + (progress.bounds[2] > progress.bounds[1])

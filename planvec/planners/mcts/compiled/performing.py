@@ -27,21 +27,14 @@ from planvec.planners.mcts.simulations.progress import (
 )
 from planvec.planners.mcts.simulations.shared import Shared
 
-__all__ = ["Draws", "next_request", "run"]
-
 
 class Draws(NamedTuple):
-    """What the random numbers of requests are drawn from, and where they are written.
+    """What the random numbers of requests are drawn from, and where they are written."""
 
-    Attributes:
-        random: The generator of the search; see `planvec.kernels.random`.
-        seeds: `[K]` uint64, the seeds of the rows of requests; `[0]` where a step has one outcome.
-        action_seeds: `[2]` uint64, those of the rollouts of each half.
-    """
-
-    random: NDArray[np.uint64]
+    random: NDArray[np.uint64]  # the generator of the search; see `planvec.kernels.random`
+    # `[K]` uint64, the seeds of the rows of requests; `[0]` where a step has one outcome
     seeds: NDArray[np.uint64]
-    action_seeds: NDArray[np.uint64]
+    action_seeds: NDArray[np.uint64]  # `[2]` uint64, those of the rollouts of each half
 
 
 @jit(inline=True)
@@ -139,28 +132,14 @@ def run(
     answers: Steps,
     draws: Draws,
     time_limit: int,
-    repeats: Any,
+    repeats: Any,  # `[K]` int64, dt; None: 1, for which another loop is compiled
     action_range: Any,
     max_events: int,
 ) -> int:
-    """Run a search until it is over, or until it has processed some answers.
-
-    Args:
-        kernel: A `KernelType`.
-        constants: The constants of the kernel.
-        code: A `CodeType`.
-        memory: The memory of the search, written.
-        answers: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
-            has to be written before the next call.
-        draws: Written.
-        time_limit: Steps after which an episode is truncated.
-        repeats: `[K]` int64, dt; None: 1, for which another loop is compiled.
-        action_range: The ranges of random actions, see `roll_rows`.
-        max_events: Number of answers after which the loop pauses.
-
-    Returns:
-        `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
-    """
+    """Run a search until it is over, or until it has processed some answers."""
+    # `answers`: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
+    # has to be written before the next call.
+    # Returns `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
     shared: Shared = value_at(memory)
     totals = shared.progress.totals
     last_event = totals[NUM_EVENTS] + max_events
@@ -176,14 +155,9 @@ def run(
 
 @jit(cache=True)
 def next_request(code: Any, memory: Pointer[Shared], answers: Steps, draws: Draws, max_events: int) -> int:
-    """Run a search up to its next request, which is performed outside. Knows no kernel.
-
-    The arguments are those of `run`.
-
-    Returns:
-        `DONE`, `PAUSED`, `ENDED`, or `FIRST_REQUEST` + a half: the answer to its request has to be written
-        before the next call.
-    """
+    """Run a search up to its next request, which is performed outside. Knows no kernel."""
+    # Returns `DONE`, `PAUSED`, `ENDED`, or `FIRST_REQUEST` + a half: the answer to its request has to be
+    # written before the next call.
     shared: Shared = value_at(memory)
     totals = shared.progress.totals
     status = advance(code, memory, answers, totals[NUM_EVENTS] + max_events)

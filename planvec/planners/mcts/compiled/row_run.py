@@ -27,21 +27,15 @@ from planvec.planners.mcts.simulations.progress import (
 from planvec.planners.search import ended_error
 from planvec.rows import Perform
 
-__all__ = ["RowRun", "load_loop"]
-
+# largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt
 _MAX_SIMULATIONS = 4096
-"""Largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt."""
 
+# The compiled loop, once it is loaded. Its arguments have the same types in all searches.
 _entries: list[Callable[..., int]] = []
-"""The compiled loop, once it is loaded. Its arguments have the same types in all searches."""
 
 
 def load_loop(simulations: Simulations) -> Callable[..., int]:
-    """Compile the loop, or load it from the cache.
-
-    Args:
-        simulations: Those of any search.
-    """
+    """Compile the loop, or load it from the cache."""
     if not _entries:
         answers, none = new_steps(1, simulations.shared.limits.state_bytes), np.zeros(0, np.uint64)
         types = map(numba.typeof, (simulations.memory, answers, Draws(none, none, none), 0))
@@ -50,10 +44,9 @@ def load_loop(simulations: Simulations) -> Callable[..., int]:
 
 
 class RowRun(SearchRun):
-    """Runs a search to its end: a call of compiled code, a batch of the environment, and so on.
+    """Runs a search to its end: a call of compiled code, a batch of the environment, and so on."""
 
-    Arguments as for `SearchRun`.
-    """
+    # Arguments as for `SearchRun`.
 
     def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
         super().__init__(search, perform, budget, started)

@@ -30,21 +30,12 @@ from planvec.planners.mcts.simulations.progress import (
 from planvec.planners.requests import check_numbers
 from planvec.rows import Outputs, Perform, RolloutBatch, StepBatch
 
-__all__ = ["SECONDS_PER_RUN", "SearchRun"]
-
+# time after which a run pauses, to look at the clock, at Ctrl-C and at the other roots
 SECONDS_PER_RUN = 5e-3
-"""Time after which a run pauses, to look at the clock, at Ctrl-C and at the other roots."""
 
 
 class SearchRun(ABC):
-    """Runs a search to its end, with compiled code between its requests.
-
-    Args:
-        search: A search that has not begun.
-        perform: Performs a request here, and writes its results.
-        budget: The limits of the search.
-        started: `time.perf_counter()` at the beginning of the call.
-    """
+    """Runs a search to its end, with compiled code between its requests."""
 
     def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
         self._search, self._budget, self._started = search, budget, started
@@ -67,29 +58,13 @@ class SearchRun(ABC):
 
     @abstractmethod
     def proceed(self, callback: PlanCallback | None) -> bool:
-        """Run for some milliseconds, or up to the next call of the callback.
-
-        Args:
-            callback: As for `drive`: called after each batch.
-
-        Returns:
-            Whether the search is over.
-
-        Raises:
-            InvalidBatchError: The episode of the root had ended, or a reward is not finite.
-            UnsupportedEnvError: An audit failed.
-        """
+        """Run for some milliseconds, or up to the next call of the callback."""
+        # Returns whether the search is over.
 
     # -- limits -----------------------------------------------------------------------------------
 
     def _look_at_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
-        """Call the callback after a batch, and look at the clock.
-
-        Args:
-            callback: The callback.
-            num_events: Number of answers that had been processed before.
-            was_stopped: Whether there had been a reason to stop before.
-        """
+        """Call the callback after a batch, and look at the clock."""
         totals = self._progress.totals
         if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts()):
             if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
@@ -116,11 +91,7 @@ class SearchRun(ABC):
     # -- requests as arrays -----------------------------------------------------------------------
 
     def _perform(self, half: int) -> None:
-        """Perform the request of a half, and check its rewards.
-
-        Raises:
-            InvalidBatchError: A reward is not finite.
-        """
+        """Perform the request of a half, and check its rewards."""
         is_full = self._progress.num_rows[half] == self._num_slots[half]
         full = self._full[half] if is_full and self._progress.stages[half] == STEPS else None
         request, outputs = full or (self._batch(half), self._outputs(half))

@@ -41,8 +41,6 @@ from planvec.planners.mcts.simulations.steps import (
     select_on,
 )
 
-__all__ = ["begin", "go_on", "take_steps"]
-
 
 @jit(inline=True)
 def _num_allowed(tree: TreeArrays, progress: Progress, limits: Limits) -> Any:
@@ -104,16 +102,8 @@ def _select_half(memory: Pointer[Shared], half: int) -> bool:
 
 @jit(cache=True)
 def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
-    """Begin the simulations of a half.
-
-    Args:
-        code: A `CodeType`, as for the other functions.
-        memory: The memory of the search, written.
-        half: 0 or 1.
-
-    Returns:
-        `NONE`, `COMPLETED` or `PERFORM`.
-    """
+    """Begin the simulations of a half."""
+    # Returns `NONE`, `COMPLETED` or `PERFORM`.
     if not _select_half(memory, half):
         return NONE
     shared: Shared = value_at(memory)
@@ -125,17 +115,8 @@ def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
 
 @jit(cache=True)
 def go_on(code: Any, memory: Pointer[Shared], half: int, num_rows: int) -> int:
-    """Continue the simulations of a half after their steps were added to the tree.
-
-    Args:
-        code: A `CodeType`.
-        memory: The memory of the search, written.
-        half: 0 or 1.
-        num_rows: The result of `expand_half`.
-
-    Returns:
-        `COMPLETED` or `PERFORM`.
-    """
+    """Continue the simulations of a half after their steps were added to the tree."""
+    # Returns `COMPLETED` or `PERFORM`.
     if select_on(memory, half, num_rows):
         request_steps(memory, half)
         return PERFORM
@@ -144,17 +125,8 @@ def go_on(code: Any, memory: Pointer[Shared], half: int, num_rows: int) -> int:
 
 @jit(cache=True)
 def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
-    """Add the steps of a half to the tree, and continue its simulations.
-
-    Args:
-        code: A `CodeType`.
-        memory: The memory of the search, written.
-        steps: The answer to the request of the half.
-        half: 0 or 1.
-
-    Returns:
-        `COMPLETED` or `PERFORM`.
-    """
+    """Add the steps of a half to the tree, and continue its simulations."""
+    # Returns `COMPLETED` or `PERFORM`.
     orient(code, memory, steps, half)
     find_outcomes(code, memory, steps, half)
     return go_on(code, memory, half, expand_half(code, memory, steps, half))

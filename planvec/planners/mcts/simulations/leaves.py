@@ -16,8 +16,6 @@ from planvec.planners.mcts.rules import OPEN_LOOP
 from planvec.planners.mcts.simulations.progress import COMPLETED, LEAVES, NUM_SIMULATIONS, PERFORM
 from planvec.planners.mcts.simulations.shared import Shared
 
-__all__ = ["finish", "take_values"]
-
 
 @jit()
 def _back_up(memory: Pointer[Shared], half: int) -> int:
@@ -34,15 +32,11 @@ def _back_up(memory: Pointer[Shared], half: int) -> int:
 
 @jit()
 def finish(memory: Pointer[Shared], half: int) -> int:
-    """Take the values of leaves and back up the simulations, or write the request for values if some need it.
-
-    With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting for
-    the rollout of another simulation. Any other one reached a node that another simulation has evaluated,
-    whose value it takes.
-
-    Returns:
-        `COMPLETED` or `PERFORM`.
-    """
+    """Take the values of leaves and back up the simulations, or write the request for values."""
+    # With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting
+    # for the rollout of another simulation. Any other one reached a node that another simulation has
+    # evaluated, whose value it takes.
+    # Returns `COMPLETED` or `PERFORM`.
     shared: Shared = value_at(memory)
     tree, rules, limits = shared.tree, shared.rules, shared.limits
     progress, requests = shared.progress, shared.requests
@@ -76,10 +70,8 @@ def finish(memory: Pointer[Shared], half: int) -> int:
 
 @jit(cache=True)
 def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
-    """Take the values `[B]` that were requested for leaves, and back up the simulations.
-
-    Those of rollouts are returns of player 0.
-    """
+    """Take the values `[B]` that were requested for leaves, and back up the simulations."""
+    # Those of rollouts are returns of player 0.
     shared: Shared = value_at(memory)
     tree, paths, progress = shared.tree, shared.paths, shared.progress
     first = progress.bounds[half]

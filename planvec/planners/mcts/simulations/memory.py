@@ -38,8 +38,6 @@ from planvec.planners.mcts.simulations.table import Table, enter_tree, key_of_fi
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, Transitions
 
-__all__ = ["Simulations"]
-
 
 class _Functions(NamedTuple):
     """The compiled functions that searches through the driver call, with their first arguments."""
@@ -54,26 +52,9 @@ class _Functions(NamedTuple):
 
 
 class Simulations:
-    """Runs the simulations of a search, one half of the slots at a time.
+    """Runs the simulations of a search, one half of the slots at a time."""
 
-    States of fixed size are bytes for compiled code. States that are objects stay with the search.
-
-    Args:
-        config: The settings of the planner.
-        rules: The settings of the kernels.
-        tree: The tree.
-        paths: The paths of the simulations.
-        root_state: `[1]`, the state of the root.
-        halves: The slots of each half.
-        foresees_chance: Whether the generator in a state decides about chance.
-        halving: Sequential halving at the root.
-
-    Attributes:
-        has_bytes: Whether states have a fixed size.
-        finds_outcomes: Whether the transposition table is compiled; otherwise the search has to keep one.
-        shared: What all compiled functions work on.
-        memory: Points to it.
-    """
+    # States of fixed size are bytes for compiled code. States that are objects stay with the search.
 
     def __init__(
         self,
@@ -87,7 +68,7 @@ class Simulations:
         halving: Halving,
     ) -> None:
         dtype, num_slots = root_state.dtype, config.batch_size
-        self.has_bytes = not dtype.hasobject
+        self.has_bytes = not dtype.hasobject  # whether states have a fixed size
         state_bytes = dtype.itemsize if self.has_bytes else 0
         actions = _nothing() if tree.kind.has_own_actions else bytes_of(tree.actions)
         action_bytes = len(actions) // tree.num_actions
@@ -97,8 +78,10 @@ class Simulations:
         self._field_key = key_of_fields(dtype, config.transpositions)
         is_simple = self._field_key is not None or (_is_packed(dtype) and not config.has_own_keys)
         always_new = rules.chance == SINGLE and not config.transpositions
+        # whether the transposition table is compiled; otherwise the search has to keep one
         self.finds_outcomes = is_simple or always_new or is_open_loop
         states = bytes_of(tree.states) if self.has_bytes and tree.states is not None else _nothing()
+        # what all compiled functions work on
         self.shared = Shared(
             tree.arrays,
             paths,
@@ -116,7 +99,7 @@ class Simulations:
             ),
             halving,
         )
-        self.memory = Pointer(self.shared)
+        self.memory = Pointer(self.shared)  # points to it
         self._bounds = [int(bound) for bound in self.progress.bounds]
 
     def load(self) -> None:
@@ -138,13 +121,7 @@ class Simulations:
         )
 
     def _bound(self, name: str, function: Any, *examples: Any) -> Callable[..., int]:
-        """Return a compiled function with its first arguments, the code and the shared memory.
-
-        Args:
-            name: Its name. Its arguments have the same types in all searches.
-            function: The function.
-            examples: Further arguments.
-        """
+        """Return a compiled function with its first arguments, the code and the shared memory."""
         if name not in _entries:
             types = map(numba.typeof, (self.memory, *examples))
             _entries[name] = compile_loop(function, search_code(), *types)
@@ -209,11 +186,8 @@ class Simulations:
         self._functions.find(steps, half)
 
     def expand(self, half: int, steps: Steps) -> int:
-        """Add the steps of a half to the tree, whose outcomes and nodes are in `progress`.
-
-        Returns:
-            How many selections go on from their node, for `go_on`.
-        """
+        """Add the steps of a half to the tree, whose outcomes and nodes are in `progress`."""
+        # Returns how many selections go on from their node, for `go_on`.
         return self._functions.expand(steps, half)
 
     def go_on(self, half: int, num_rows: int) -> int:
@@ -261,8 +235,8 @@ class Simulations:
         )
 
 
+# name -> the compiled function, which is called without looking at the types of its arguments
 _entries: dict[str, Callable[..., int]] = {}
-"""Name -> the compiled function, which is called without looking at the types of its arguments."""
 
 
 def _is_packed(dtype: np.dtype[Any]) -> bool:

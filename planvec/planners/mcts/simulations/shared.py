@@ -13,34 +13,19 @@ from planvec.planners.mcts.rules import Rules
 from planvec.planners.mcts.simulations.progress import Limits, Progress, Requests
 from planvec.planners.mcts.simulations.table import Table
 
-__all__ = ["Shared"]
-
 
 class Shared(NamedTuple):
-    """The memory of a search.
-
-    Attributes:
-        tree: The tree.
-        paths: The paths of the simulations in flight.
-        tree_states: `[N * S]` uint8, the states of nodes; `[0]` for an open loop, or if states are objects.
-        actions: The bytes of the actions that all nodes have; `[0]` if each has its own.
-        root_state: `[S]` uint8.
-        rules: The settings of the kernels.
-        limits: The limits of the search.
-        table: The transposition table.
-        progress: The simulations in flight.
-        requests: Their requests.
-        halving: Sequential halving at the root.
-    """
+    """The memory of a search."""
 
     tree: TreeArrays
-    paths: Paths
+    paths: Paths  # the paths of the simulations in flight
+    # `[N * S]` uint8, the states of nodes; `[0]` for an open loop, or if states are objects
     tree_states: NDArray[np.uint8]
-    actions: NDArray[np.uint8]
-    root_state: NDArray[np.uint8]
-    rules: Rules
-    limits: Limits
-    table: Table
-    progress: Progress
+    actions: NDArray[np.uint8]  # the bytes of the actions that all nodes have; `[0]` if each has its own
+    root_state: NDArray[np.uint8]  # `[S]` uint8
+    rules: Rules  # the settings of the kernels
+    limits: Limits  # the limits of the search
+    table: Table  # the transposition table
+    progress: Progress  # the simulations in flight
     requests: Requests
-    halving: Halving
+    halving: Halving  # sequential halving at the root

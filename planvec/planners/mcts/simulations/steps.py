@@ -20,8 +20,6 @@ from planvec.planners.mcts.simulations.progress import NUM_STARTED, STEPS, Steps
 from planvec.planners.mcts.simulations.shared import Shared
 from planvec.planners.mcts.simulations.table import look_up
 
-__all__ = ["expand_half", "find_outcomes", "go_down", "orient", "request_steps", "select_on"]
-
 
 @jit()
 def request_steps(memory: Pointer[Shared], half: int) -> None:
@@ -46,10 +44,8 @@ def request_steps(memory: Pointer[Shared], half: int) -> None:
 
 @jit(cache=True)
 def orient(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> None:
-    """Turn the rewards of an answer, those of player 0, into those of the players who took the actions.
-
-    With the sign of `outcome_discounts`, everything else is the same for one player and for two.
-    """
+    """Turn the rewards of an answer, those of player 0, into those of the players who took the actions."""
+    # With the sign of `outcome_discounts`, everything else is the same for one player and for two.
     shared: Shared = value_at(memory)
     tree, paths, progress = shared.tree, shared.paths, shared.progress
     if shared.limits.player_at >= 0:
@@ -78,10 +74,8 @@ def find_outcomes(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -
 
 @jit(cache=True)
 def expand_half(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
-    """Add the transitions of an answer to the tree. Returns how many selections go on from their node.
-
-    Their slots are then the first rows of the half. The last nodes of the others are leaves.
-    """
+    """Add the transitions of an answer to the tree. Returns how many selections go on from their node."""
+    # Their slots are then the first rows of the half. The last nodes of the others are leaves.
     shared: Shared = value_at(memory)
     tree, rules, limits = shared.tree, shared.rules, shared.limits
     progress, requests = shared.progress, shared.requests

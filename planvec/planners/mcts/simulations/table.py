@@ -17,35 +17,21 @@ from planvec.kernels import copy_bytes, jit, load
 from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, Paths, TreeArrays
 from planvec.planners.mcts.simulations.progress import Progress, Steps
 
-__all__ = ["Table", "enter_tree", "key_of_fields", "look_up", "new_table"]
-
 
 class Table(NamedTuple):
-    """The hash tables, and what counts as equal.
+    """The hash tables, and what counts as equal."""
 
-    Attributes:
-        outcomes: `[power of 2 above 2 M]` int32, the entries of outcomes.
-        nodes: `[power of 2 above 2 N]` int32, the entries of nodes; `[1]` if equal states do not
-            share a node.
-        edges: `[M]` int64, the edge of each outcome: node * A + action.
-        key: `[4]` int64, the bytes of a state that are compared: from, up to; from, up to. All of them
-            -1: none, since the nodes of an open loop have no states.
-    """
-
-    outcomes: NDArray[np.int32]
+    outcomes: NDArray[np.int32]  # `[power of 2 above 2 M]` int32, the entries of outcomes
+    # `[power of 2 above 2 N]` int32, the entries of nodes; `[1]` if equal states do not share a node
     nodes: NDArray[np.int32]
-    edges: NDArray[np.int64]
+    edges: NDArray[np.int64]  # `[M]` int64, the edge of each outcome: node * A + action
+    # `[4]` int64, the bytes of a state that are compared: from, up to; from, up to. All of them -1: none,
+    # since the nodes of an open loop have no states.
     key: NDArray[np.int64]
 
 
 def new_table(capacity: int, shares_nodes: bool, key: tuple[int, int, int, int]) -> Table:
-    """Return an empty table.
-
-    Args:
-        capacity: N and M.
-        shares_nodes: Whether equal states share a node.
-        key: See `Table`.
-    """
+    """Return an empty table."""
     size = 1 << (2 * capacity).bit_length()
     return Table(
         np.zeros(size, np.int32),
@@ -115,25 +101,14 @@ def _is_same_state(
 def _outcome_place(
     table: Table,
     tree: TreeArrays,
-    tree_states: NDArray[np.uint8],
+    tree_states: NDArray[np.uint8],  # the bytes of the states of nodes
     state_bytes: int,
     edge: int,
     reward: float,
-    states: NDArray[np.uint8],
+    states: NDArray[np.uint8],  # bytes of states
     at: int,
 ) -> Any:
-    """Return the place in the table of the outcome with an edge, a reward and a state, or a free place.
-
-    Args:
-        table: The table.
-        tree: The tree.
-        tree_states: The bytes of the states of nodes.
-        state_bytes: S.
-        edge: The edge.
-        reward: The reward; 0 for an open loop.
-        states: Bytes of states.
-        at: Where the state begins in them.
-    """
+    """Return the place in the table of the outcome with an edge, a reward and a state, or a free place."""
     has_key = table.key[0] >= 0
     value = _mixed(np.uint64(edge), np.float64(reward + 0.0).view(np.uint64))  # -0.0 is equal to 0.0
     if has_key:
@@ -172,25 +147,14 @@ def _node_place(
 def look_up(
     table: Table,
     tree: TreeArrays,
-    tree_states: NDArray[np.uint8],
+    tree_states: NDArray[np.uint8],  # the bytes of the states of nodes, written for new nodes
     paths: Paths,
     progress: Progress,
     first: int,
     steps: Steps,
     state_bytes: int,
 ) -> None:
-    """Find the outcome and the node of each row of an answer; new ones get the next free indices.
-
-    Args:
-        table: Written: new outcomes and nodes are entered.
-        tree: Written: the node and the reward of new outcomes.
-        tree_states: The bytes of the states of nodes, written for new nodes.
-        paths: The paths of the simulations.
-        progress: Its `rows`; its `outcomes` and `nodes` are written.
-        first: The first row of the request.
-        steps: The answer.
-        state_bytes: S.
-    """
+    """Find the outcome and the node of each row of an answer; new ones get the next free indices."""
     next_node, next_outcome = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
     num_actions = tree.edges.shape[1]
     has_states, shares_nodes = table.key[0] >= 0, len(table.nodes) > 1
