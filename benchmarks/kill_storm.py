@@ -34,7 +34,7 @@ from soak import left_over, wrong_rows
 from vector_soak import same, walk_gymnasium
 
 import planvec
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 
 ENVIRONMENTS = ("CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "Walk")
 SECONDS_EACH = 5.0
@@ -86,7 +86,7 @@ class Storm(threading.Thread):
             for worker in self.workers:
                 with contextlib.suppress(AttributeError):  # it is just started
                     targets[worker.pid] = "worker, ready" if worker.is_ready else "worker, starting"
-            living = [pid for pid in targets if procfs.state(pid) not in ("", "Z")]
+            living = [pid for pid in targets if system.state(pid) not in ("", "Z")]
             if not living:
                 continue
             pid = random.choice(living)
@@ -98,7 +98,7 @@ class Storm(threading.Thread):
 
 def templates() -> list[int]:
     """Return the template processes of this process."""
-    return [pid for pid in procfs.children(os.getpid()) if "template_process" in procfs.command(pid)]
+    return [pid for pid in system.children(os.getpid()) if "processes.template" in system.command(pid)]
 
 
 def make(env_id: str) -> Any:
@@ -184,7 +184,7 @@ def main() -> int:
     storm.join()
     gc.collect()  # closed environments are in cycles
     failures += left_over()
-    failures += [f"process {pid}" for pid in storm.killed if "planvec" in procfs.command(pid)]
+    failures += [f"process {pid}" for pid in storm.killed if "planvec" in system.command(pid)]
     failures += [str(path) for path in Path("/dev/shm").glob("*planvec*")]
     print(f"{counts['batches']:,} rows of batches and {counts['walk']:,} results of vector environments")
     print(f"{sum(storm.counts.values())} kills: {dict(storm.counts)}")

@@ -30,7 +30,7 @@ ENVIRONMENTS = (
     *("CartPole-v1", "FrozenLake-v1", "Ant-v5", "LunarLander-v3", "ALE/Breakout-v5"),
     *("MiniGrid-Empty-8x8-v0", "BabyAI-GoToRedBall-v0", "highway-fast-v0", "parking-v0"),
 )
-METHODS = ("default", "template", "spawn", "forkserver", "fork")
+METHODS = ("default", "template", "spawn", "fork")
 
 OPEN = """
 import time

@@ -20,7 +20,7 @@ import time
 
 from figures import Figures, add_plain
 
-from planvec.backends.processes.os.procfs import descendants
+from planvec.backends.processes.system import descendants
 
 SECONDS = 2.0
 PARENT = """
@@ -79,7 +79,7 @@ def kill_one(method: str, what: str) -> tuple[int, float, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=100, help="for each state of the workers")
-    parser.add_argument("--methods", nargs="+", default=["template", "spawn", "forkserver", "fork"])
+    parser.add_argument("--methods", nargs="+", default=["template", "spawn", "fork"])
     add_plain(parser)
     arguments = parser.parse_args()
     figures = Figures(arguments.plain)

@@ -20,13 +20,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 
 
 def workers_of(pid: int) -> list[int]:
     """Return the worker processes of one: its template's children."""
-    templates = [child for child in procfs.children(pid) if "template_process" in procfs.command(child)]
-    return [worker for template in templates for worker in procfs.children(template)]
+    templates = [child for child in system.children(pid) if "processes.template" in system.command(child)]
+    return [worker for template in templates for worker in system.children(template)]
 
 
 def plan(command: list[str], out: Path, every: float | None, max_kills: float) -> tuple[str, int, float]:

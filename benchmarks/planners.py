@@ -30,10 +30,9 @@ from figures import Figures, add_plain
 from numba import njit
 
 import planvec
-from planvec.planners.mcts import backup, expansion, selection
-from planvec.planners.mcts.arrays import NUM_NODES, empty_arrays, empty_paths
-from planvec.planners.mcts.halving import no_halving
-from planvec.planners.mcts.rules import SCALE_BY_TREE, Rules
+from planvec.planners.mcts import phases
+from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, Rules, empty_arrays, empty_paths
+from planvec.planners.mcts.phases import no_halving
 from planvec.rows import Completed
 
 NUM_ACTIONS = 7
@@ -60,19 +59,19 @@ def _search(
 ) -> None:
     """Search; the value of a node is a hash of its number, its reward 0."""
     outcomes, statuses, num_steps, rewards, ones, values, ended = rows
-    expansion.init(tree, rules)
+    phases.init(tree, rules)
     done = 0
     while done < num_simulations:
-        selection.start(paths, slots)
-        count = selection.resume(tree, paths, slots, statuses, rules, halving, 0)
+        phases.start(paths, slots)
+        count = phases.resume(tree, paths, slots, statuses, rules, halving, 0)
         if count < len(slots):
-            selection.undo(tree, paths, slots[count])
+            phases.undo(tree, paths, slots[count])
         first = tree.counters[NUM_NODES]
         for row in range(count):
             outcomes[row] = first + row
-            values[row] = (selection.mix(5, first + row) % 1024) / 1024.0
+            values[row] = (phases.mix(5, first + row) % 1024) / 1024.0
         used = slots[:count]
-        expansion.expand(
+        phases.expand(
             tree,
             paths,
             used,
@@ -84,7 +83,7 @@ def _search(
             ended[:count],
             rules,
         )
-        backup.back_up(tree, paths, used, values[:count], rules)
+        phases.back_up(tree, paths, used, values[:count], rules)
         done += count
 
 

@@ -40,7 +40,7 @@ import gymnasium
 import numpy as np
 
 import planvec
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 
 SIGNALS = {
     signal.SIGKILL: 60,
@@ -51,7 +51,7 @@ SIGNALS = {
 }
 """Signal -> how often, in percent; the rest are crashes from within, where the environment has them."""
 CRASH = 10
-METHODS = ("default", "template", "spawn", "forkserver", "fork")
+METHODS = ("default", "template", "spawn", "fork")
 ENVIRONMENTS = {
     "CartPole-v1": 3000,
     "crashing": 1500,
@@ -264,7 +264,7 @@ class Saboteur(threading.Thread):
         pid = worker.pid
         if any(pid == struck for _, struck, _, _ in self.waiting):
             return False  # it has its fault already
-        if procfs.state(pid) in ("", "Z"):
+        if system.state(pid) in ("", "Z"):
             return False  # it has ended already
         try:
             os.kill(pid, kind)
@@ -337,13 +337,13 @@ class Session:
 def left_over() -> list[str]:
     """Return processes and shared memory that should be gone."""
     left = []
-    helpers = ("resource_tracker", "forkserver import main", "template_process")
-    own = procfs.children(os.getpid())
-    for pid in procfs.descendants(os.getpid()):
-        command = procfs.command(pid)
+    helpers = ("resource_tracker", "processes.template")
+    own = system.children(os.getpid())
+    for pid in system.descendants(os.getpid()):
+        command = system.command(pid)
         # Helpers end with this process; not what they have started.
         is_helper = any(helper in command for helper in helpers)
-        if procfs.exists(pid) and not (is_helper and pid in own):
+        if system.exists(pid) and not (is_helper and pid in own):
             left.append(f"process {pid}: {command[:80]}")
     for file in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):

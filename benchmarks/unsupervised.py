@@ -17,14 +17,10 @@ from typing import Any
 import cloudpickle
 
 import planvec
-from planvec.backends.processes.starting.capture import capture_spec
-from planvec.backends.processes.starting.launch import Child
-from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
-from planvec.backends.processes.wire.answers import read_answer
-from planvec.backends.processes.wire.channel import SPIN_SECONDS, yield_core
-from planvec.backends.processes.wire.requests import form_of
-from planvec.backends.processes.wire.slab import NUM_SLOTS, Slab
-from planvec.backends.processes.wire.verbs import DONE, READY
+from planvec.backends.processes.channel import DONE, READY, SPIN_SECONDS, yield_core
+from planvec.backends.processes.requests import form_of, read_answer
+from planvec.backends.processes.slab import NUM_SLOTS, Slab
+from planvec.backends.processes.starting import DEFAULT_START_METHOD, Child, capture_spec
 from planvec.rows import Answer, Columns, StepBatch, check_step, merge_columns
 from planvec.stepping import RowLoop, row_loop
 

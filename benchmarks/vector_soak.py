@@ -32,7 +32,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 from planvec.vector import AsyncVectorEnv, EnvPool
 
 ENVIRONMENTS = ("CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "Blackjack-v1", "Taxi-v4", "MountainCar-v0")
@@ -199,12 +199,12 @@ class Killer(threading.Thread):
 
 def left_over() -> list[str]:
     """Return what is left of closed vector environments."""
-    helpers = ("resource_tracker", "forkserver", "template_process")
-    direct = procfs.children(os.getpid())
+    helpers = ("resource_tracker", "processes.template")
+    direct = system.children(os.getpid())
     workers = [
         f"process {pid}: {command}"
-        for pid in procfs.descendants(os.getpid())
-        if (command := procfs.command(pid))
+        for pid in system.descendants(os.getpid())
+        if (command := system.command(pid))
         and not (pid in direct and any(helper in command for helper in helpers))
     ]
     return workers + [str(path) for path in Path("/dev/shm").glob("*planvec*")]

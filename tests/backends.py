@@ -68,7 +68,7 @@ def _over_toys(kind: type[ThreadWorker]) -> Callable[..., BatchEnv]:
 
 HERE = [Backend("PlanEnv", _plan_env, has_stats=False), Backend("InProcess", _in_process)]
 COMPILED = Backend("compiled", _compiled, has_stats=False)
-PROCESSES = [Backend(name, _over_processes(name)) for name in ("template", "forkserver", "fork", "spawn")]
+PROCESSES = [Backend(name, _over_processes(name)) for name in ("template", "fork", "spawn")]
 TOYS = [
     Backend("threads", _over_toys(ThreadWorker), can_be_cloned=False),
     Backend("objects", _over_toys(ObjectWorker), can_be_cloned=False),

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from ray_here import disconnect_ray
 
-from planvec.backends.processes.os import procfs
-from planvec.codecs import registered as codecs
-from planvec.codecs import timing
-from planvec.kernels.own import registered as kernels
+from planvec.backends.processes import system
+from planvec.codecs import registry as codec_registry
+from planvec.codecs import selection
+from planvec.kernels.own import declared
 
 # `.ci/run` runs them in environments of their own, since PyTorch and JAX are large.
 collect_ignore = [
@@ -36,11 +36,11 @@ collect_ignore = [
 def _workers() -> dict[int, str]:
     """Processes other than helpers (multiprocessing's own, and templates), which end with this process.
 
-    Workers of the fork server and of a template have its command line, but another parent.
+    Workers of a template have its command line, but another parent.
     """
-    helpers = ("resource_tracker", "forkserver", "template_process")
-    direct = procfs.children(os.getpid())
-    commands = {pid: procfs.command(pid) for pid in procfs.descendants(os.getpid())}
+    helpers = ("resource_tracker", "processes.template")
+    direct = system.children(os.getpid())
+    commands = {pid: system.command(pid) for pid in system.descendants(os.getpid())}
     return {
         pid: command
         for pid, command in commands.items()
@@ -74,7 +74,7 @@ def _nothing_is_left_after_the_suite() -> Iterator[None]:
 def _only_its_own_codecs_are_registered(request: pytest.FixtureRequest) -> Iterator[None]:
     """Workers would import all modules of tests that register a codec or a kernel, which takes 0.4 s."""
     used = {id(value) for value in vars(request.module).values()}
-    registries: list[dict[type, Any]] = [codecs._envs, codecs._wrappers, kernels._kernels]
+    registries: list[dict[type, Any]] = [selection._envs, selection._wrappers, declared._kernels]
     everything = [dict(registry) for registry in registries]
     for registry in registries:
         for cls in [cls for cls in registry if id(cls) not in used]:
@@ -88,4 +88,4 @@ def _only_its_own_codecs_are_registered(request: pytest.FixtureRequest) -> Itera
 @pytest.fixture
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what `check_env` finds, not of how long a step takes."""
-    monkeypatch.setattr(timing, "_NUM_TIMED", 1)
+    monkeypatch.setattr(codec_registry, "_NUM_TIMED", 1)

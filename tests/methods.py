@@ -8,6 +8,6 @@ import pytest
 
 METHODS: list[Any] = [
     "template",
-    *(pytest.param(method, marks=pytest.mark.slow) for method in ("fork", "forkserver", "spawn")),
+    *(pytest.param(method, marks=pytest.mark.slow) for method in ("fork", "spawn")),
 ]
 """As parameters. The quick suite has the default alone; many tests of one method use fork."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 
 PARENT = """
 import os, signal, sys, threading
@@ -57,9 +57,9 @@ def wait_until_dead(pids: list[int], seconds: float) -> list[int]:
 
 def is_zombie_or_gone(pid: int) -> bool:
     """Whether a process runs no more."""
-    return procfs.state(pid) in ("", "Z")
+    return system.state(pid) in ("", "Z")
 
 
 def is_gone(pid: int) -> bool:
     """Whether not even a zombie is left of a process."""
-    return not procfs.exists(pid)
+    return not system.exists(pid)

@@ -20,7 +20,7 @@ COMMAND = (
 
 def start(stage: str, lives: str, module: str, arguments: tuple[Any, ...]) -> None:
     """Run an interpreter that planvec starts; a template kills itself as often as a file has bytes."""
-    if module.endswith("template_process") and take_life(Path(lives)):
+    if module.endswith(".template") and take_life(Path(lives)):
         sabotage(stage)
     importlib.import_module(module).run(*arguments)
 
@@ -36,7 +36,7 @@ def sabotage(stage: str) -> None:
     """Let this process kill itself when it comes to a stage."""
     if stage == "interpreter":
         die()
-    template: Any = importlib.import_module("planvec.backends.processes.starting.template_process")
+    template: Any = importlib.import_module("planvec.backends.processes.template")
     if stage == "imports":
         template._Template = lambda *_: die()
     elif stage == "request":

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs.atari.codec import AtariCodec
+from planvec.codecs.atari.codec import AtariCodec, install_fast_step
 from planvec.codecs.atari.emulator import Emulator
-from planvec.codecs.atari.fast_step import install_fast_step
 from planvec.codecs.generic.replay import ReplayCodec
 
 gymnasium.register_envs(ale_py)

@@ -19,7 +19,7 @@ from faulty import ARMED, Faulty, actions_with, fault
 import planvec
 from planvec import BatchEnv, ExternalProcess, PlanEnv
 from planvec.backends import ExitReason, InProcess
-from planvec.backends.sharded.pace import Pace
+from planvec.backends.sharded.call import Pace
 
 NUM_ROWS = 8
 EACH = quick_or_slow(BACKENDS, DEFAULT)

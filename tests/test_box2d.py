@@ -16,9 +16,9 @@ from gymnasium.envs.box2d.lunar_lander import LunarLander, heuristic
 
 import planvec
 from planvec import PlanEnv
-from planvec.backends.processes.os import procfs
-from planvec.codecs.box2d import layout as box2d_layout
-from planvec.codecs.box2d import layout_check as box2d_check
+from planvec.backends.processes import system
+from planvec.codecs.box2d import heap
+from planvec.codecs.box2d import world as box2d_world
 from planvec.codecs.box2d.world import WorldMemory
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec
@@ -101,7 +101,7 @@ def shuffled(walk: Walk, seed: int) -> Any:
 
 
 def test_the_layout_is_known_here() -> None:
-    assert box2d_check.unknown_layout() is None
+    assert box2d_world.unknown_layout() is None
 
 
 def test_states_come_back_in_any_order(walk: Walk) -> None:
@@ -225,7 +225,7 @@ def test_resets_do_not_use_up_memory() -> None:
                 env.reset(seed=100 * round_ + seed)
                 for _ in range(3):
                     env.step(2)
-            sizes.append(procfs.bytes_used(os.getpid()))
+            sizes.append(system.bytes_used(os.getpid()))
         assert sizes[2] - sizes[1] < 2**21
 
 
@@ -238,7 +238,7 @@ def test_restoring_does_not_use_up_memory() -> None:
         for _ in range(3):
             for _ in range(5):
                 env.step_batch(np.full(4, 2), states, dt=100, return_state=False)
-            sizes.append(procfs.bytes_used(os.getpid()))
+            sizes.append(system.bytes_used(os.getpid()))
         assert sizes[2] - sizes[1] < 2**21
 
 
@@ -352,8 +352,8 @@ def test_statistics_of_single_precision_rewards_stay_so() -> None:
     "name", ["GRAVITY", "BODY_LIST", "CONTACT_LIST", "NEXT_BODY", "PROXY_NODE", "WORLD_BYTES"]
 )
 def test_another_layout_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box2d_layout, name, getattr(box2d_layout, name) + 16)
-    assert box2d_check.unknown_layout.__wrapped__() is not None
+    monkeypatch.setattr(heap, name, getattr(heap, name) + 16)
+    assert box2d_world.unknown_layout.__wrapped__() is not None
 
 
 def test_a_state_of_another_world_is_refused() -> None:

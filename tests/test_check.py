@@ -19,8 +19,8 @@ import planvec
 from planvec.backends import audit
 from planvec.cli.entry import main
 from planvec.codecs.compare import same
-from planvec.codecs.families import FAMILIES
 from planvec.codecs.family_report import markdown_table, measured
+from planvec.codecs.selection import FAMILIES
 
 FEW: dict[str, Any] = {"num_steps": 60, "num_restores": 5, "num_children": 8, "replay_seconds": 0.5}
 FEW_ARGUMENTS = ["--steps", "60", "--restores", "5"]

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import planvec
-from planvec.backends.processes import external_process
+from planvec.backends.processes import worker as worker_module
 from planvec.cli import directory, main
 from planvec.cli.planner_options import add_planner
 from planvec.planners import (
@@ -93,7 +93,7 @@ def test_replaced_workers_are_mentioned(
 
     def begin_and_kill(recorder: Any, *arguments: Any) -> None:
         begin(recorder, *arguments)
-        for worker in list(external_process._live):
+        for worker in list(worker_module._live):
             worker.kill()
 
     monkeypatch.setattr(EpisodeRecorder, "begin", begin_and_kill)

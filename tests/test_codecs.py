@@ -31,7 +31,7 @@ from marks import slow_after
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs import families, registered
+from planvec.codecs import selection
 from planvec.codecs.compare import same
 from planvec.codecs.generic.copied import CopiedCodec
 from planvec.envs.sources import make_env
@@ -39,10 +39,10 @@ from planvec.envs.sources import make_env
 
 @pytest.fixture
 def _clean_registry() -> Iterator[None]:
-    before = registered.registered_codecs()
+    before = selection.registered_codecs()
     yield
-    registered._envs.clear()
-    registered._wrappers.clear()
+    selection._envs.clear()
+    selection._wrappers.clear()
     before.install()
 
 
@@ -266,7 +266,7 @@ class ForgetfulCodec(CountingCodec):
 
 
 @pytest.mark.usefixtures("_clean_registry")
-@pytest.mark.parametrize("method", slow_after(1, ["fork", "spawn", "forkserver"]))
+@pytest.mark.parametrize("method", slow_after(1, ["fork", "spawn"]))
 def test_a_registered_codec_is_used_in_workers_too(method: str) -> None:
     planvec.register_codec(Counting, CountingCodec)
     with planvec.make(Counting, num_workers=1, start_method=method) as env:
@@ -333,7 +333,7 @@ def cart_pole_with_momentum() -> Any:
 
 
 @pytest.mark.usefixtures("_clean_registry")
-@pytest.mark.parametrize("method", slow_after(1, ["fork", "spawn", "forkserver"]))
+@pytest.mark.parametrize("method", slow_after(1, ["fork", "spawn"]))
 def test_a_registered_wrapper_codec_is_used_in_workers_too(method: str) -> None:
     planvec.register_wrapper_codec(Momentum, MomentumCodec)
     reference = cart_pole_with_momentum()
@@ -449,7 +449,7 @@ def test_a_registered_wrapper_may_change_the_weights_of_mujoco() -> None:
 PROBE_FAMILY = """
 import numpy as np
 from planvec.codecs.base import Codec
-from planvec.codecs.families import FamilyCodec, WrapperSupport
+from planvec.codecs.selection import FamilyCodec, WrapperSupport
 
 
 class ProbeCodec(Codec):
@@ -477,7 +477,7 @@ def codec_for_env(env, wrappers):
 def test_a_family_is_one_entry_and_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "probe_family.py").write_text(PROBE_FAMILY)
     monkeypatch.syspath_prepend(tmp_path)
-    family = families.Family(
+    family = selection.Family(
         name="probes",
         module="gymnasium",
         extra="",
@@ -485,7 +485,7 @@ def test_a_family_is_one_entry_and_one_module(tmp_path: Path, monkeypatch: pytes
         ids=(),
         codec_module="probe_family",
     )
-    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, family))
+    monkeypatch.setattr(selection, "FAMILIES", (*selection.FAMILIES, family))
     with PlanEnv(Counting) as env:
         assert env.codec.how == "two numbers"
         out = env.step_batch([0, 1], dt=[2, 9])
@@ -494,24 +494,24 @@ def test_a_family_is_one_entry_and_one_module(tmp_path: Path, monkeypatch: pytes
         assert isinstance(env.codec._codec, CopiedCodec)  # type: ignore[attr-defined]
 
 
-FAMILIES = [family for family in families.FAMILIES if family.ids]
+FAMILIES = [family for family in selection.FAMILIES if family.ids]
 """The others need packages that the tests do not install; see `benchmarks/other_peoples_environments.py`."""
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_family_names_modules_that_exist(family: families.Family) -> None:
+def test_every_family_names_modules_that_exist(family: selection.Family) -> None:
     assert importlib.util.find_spec(family.module) is not None
     assert importlib.util.find_spec(family.env_package) is not None
-    module = families.load_family(family)
+    module = selection.load_family(family)
     assert (module is None) == (family.codec_module == "")
     assert module is None or callable(module.codec_for_env)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_ids_of_a_family_lead_to_its_environments(family: families.Family) -> None:
+def test_the_ids_of_a_family_lead_to_its_environments(family: selection.Family) -> None:
     env_id = "ALE/Pong-v5" if family.name == "Atari" else family.ids[0]
     env = make_env(env_id)
-    assert next(iter(families.families_of(env.unwrapped))) is family
+    assert next(iter(selection.families_of(env.unwrapped))) is family
     env.close()
 
 

@@ -259,53 +259,6 @@ def test_the_default_planner_is_not_for_random_steps(capsys: pytest.CaptureFixtu
         assert ("try --planner mcts" in capsys.readouterr().err) == is_random, env_id
 
 
-DROPS_INTERRUPTS = """
-import os
-import signal
-
-import gymnasium
-import numpy as np
-
-
-class Meta(type):
-    def __getattr__(cls, name):
-        # As if the user pressed Ctrl-C while NumPy looks for __array_ufunc__ and ignores errors.
-        if name == "__array_ufunc__":
-            os.kill(os.getpid(), signal.SIGINT)
-            for _ in range(1000):
-                pass
-        raise AttributeError(name)
-
-
-class Other(metaclass=Meta):
-    pass
-
-
-class Env(gymnasium.Wrapper):
-    num_steps = 0
-
-    def step(self, action):
-        self.num_steps += 1
-        if self.num_steps == 5:
-            np.int64(1) == Other()
-            print("dropped", flush=True)
-        return self.env.step(action)
-
-
-def make():
-    return Env(gymnasium.make("CartPole-v1"))
-"""
-
-
-@pytest.mark.slow
-def test_an_interrupt_that_compiled_code_drops_arrives_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "drops.py").write_text(DROPS_INTERRUPTS)
-    command = [sys.executable, "-m", "planvec", "check", "drops:make", "--steps", "1000000"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (130, "planvec: interrupted\n")
-    assert "dropped" in done.stdout
-
-
 RETURNS_AN_ARRAY = """
 import ctypes
 import os
@@ -332,7 +285,6 @@ class Env(gymnasium.Wrapper):
         self.num_steps += 1
         if self.num_steps == 5:
             interrupted(os.getpid())
-            print("returned", flush=True)
         return self.env.step(action)
 
 
@@ -343,14 +295,13 @@ def make():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_a_compiled_function_that_returns_an_array_is_no_error_of_it(
+def test_a_signal_during_a_compiled_function_that_returns_an_array_ends_the_command(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     (tmp_path / "returns.py").write_text(RETURNS_AN_ARRAY.format(number=int(number)))
     command = [sys.executable, "-m", "planvec", "check", "returns:make", "--steps", "1000000"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 128 + number, done.stderr
-    assert "returned" in done.stdout
 
 
 INTERRUPTS_ITSELF = """

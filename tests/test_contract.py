@@ -38,7 +38,7 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
     return concatenate(space, elements, empty)
 
 
-START_SLOWLY = ("spawn", "forkserver", "ray")
+START_SLOWLY = ("spawn", "ray")
 QUICK = [backend for backend in BACKENDS if backend.name not in (*START_SLOWLY, "compiled")]
 GIVEN = [
     pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)

@@ -8,9 +8,8 @@ from itertools import product, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.backends.sharded.cutting import Cutter
-from planvec.backends.sharded.pace import Pace
-from planvec.backends.sharded.queue import MAX_PENDING
+from planvec.backends.sharded.backend import MAX_PENDING
+from planvec.backends.sharded.call import Cutter, Pace
 
 NUM_WORKERS = 2
 

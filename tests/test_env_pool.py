@@ -34,7 +34,6 @@ from planvec.errors import (
 )
 from planvec.rows import leaves
 from planvec.vector import EnvPool
-from planvec.vector.advice import Advice
 
 
 def lake() -> Any:
@@ -658,28 +657,6 @@ def test_ctrl_c_in_a_step_is_survived(tmp_path: Any) -> None:
         gate.touch()
         step = pool.step([0, 0])  # not the results of the interrupted step
         np.testing.assert_array_equal(step.observations[:, 0], [0, 0])
-
-
-@pytest.mark.parametrize(("waits", "works", "is_said"), [(150e-6, 20e-6, True), (1e-3, 1.8e-3, False)])
-def test_it_says_so_if_workers_do_not_pay(
-    waits: float, works: float, is_said: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    total = 0.0
-    advice = Advice(2, lambda: total)
-    for index in range(299):
-        total += works * (1 + index % 2)  # the slower half was interrupted
-        assert not advice.add(waits * (1 + index % 2))
-    total += works
-    assert advice.add(waits)
-    assert ("would take about 20 us in this process: pass num_workers=0" in caplog.text) == is_said
-
-
-def test_it_gives_advice_only_where_the_number_of_workers_was_not_asked_for() -> None:
-    for num_workers, advises in ((None, True), (2, False), (0, False)):
-        with EnvPool([cartpole] * 3, num_workers=num_workers) as pool:
-            pool.reset(seed=0)
-            assert (pool._engine._advice is not None) == advises
-            assert pool._engine._options.advises == advises
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

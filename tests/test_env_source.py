@@ -18,13 +18,13 @@ from planvec.envs import find_source, make_env
 FRESH = """
 import planvec
 for env_id in ("ALE/Pong-v5", "MiniGrid-Empty-5x5-v0", "BabyAI-GoToLocal-v0", "parking-v0"):
-    with planvec.make(env_id, num_workers=1, start_method="forkserver") as env:
+    with planvec.make(env_id, num_workers=1, start_method="spawn") as env:
         start = env.reset(seed=0)
         out = env.step_batch(env.action_space.sample()[None] if env_id == "parking-v0" else [0], start.state)
         print(env_id, out.terminated.shape)
 import gymnasium
 make = lambda: gymnasium.make("ALE/Pong-v5", obs_type="ram")
-with planvec.make(make, num_workers=1, start_method="forkserver") as env:
+with planvec.make(make, num_workers=1, start_method="spawn") as env:
     print(env.observation_space.shape)
 """
 

@@ -30,12 +30,9 @@ from processes import is_zombie_or_gone, wait_until_dead
 import planvec
 from planvec import ExternalProcess, PlanEnv
 from planvec.backends import Sharded
-from planvec.backends.processes import watchdog
-from planvec.backends.processes.starting import launch
-from planvec.backends.sharded.call import Call
-from planvec.backends.sharded.pace import Pace
-from planvec.backends.stats import Stats
-from planvec.backends.waiting import Waiter
+from planvec.backends.base import Stats, Waiter
+from planvec.backends.processes import messenger, starting
+from planvec.backends.sharded.call import Call, Pace
 from planvec.rows import check_step
 
 
@@ -290,7 +287,7 @@ def test_a_worker_that_was_stopped_is_replaced_and_nothing_changes(
 
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_is_noticed_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "_STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr(messenger, "_STOPPED_SECONDS", 0.2)
     with quick() as env:
         states = states_of(env)
         os.kill(env.workers[0].pid, signal.SIGSTOP)
@@ -448,7 +445,7 @@ def test_a_batch_of_many_chunks_is_given_up_with_the_first_that_hangs(
 
 @pytest.mark.slow
 def test_a_row_that_stops_its_own_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "_STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr(messenger, "_STOPPED_SECONDS", 0.2)
     with (
         quick(max_restarts=0) as env,
         pytest.raises(planvec.WorkerCrashedError, match="row 5, action 21: .* had been stopped by a signal"),
@@ -557,7 +554,7 @@ def test_a_process_that_cannot_be_restarted_says_so(monkeypatch: pytest.MonkeyPa
     with ExternalProcess(lambda: PlanEnv(Faulty), start_method="fork") as worker:
         pending = worker.call("reset", seed=1)
         with monkeypatch.context() as patch:
-            patch.setattr(launch, "open_memory", no_more)
+            patch.setattr(starting, "open_memory", no_more)
             with pytest.raises(planvec.WorkerStartError, match="Too many open files"):
                 worker.restart()
         with pytest.raises(planvec.WorkerCrashedError):
@@ -641,7 +638,7 @@ def test_a_factory_that_hangs_is_an_error_at_make_and_leaves_no_worker(
         (tmp_path / str(os.getpid())).touch()
         threading.Event().wait()
 
-    monkeypatch.setattr(watchdog, "START_SECONDS", 0.7)
+    monkeypatch.setattr(messenger, "START_SECONDS", 0.7)
     with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.7 s"):
         planvec.make(hang, num_workers=2, start_method=method)
     assert all(is_zombie_or_gone(int(path.name)) for path in tmp_path.iterdir())
@@ -754,7 +751,7 @@ def test_jobs_of_a_worker_that_cannot_be_replaced_fail(monkeypatch: pytest.Monke
     with quick("CartPole-v1", num_workers=1) as env:
         promise = env.step_batch(np.zeros(2000, int), dt=400, blocking=False)
         with monkeypatch.context() as patch:
-            patch.setattr(launch, "open_memory", no_more)
+            patch.setattr(starting, "open_memory", no_more)
             env.workers[0].kill()
             with pytest.raises(planvec.WorkerStartError, match="could not be started: .*Too many open files"):
                 promise.result()
@@ -791,7 +788,7 @@ def test_workers_whose_factory_draws_at_random_are_refused() -> None:
 def test_a_worker_that_leaks_is_replaced_between_chunks(
     method: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_MEMORY_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(messenger, "_MEMORY_CHECK_SECONDS", 0.0)
     with planvec.make(Faulty, num_workers=1, start_method=method) as env:
         states_of(env)
         limit = env.workers[0]._worker.memory_used() + (150 << 20)
@@ -812,7 +809,7 @@ def test_a_worker_that_leaks_is_replaced_between_chunks(
 def test_workers_that_outgrow_their_limit_with_every_chunk_go_on_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watchdog, "_MEMORY_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(messenger, "_MEMORY_CHECK_SECONDS", 0.0)
     with quick(max_worker_rss=4 << 30) as env:
         states = states_of(env)
         env.sync_states(states[0])

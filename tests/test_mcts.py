@@ -21,12 +21,10 @@ from naive_search import NaiveSearch
 import planvec
 from planvec import MCTS
 from planvec.planners import PlanProgress
-from planvec.planners.mcts import expansion
-from planvec.planners.mcts.arrays import bytes_per_node
-from planvec.planners.mcts.rules import SINGLE, TreeKind
-from planvec.planners.mcts.simulations import half, leaves, steps
+from planvec.planners.mcts import phases, simulations
+from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
+from planvec.planners.mcts.compiled import warm_up
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.mcts.warm_up import warm_up
 from planvec.rows import Completed
 
 LAKE: dict[str, Any] = {"is_slippery": False}
@@ -713,8 +711,14 @@ def test_an_ended_state_is_refused() -> None:
 @pytest.mark.slow
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up(MCTS())
-    compiled = [expansion.init, half.begin, half.go_on, half.take_steps, leaves.take_values]
-    compiled += [steps.find_outcomes, steps.expand_half]
+    compiled = [
+        phases.init,
+        simulations.begin,
+        simulations.go_on,
+        simulations.take_steps,
+        simulations.take_values,
+    ]
+    compiled += [simulations.find_outcomes, simulations.expand_half]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")
@@ -726,16 +730,14 @@ def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
 def test_a_prepared_planner_compiles_nothing_when_it_plans() -> None:
     program = """
         import planvec
-        from planvec.kernels import bound_loop
         planner = planvec.MCTS(num_simulations=20)
         planner.prepare()
-        from planvec.planners.mcts.compiled import row_run
-        from planvec.planners.mcts.simulations import memory
+        from planvec.planners.mcts import compiled, memory
 
         def compiled_now(loop, *types):
             raise AssertionError(loop)
 
-        row_run.compile_loop = memory.compile_loop = compiled_now
+        compiled.compile_loop = memory.compile_loop = compiled_now
         class Driven(planvec.PlanEnv):
             def step_batch(self, *args, **options):
                 return super().step_batch(*args, **options)

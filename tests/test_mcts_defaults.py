@@ -16,7 +16,7 @@ from marks import slow_after
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
+from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
 from planvec.planners.mcts.tree import Tree
 
 PLANNER = MCTS(max_env_steps=1000)

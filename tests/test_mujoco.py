@@ -24,8 +24,7 @@ from mujoco_models import assert_exact, assert_steps, codec_of, model_file, stat
 import planvec
 from planvec import PlanEnv, UnsupportedEnvError
 from planvec.codecs import codec_for
-from planvec.codecs.mujoco.attached import SimulationsCodec
-from planvec.codecs.mujoco.codec import PhysicsCodec
+from planvec.codecs.mujoco.codec import PhysicsCodec, SimulationsCodec
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*environment .*-v4 is out of date:DeprecationWarning")
 

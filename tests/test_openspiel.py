@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 import planvec
 import planvec.openspiel
-from planvec.codecs.openspiel import codec
+from planvec.codecs import openspiel as openspiel_codec
 from planvec.openspiel import Game
 from planvec.rows import ActionStreams
 
@@ -182,7 +182,7 @@ def test_rollouts_under_other_wrappers_make_their_steps() -> None:
 def test_states_are_restored_when_they_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = []
     for kept in (4096, 1):
-        monkeypatch.setattr(codec, "_MAX_KEPT", kept)
+        monkeypatch.setattr(openspiel_codec, "_MAX_KEPT", kept)
         with planvec.make("OpenSpiel/backgammon", num_workers=0) as env:
             states = np.repeat(env.reset(seed=0).state, 8)
             for step in range(6):
@@ -198,7 +198,7 @@ def test_states_may_lie_apart_in_memory() -> None:
         assert (apart == env.step_batch([1] * 6, states).new_states[::2]).all()
         records = np.zeros(6, env.state_dtype)
         game = Game("connect_four")
-        saver = codec.GameCodec(game)
+        saver = openspiel_codec.GameCodec(game)
         game.reset(seed=0, options={"history": [1, 2]})
         saver.pack([saver.get(game)] * 3, records[::2])
     assert records["num_moves"].tolist() == [2, 0] * 3

@@ -179,7 +179,7 @@ def test_every_planner_plays_an_episode(planner: planvec.Planner) -> None:
 
 def test_a_worker_that_dies_changes_no_plan() -> None:
     planner = planvec.MCTS(num_simulations=300, rollout_horizon=20)
-    with planvec.make("CartPole-v1", num_workers=2, start_method="forkserver") as env:
+    with planvec.make("CartPole-v1", num_workers=2, start_method="spawn") as env:
         state = env.reset(seed=0).state
         expected = planner.plan(env, state, seed=1)
         kills = iter(range(3))

@@ -25,9 +25,9 @@ from faulty import ARMED, Faulty, actions_with
 from ray_here import PLACES, RAY_CPUS, connect_ray
 
 import planvec
-from planvec.backends.processes.os import procfs
-from planvec.backends.ray import cluster, places
-from planvec.backends.ray.shared_states import LARGE
+from planvec.backends.processes import system
+from planvec.backends.ray import cluster, opening
+from planvec.backends.ray.actor import LARGE
 
 pytestmark = pytest.mark.ray
 
@@ -303,7 +303,7 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         refused(f"ray_actor_options: .*{text}", ray_actor_options=options)
     refused("max_worker_rss: expected more than the .* bytes that an actor uses", max_worker_rss=1000)
-    monkeypatch.setattr(places, "_PLACE_SECONDS", 1.0)
+    monkeypatch.setattr(opening, "_PLACE_SECONDS", 1.0)
     refused(
         "no node had room for an actor within 1 s.*'gold': 1.*; no node has as much",
         planvec.WorkerStartError,
@@ -429,7 +429,7 @@ def test_a_package_that_a_node_lacks_is_named(tmp_path: Path) -> None:
 
 def wait_for_the_end_of(pids: list[int]) -> None:
     end = time.monotonic() + 30
-    while any(procfs.exists(pid) and procfs.state(pid) != "Z" for pid in pids):
+    while any(system.exists(pid) and system.state(pid) != "Z" for pid in pids):
         assert time.monotonic() < end, "actors are left"
         time.sleep(0.1)
 

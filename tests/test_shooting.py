@@ -14,10 +14,8 @@ from gymnasium import spaces
 from marks import slow_after
 
 import planvec
-from planvec.planners.shooting.categorical import Categorical
-from planvec.planners.shooting.gaussian import Gaussian
-from planvec.planners.shooting.mppi import mppi_update, mppi_weights
-from planvec.planners.shooting.noise import colored_noise
+from planvec.planners.shooting.distributions import Categorical, Gaussian, colored_noise
+from planvec.planners.shooting.planners import mppi_update, mppi_weights
 
 RANDOM = planvec.RandomShooting(num_trajectories=12, horizon=10)
 CEM = planvec.CEM(num_trajectories=12, num_iterations=2, num_elites=4, horizon=10)

@@ -23,9 +23,8 @@ from walks import shuffled_steps
 
 import planvec
 from planvec.codecs.differences import Differences
-from planvec.codecs.generic.inexact import check_copyable
-from planvec.codecs.generic.mersenne import RandomStates, compress_state, expand_state
-from planvec.codecs.generic.tables import Tables
+from planvec.codecs.generic.pickling import check_copyable
+from planvec.codecs.generic.short_forms import RandomStates, Tables, compress_state, expand_state
 
 
 @pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, [HERE[0], PROCESSES[0]]))

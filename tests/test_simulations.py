@@ -16,7 +16,7 @@ from marks import slow_after
 from mujoco_models import assert_exact, assert_steps, codec_of, states_of, walk_of
 
 import planvec
-from planvec.codecs.mujoco.attached import SimulationsCodec
+from planvec.codecs.mujoco.codec import SimulationsCodec
 
 BOX = """
 <mujoco>
@@ -227,7 +227,7 @@ def test_states_are_small() -> None:
 
 def test_large_fields_of_the_model_are_not_compared() -> None:
     """Meshes and textures take many megabytes. Whoever changes them is on their own."""
-    from planvec.codecs.mujoco.model_fields import ModelFields
+    from planvec.codecs.mujoco.simulation import ModelFields
 
     model = mujoco.MjModel.from_xml_string(BOX)
     fields = ModelFields(model)

@@ -23,9 +23,8 @@ from processes import is_gone, is_zombie_or_gone, run_parent, wait_until_dead
 
 import planvec
 from planvec import ExternalProcess
-from planvec.backends.processes.os import procfs
-from planvec.backends.processes.starting import interpreter, template
-from planvec.backends.processes.starting.start_methods import DEFAULT_START_METHOD
+from planvec.backends.processes import starting, system
+from planvec.backends.processes.starting import DEFAULT_START_METHOD
 from planvec.vector import AsyncVectorEnv
 
 
@@ -63,7 +62,7 @@ class Probe:
 
 def templates() -> list[int]:
     """The templates of this process."""
-    return [pid for pid in procfs.children(os.getpid()) if "template_process" in procfs.command(pid)]
+    return [pid for pid in system.children(os.getpid()) if "processes.template" in system.command(pid)]
 
 
 def open_probe(**options: Any) -> ExternalProcess:
@@ -79,7 +78,7 @@ def ask(name: str, *args: Any) -> Any:
 @pytest.fixture
 def new_template(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start without a template."""
-    monkeypatch.setattr(template, "_templates", {})
+    monkeypatch.setattr(starting, "_templates", {})
 
 
 # -- the template ----------------------------------------------------------------------------------
@@ -116,7 +115,7 @@ def test_a_template_has_one_thread_and_no_file_of_a_worker() -> None:
         files = [os.readlink(path) for path in Path(f"/proc/{parent}/fd").iterdir()]
         assert not [name for name in files if "memfd" in name]
         # Requests, the lifeline, two ends of its wake-up, and the report of each worker that lives.
-        assert sum(name.startswith("socket:") for name in files) == 4 + len(procfs.children(parent))
+        assert sum(name.startswith("socket:") for name in files) == 4 + len(system.children(parent))
         assert len(list(Path(f"/proc/{parent}/task").iterdir())) == 1
 
 
@@ -260,7 +259,7 @@ def test_a_worker_imports_from_the_directory_of_the_script_and_the_template_does
 # -- how workers end, and what is told of it -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["template", "spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", ["template", "spawn", "fork"])
 def test_the_exit_code_of_a_worker_is_told(method: str) -> None:
     with ExternalProcess(Probe, start_method=method) as worker:
         with pytest.raises(planvec.WorkerCrashedError, match="exited with code 7"):
@@ -333,7 +332,7 @@ def test_a_stopped_template_is_replaced() -> None:
 def test_a_template_that_cannot_start_is_an_error(
     new_template: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "_COMMAND", "raise SystemExit(3)")
+    monkeypatch.setattr(starting, "_COMMAND", "raise SystemExit(3)")
     with pytest.raises(planvec.WorkerStartError, match="template process has exited with code 3"):
         open_probe()
 
@@ -351,7 +350,7 @@ def kill_templates(
 ) -> None:
     """Let the next templates kill themselves; kill the present one, and the workers of an environment."""
     command = sabotage.COMMAND.format(stage=stage, lives=str(lives))
-    monkeypatch.setattr(interpreter, "_COMMAND", command)
+    monkeypatch.setattr(starting, "_COMMAND", command)
     lives.write_bytes(b"x" * number)
     pids = [*templates(), *(worker.pid for worker in ([] if env is None else env.workers))]
     for pid in pids:
@@ -421,19 +420,6 @@ def test_kills_of_starting_workers_and_their_template_do_not_add_up(
         assert env.stats.restarts == 4
 
 
-@pytest.mark.slow
-def test_a_killed_fork_server_is_nobodys_fault() -> None:
-    with planvec.make(Faulty, num_workers=2, start_method="forkserver", max_restarts=1) as env:
-        states = np.repeat(env.reset(seed=0, options=ARMED).state, 8)
-        for _ in range(4):
-            servers = [pid for pid in procfs.children(os.getpid()) if "forkserver" in procfs.command(pid)]
-            for pid in (*servers, *(worker.pid for worker in env.workers)):
-                os.kill(pid, signal.SIGKILL)
-            assert wait_until_dead([worker.pid for worker in env.workers], 5.0) == []
-            assert env.step_batch(np.zeros(8, int), states).rewards.tolist() == [1.0] * 8
-        assert env.stats.restarts == 8
-
-
 # -- the end of the parent -----------------------------------------------------------------------------
 
 
@@ -447,9 +433,9 @@ def test_a_killed_fork_server_is_nobodys_fault() -> None:
 )
 def test_a_parent_leaves_neither_template_nor_worker(rest: str) -> None:
     tell = """
-from planvec.backends.processes.os import procfs
-assert ["template_process" in procfs.command(pid) for pid in procfs.children(os.getpid())] == [True]
-print(*procfs.descendants(os.getpid()), flush=True)
+from planvec.backends.processes import system
+assert ["processes.template" in system.command(pid) for pid in system.children(os.getpid())] == [True]
+print(*system.descendants(os.getpid()), flush=True)
 """
     parent, workers = run_parent("template", tell + rest)
     assert parent.stdout is not None
@@ -463,11 +449,11 @@ print(*procfs.descendants(os.getpid()), flush=True)
 KILLED_EARLY = """
 import os, signal, threading
 import planvec
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 threading.Thread(target=lambda: planvec.make("CartPole-v1", num_workers=1), daemon=True).start()
-while not procfs.children(os.getpid()):
+while not system.children(os.getpid()):
     pass
-print(*procfs.children(os.getpid()), flush=True)
+print(*system.children(os.getpid()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -483,22 +469,22 @@ def test_a_parent_killed_while_its_template_starts_leaves_none() -> None:
 FORKED = """
 import os, signal, sys
 import planvec
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 
 with planvec.make("CartPole-v1", num_workers=1) as env:
-    mine = procfs.children(os.getpid())
+    mine = system.children(os.getpid())
     pid = os.fork()
     if pid == 0:
         with planvec.make("CartPole-v1", num_workers=1) as other:
             assert other.step_batch([0]).rewards.tolist() == [1.0]
-            assert len(procfs.children(os.getpid())) == 1
-            assert procfs.children(os.getpid()) != mine
+            assert len(system.children(os.getpid())) == 1
+            assert system.children(os.getpid()) != mine
             sys.exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert procfs.children(os.getpid()) == mine
+    assert system.children(os.getpid()) == mine
     env.workers[0].kill()
     assert env.step_batch([0]).rewards.tolist() == [1.0]
-    assert procfs.children(os.getpid()) == mine
+    assert system.children(os.getpid()) == mine
     print("fine")
 """
 
@@ -562,22 +548,22 @@ def test_threads_and_parallel_regions_in_the_parent_do_not_matter() -> None:
 WITHOUT_PIDFD = """
 import os, signal
 import planvec
-from planvec.backends.processes.os import procfs
+from planvec.backends.processes import system
 assert not hasattr(os, "pidfd_open")
 with planvec.make("CartPole-v1", num_workers=2) as env:
     for _ in range(2):
         env.workers[0].wait_ready()
         pid = env.workers[0].pid
         os.kill(pid, signal.SIGKILL)
-        while procfs.state(pid) not in ("", "Z"):
+        while system.state(pid) not in ("", "Z"):
             pass
         assert env.step_batch([0] * 8).rewards.tolist() == [1.0] * 8
-    (template,) = procfs.children(os.getpid())
+    (template,) = system.children(os.getpid())
     os.kill(template, signal.SIGKILL)
     assert env.step_batch([0] * 8).rewards.tolist() == [1.0] * 8
     assert env.stats.restarts == 2
     pids = [worker.pid for worker in env.workers]
-while any(procfs.state(pid) not in ("", "Z") for pid in pids):  # its files are closed a moment before
+while any(system.state(pid) not in ("", "Z") for pid in pids):  # its files are closed a moment before
     pass
 print("fine")
 """
@@ -591,34 +577,6 @@ def test_workers_start_and_end_where_there_are_no_pidfds_and_no_memfds(tmp_path:
     assert done.stdout == "fine\n", done.stderr
 
 
-# -- the fork server -----------------------------------------------------------------------------------
-
-MASKS = """
-import multiprocessing, os, signal, sys
-import planvec
-
-def tell():
-    print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), flush=True)
-
-if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    with planvec.make("CartPole-v1", num_workers=1, start_method="forkserver") as env:
-        process = multiprocessing.get_context("forkserver").Process(target=tell)
-        process.start()
-        process.join()
-"""
-
-
-@pytest.mark.slow
-def test_a_fork_server_that_planvec_starts_blocks_no_signal_of_the_users_processes(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(MASKS)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == f"{[signal.SIGUSR2]}\n", done.stderr
-
-
 @pytest.mark.slow
 def test_every_worker_knows_the_ids_of_its_parent_and_no_others() -> None:
     gymnasium.register("OnlyInTheParent-v1", entry_point=Faulty)
@@ -629,9 +587,9 @@ def test_every_worker_knows_the_ids_of_its_parent_and_no_others() -> None:
                 return set(gymnasium.registry)
 
         seen = []
-        for method in ("template", "spawn", "forkserver", "fork"):
+        for method in ("template", "spawn", "fork"):
             with ExternalProcess(Registry, start_method=method) as worker:
                 seen.append(worker.call("names").result())
-        assert seen == [set(gymnasium.registry)] * 4
+        assert seen == [set(gymnasium.registry)] * 3
     finally:
         del gymnasium.registry["OnlyInTheParent-v1"]

@@ -20,15 +20,21 @@ import planvec
 from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics, mean_action, most_visited
-from planvec.planners.swarm.arrays import WALKER_DTYPE, Outcomes
-from planvec.planners.swarm.cloning import clone_sources, keep_elites, pick, relativize
-from planvec.planners.swarm.config import SwarmConfig
-from planvec.planners.swarm.distances import distances
-from planvec.planners.swarm.features import observation_features
-from planvec.planners.swarm.lineage import Lineage
-from planvec.planners.swarm.moves import append_moves
-from planvec.planners.swarm.samplers import NormalDt, draw_dt
-from planvec.planners.swarm.values import extrapolate_returns, find_dead
+from planvec.planners.swarm.config import NormalDt, SwarmConfig, draw_dt
+from planvec.planners.swarm.iteration import (
+    WALKER_DTYPE,
+    Outcomes,
+    append_moves,
+    clone_sources,
+    distances,
+    extrapolate_returns,
+    find_dead,
+    keep_elites,
+    observation_features,
+    pick,
+    relativize,
+)
+from planvec.planners.swarm.walkers import Lineage
 from planvec.rows.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))

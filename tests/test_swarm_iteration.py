@@ -10,10 +10,15 @@ import pytest
 from gymnasium import spaces
 from naive_swarm import NaiveWalker
 
-from planvec.planners.swarm.arrays import WALKER_DTYPE, Outcomes, Rules
-from planvec.planners.swarm.features import Features, observation_features
-from planvec.planners.swarm.iteration import iterate
-from planvec.planners.swarm.lineage import Lineage
+from planvec.planners.swarm.iteration import (
+    WALKER_DTYPE,
+    Features,
+    Outcomes,
+    Rules,
+    iterate,
+    observation_features,
+)
+from planvec.planners.swarm.walkers import Lineage
 
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
 OBSERVATIONS = {

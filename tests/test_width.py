@@ -18,8 +18,14 @@ from minigrid.wrappers import FullyObsWrapper
 import planvec
 from planvec import IW, RolloutIW
 from planvec.planners import load_plan, save_plan
-from planvec.planners.novelty.features import Screens, Values, features_for, grid_features
-from planvec.planners.novelty.tables import ScreenTable, ValueTable
+from planvec.planners.novelty.features import (
+    Screens,
+    ScreenTable,
+    Values,
+    ValueTable,
+    features_for,
+    grid_features,
+)
 
 ROWS, COLUMNS = 14, 16
 

@@ -22,8 +22,7 @@ from nbclient import NotebookClient
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
-from planvec.backends.processes.os import procfs
-from planvec.backends.processes.wire import slab
+from planvec.backends.processes import slab, system
 
 
 class Counter:
@@ -162,7 +161,7 @@ def test_an_idle_pool_uses_no_cpu() -> None:
         env.step_batch(np.zeros(8, int))
         asleep = set()
         while len(asleep) < 2:  # each worker looks for some microseconds, then sleeps on its channel
-            asleep |= {worker.pid for worker in env.workers if procfs.state(worker.pid) == "S"}
+            asleep |= {worker.pid for worker in env.workers if system.state(worker.pid) == "S"}
         before = [used(worker.pid or 0) for worker in env.workers]
         with ExternalProcess(Counter, start_method="spawn") as other:  # takes a while by itself
             other.call("add", 1).result()
@@ -265,12 +264,12 @@ def test_a_lambda_from_a_notebook_cell_works_under_every_start_method() -> None:
     import gymnasium, numpy as np, planvec
     length = 3
     results = []
-    for method in ("template", "spawn", "forkserver", "fork"):
+    for method in ("template", "spawn", "fork"):
         make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=length)
         with planvec.make(make, num_workers=2, start_method=method) as env:
             out = env.step_batch(np.array([0, 1]), env.reset(seed=0).state, dt=9)
             results.append(out.truncated.tolist())
-    assert results == [[True, True]] * 4, results
+    assert results == [[True, True]] * 3, results
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(cell))])
     NotebookClient(notebook, timeout=60).execute()

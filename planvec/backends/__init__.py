@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.backends.audit import DEFAULT_AUDIT
-    from planvec.backends.base import Backend, Future, Worker, WorkerExit
+    from planvec.backends.audit import DEFAULT_AUDIT, check_limits
+    from planvec.backends.base import Backend, ExitReason, Future, Stats, Worker, WorkerExit
     from planvec.backends.choice import ray_connection, ray_opener
     from planvec.backends.in_process import InProcess
-    from planvec.backends.limits import check_limits
-    from planvec.backends.messages.pickling import pickle_for_worker
+    from planvec.backends.messages import pickle_for_worker
     from planvec.backends.processes import (
         Allocator,
         ExternalProcess,
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
         num_cores,
         over_processes,
     )
-    from planvec.backends.restarts import pause_before_restart
     from planvec.backends.sharded import Sharded
-    from planvec.backends.stats import ExitReason, Stats
+    from planvec.backends.sharded.backend import pause_before_restart
 
 __all__ = [
     "DEFAULT_AUDIT",
@@ -73,15 +71,15 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
                 "planvec.backends.processes",
             ),
             "Backend": "planvec.backends.base",
-            "check_limits": "planvec.backends.limits",
-            "pause_before_restart": "planvec.backends.restarts",
-            "pickle_for_worker": "planvec.backends.messages.pickling",
-            "ExitReason": "planvec.backends.stats",
+            "check_limits": "planvec.backends.audit",
+            "pause_before_restart": "planvec.backends.sharded.backend",
+            "pickle_for_worker": "planvec.backends.messages",
+            "ExitReason": "planvec.backends.base",
             "ExternalProcess": "planvec.backends.processes",
             "Future": "planvec.backends.base",
             "InProcess": "planvec.backends.in_process",
             "Sharded": "planvec.backends.sharded",
-            "Stats": "planvec.backends.stats",
+            "Stats": "planvec.backends.base",
             "Worker": "planvec.backends.base",
             "WorkerExit": "planvec.backends.base",
             "num_cores": "planvec.backends.processes",

@@ -1,4 +1,4 @@
-"""Defines the protocols of backends and workers.
+"""Defines backends, workers and promises of answers, their statistics, and how callers wait.
 
 BatchEnv --Request--> Backend            a promise holds the answer or the error, on every backend
                          |
@@ -8,13 +8,172 @@ BatchEnv --Request--> Backend            a promise holds the answer or the error
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol, Self, TypeVar
 
-from planvec.backends.stats import ExitReason, Stats
-from planvec.backends.waiting import Events
-from planvec.errors import PlanvecError
+from planvec.errors import PlanvecError, WorkerTimeoutError
 from planvec.rows import Answer, EnvDescription, KernelUse, Perform, Promise, Request
+
+# -- Defines the counts of a backend: rows, chunks, retries and worker exits ---------------------------------
+
+
+class ExitReason(Enum):
+    """Names the reason for the exit of a worker."""
+
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    STOPPED = "stopped"
+    OUTGROWN = "outgrown"
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts rows, chunks, retries and worker exits since the environment was opened.
+
+    Attributes:
+        num_rows: Rows of all steps and rollouts.
+        num_chunks: Chunks in which these rows were submitted to workers.
+        retries: Chunks that were retried after the exit of a worker.
+        masked_rows: Rows that were flagged as failed, with `on_error="mask"`.
+        audited_rows: Rows that were stepped a second time and compared; they count in no other number.
+        exits: Reason -> number of workers that were replaced for it.
+    """
+
+    num_rows: int = 0
+    num_chunks: int = 0
+    retries: int = 0
+    masked_rows: int = 0
+    audited_rows: int = 0
+    exits: dict[ExitReason, int] = field(default_factory=lambda: dict.fromkeys(ExitReason, 0))
+
+    @property
+    def restarts(self) -> int:
+        """Workers that were replaced, for any reason."""
+        return sum(self.exits.values())
+
+    @property
+    def crashes(self) -> int:
+        """Workers that crashed, by a signal or an exit."""
+        return self.exits[ExitReason.CRASH]
+
+    @property
+    def timeouts(self) -> int:
+        """Workers that were killed because a chunk took longer than `timeout`."""
+        return self.exits[ExitReason.TIMEOUT]
+
+    @property
+    def stopped(self) -> int:
+        """Workers that were killed because a signal had stopped them (SIGSTOP), or because a signal handler
+        of the caller interrupted a message to them or the call that they worked on."""
+        return self.exits[ExitReason.STOPPED]
+
+    @property
+    def outgrown(self) -> int:
+        """Workers that were replaced because they used more memory than `max_worker_rss`."""
+        return self.exits[ExitReason.OUTGROWN]
+
+
+# -- Lets several threads wait for answers at once.
+#
+# Workers with threads of their own (actors) call `notify` after each answer. Processes have no such thread:
+# a thread that waits reads their messages. Leader and followers: one waiting thread at a time, the leader,
+# reads the messages of all workers; the other threads wait until it notifies them.
+
+_MAX_SECONDS = 0.5  # longest time that a follower waits before it checks by itself
+
+
+class Events(Protocol):
+    """Reads the messages of workers that have no threads of their own."""
+
+    def poll(self) -> None:
+        """Handle all messages that have arrived, without waiting."""
+        ...
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until a message arrives, and handle it."""
+        # `timeout`: Seconds to wait, or None for no limit.
+        # Returns whether a message arrived.
+        ...
+
+
+class Waiter:
+    """Lets threads wait until their call is done."""
+
+    def __init__(self, events: Events | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
+        self._events = events
+        self._on_idle = on_idle
+        self._condition = threading.Condition()
+        # Reentrant: if a signal handler raises just after this thread acquired it, the thread can go on.
+        self._leader_lock = threading.RLock()
+        self._num_followers = 0
+
+    def notify(self) -> None:
+        """Wake the threads that wait, after an answer or a change."""
+        if self._num_followers:
+            with self._condition:
+                self._condition.notify_all()
+
+    def poll(self) -> None:
+        """Handle all messages that have arrived, without waiting."""
+        if self._events is not None and self._leader_lock.acquire(blocking=False):
+            try:
+                self._events.poll()
+            finally:
+                self._give_up_lead()
+
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until `is_done()` returns True."""
+        # `timeout`: Seconds to wait in total, or None for no limit.
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if deadline is not None:
+            self.poll()  # messages that have arrived count, even if the timeout is 0
+        while not is_done():
+            if deadline is not None and time.monotonic() >= deadline:
+                raise WorkerTimeoutError(
+                    f"not ready within {timeout:g} s; the promise stays valid: call result() again"
+                )
+            if self._events is not None and self._leader_lock.acquire(blocking=False):
+                try:
+                    self._lead(self._events, is_done, deadline)
+                finally:
+                    self._give_up_lead()
+            else:
+                self._follow(is_done, deadline)
+
+    def _lead(self, events: Events, is_done: Callable[[], bool], deadline: float | None) -> None:
+        """Handle messages until `is_done()` or the deadline."""
+        while not is_done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            if not events.wait(left):
+                self._on_idle()
+            if self._num_followers:
+                self.notify()
+
+    def _give_up_lead(self) -> None:
+        self._leader_lock.release()
+        self.notify()
+
+    def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
+        with self._condition:
+            self._num_followers += 1
+            try:
+                if is_done():
+                    return
+                if self._events is not None and self._leader_lock.acquire(blocking=False):
+                    self._leader_lock.release()  # there is no leader: become it
+                    return
+                left = _MAX_SECONDS if deadline is None else min(_MAX_SECONDS, deadline - time.monotonic())
+                was_notified = self._condition.wait(max(0.0, left))
+            finally:
+                self._num_followers -= 1
+        if not was_notified:
+            self._on_idle()
+
 
 _KILLS_PER_EXIT = 10  # number of workers killed from outside that count as much as one exit of another kind
 
@@ -225,3 +384,92 @@ class WorkerGroup(Events, Protocol):
     def close(self) -> None:
         """Close all workers at the same time, with one common deadline."""
         ...
+
+
+# -- Defines `Pending`, a request to a worker and the future of its answer -----------------------------------
+
+
+class Pending:
+    """Holds a request and is the future of its answer. Implements `backends.base.Future`."""
+
+    # `concurrent.futures.Future` has a lock and a condition of its own, which cost several microseconds. This
+    # class relies on the lock of the worker, which is held during all calls.
+
+    __slots__ = (
+        "_answer",
+        "_callback",
+        "_error",
+        "_is_cancelled",
+        "_is_done",
+        "_is_reported",
+        "is_sent",
+        "request",
+    )
+
+    def __init__(self, request: Request[Any]) -> None:
+        self.request = request
+        self.is_sent = False  # whether the request is sent to the worker
+        self._callback: Callable[[Any], object] | None = None
+        self._answer: Answer | None = None
+        self._error: BaseException | None = None
+        self._is_done = self._is_cancelled = self._is_reported = False
+
+    def add_done_callback(self, fn: Callable[[Self], object], /) -> None:
+        """Call `fn(self)` when the request is done, or at once if it already is. There is one callback."""
+        self._callback = fn
+        if self._is_done:
+            self._report(fn)
+
+    def cancel(self) -> bool:
+        """Cancel the request: it is not sent, or its answer is not read. Return False if it is done."""
+        if self._is_done:
+            return False
+        self._is_cancelled = True
+        if not self.is_sent:
+            self.finish()
+        return True
+
+    def cancelled(self) -> bool:
+        """Return whether the request was cancelled before it was done."""
+        return self._is_cancelled
+
+    def done(self) -> bool:
+        """Return whether there is an answer or an error."""
+        return self._is_done
+
+    def exception(self) -> BaseException | None:
+        """Return the error, or None if the request succeeded."""
+        return self._error
+
+    def result(self) -> Answer:
+        """Return the answer, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
+
+    def finish(self, answer: Answer | None = None, error: BaseException | None = None) -> None:
+        """Complete the request, and call the callback."""
+        # If a signal handler raises during the callback, this is called again with a `WorkerExit`.
+        if not self._is_reported:
+            self._answer, self._error, self._is_done = answer, error, True
+            if self._callback is not None:
+                self._report(self._callback)
+
+    def fail(self, exit: WorkerExit, is_current: bool) -> None:
+        """Fail the request after the exit of the worker."""
+        if not is_current and exit.is_cause:
+            exit = exit.of_another()
+        self.finish(error=exit)
+
+    def describe(self) -> str:
+        """Return the text for messages, such as "step of 8 rows"."""
+        count = self.request.num_rows
+        rows = f" of {count} row{'s' * (count != 1)}" if count else ""
+        return f"{self.request.verb}{rows}"
+
+    def _report(self, callback: Callable[[Any], object]) -> None:
+        callback(self)
+        self._is_reported = True
+        self._callback = None  # it refers to the owner of this future: without the cycle, both are freed now
+        self._answer = None  # its views would keep the shared memory alive

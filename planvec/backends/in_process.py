@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit, AuditedRow
+from planvec.backends.base import Stats
 from planvec.backends.signals import REENTERED, is_running
-from planvec.backends.stats import Stats
 from planvec.errors import ClosedError, PlanvecError
 from planvec.rows import (
     Answer,

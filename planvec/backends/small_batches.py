@@ -21,8 +21,7 @@ import numpy as np
 
 from planvec.backends.base import Backend, StepsElsewhere
 from planvec.backends.in_process import InProcess
-from planvec.backends.sharded.description import check_same
-from planvec.kernels import Uses, uses_of_steps
+from planvec.backends.sharded.backend import check_same
 from planvec.rows import EnvDescription, Promise, Request
 from planvec.stepping import EnvStepper
 
@@ -109,7 +108,6 @@ class SmallBatches(StepsElsewhere):
         self._lock = threading.RLock()  # held while the environment is opened
         self._stepper: EnvStepper | None = None
         self._here: InProcess | None = None
-        self._uses: Uses | None = None
         self._num_small = 0
         self._times_here, self._times_there = _Times(), _Times()
         self.stats = workers.stats
@@ -157,9 +155,7 @@ class SmallBatches(StepsElsewhere):
         if self._stepper is None:
             with self._lock:
                 self._open()
-        # What the program has changed in the class or its module is not changed in the workers.
-        is_usable = self._uses is not None and not self._uses.have_changed()
-        return self._here if is_usable else None
+        return self._here
 
     def _open(self) -> None:
         """Open the environment, unless that was tried before."""
@@ -168,15 +164,15 @@ class SmallBatches(StepsElsewhere):
             return
         try:
             stepper = factory.open_here()
+            # What the program has changed in the class or its module is not changed in the workers.
             check_same("this process", self.description, stepper.description)
-            uses = uses_of_steps(type(stepper.env.unwrapped))
         except Exception:
             _log.debug("all batches go to workers", exc_info=True)
             self._factory = None
             return
         self._here = InProcess(stepper, self._audit)
         self._here.stats = self.stats
-        self._stepper, self._uses = stepper, uses
+        self._stepper = stepper
 
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""

@@ -1,4 +1,4 @@
-"""Defines `planvec check ENV_ID`, which checks whether an environment is saved and restored exactly."""
+"""Defines `planvec check`, `planvec bench` and `planvec envs`."""
 
 from __future__ import annotations
 
@@ -61,3 +61,75 @@ def _run(arguments: argparse.Namespace) -> int:
     report = dataclasses.replace(report, name=arguments.env_id)
     print(json.dumps(report.to_dict()) if arguments.json else report)
     return 0 if report.exact else FAILED
+
+
+# -- Defines `planvec bench ENV_ID`, which measures how many workers pay on this machine ---------------------
+
+
+def add_bench(commands: Any) -> None:
+    """Add the parser of `planvec bench`."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure how many workers and rows pay on this machine",
+        description="Step batches of random actions in this process, with workers, and with a compiled "
+        "kernel if there is one, all in turn. Print environment steps per second, and what is fastest.",
+    )
+    add_environment(parser)
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        type=integer(1),
+        default=[1, 16, 256, 4096],
+        metavar="N",
+        help="rows per call (default: 1 16 256 4096)",
+    )
+    parser.add_argument(
+        "--workers",
+        nargs="+",
+        type=integer(1),
+        metavar="N",
+        help="numbers of workers (default: 1, 2, 4, ... up to the number of cores)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="time of all measurements (default: 20)"
+    )
+    add_json(parser)
+    parser.set_defaults(run=_run_bench)
+
+
+def _run_bench(arguments: argparse.Namespace) -> int:
+    from planvec.checking import measure_throughput
+
+    source, env_kwargs = given_env(arguments)
+    throughput = measure_throughput(
+        source,
+        rows=arguments.rows,
+        num_workers=arguments.workers,
+        seconds=arguments.seconds,
+        codec=codec_of(arguments.codec),
+        env_kwargs=env_kwargs,
+    )
+    print(json.dumps(throughput.to_dict()) if arguments.json else f"{arguments.env_id}\n{throughput}")
+    return 0
+
+
+# -- Defines `planvec envs`, which lists the families of environments and what saving their states costs -----
+
+
+def add_envs(commands: Any) -> None:
+    """Add the parser of `planvec envs`."""
+    parser = commands.add_parser(
+        "envs",
+        help="list the families of environments, how their states are saved, and what that costs",
+        description="List the families of environments that were checked: how their states are saved, "
+        "whether they are restored exactly, the size of a state, and how long saving and restoring take.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the table as one JSON object")
+    parser.set_defaults(run=_run_envs)
+
+
+def _run_envs(arguments: argparse.Namespace) -> int:
+    from planvec.codecs import measured, text_table
+
+    print(json.dumps(measured()) if arguments.json else text_table())
+    return 0

@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import planvec
-from planvec.cli.bench import add_bench
-from planvec.cli.check import add_check
-from planvec.cli.envs import add_envs
+from planvec.cli.check import add_bench, add_check, add_envs
 from planvec.cli.explore import add_explore
-from planvec.cli.interrupts import exit_status, interrupts
-from planvec.cli.messages import one_line, print_error, warn
-from planvec.cli.parser import USAGE_ERROR, Parser, UsageError, did_you_mean, listed
+from planvec.cli.parser import (
+    USAGE_ERROR,
+    Parser,
+    UsageError,
+    did_you_mean,
+    exit_status,
+    interrupts,
+    listed,
+    one_line,
+    print_error,
+    warn,
+)
 from planvec.cli.plan import add_plan
 from planvec.cli.planner_options import all_options, owners_of
 from planvec.cli.replay import add_replay

@@ -1,11 +1,20 @@
-"""Defines the parser of the command line: errors are one line with the cause and the fix."""
+"""Defines the parser, messages and interrupts of the command line: an error is one line with the fix."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 FAILED = 1
@@ -75,3 +84,116 @@ def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
         return value
 
     return integer
+
+
+# -- Prints messages for people, and errors in one line ------------------------------------------------------
+
+
+def warn(text: str) -> None:
+    """Print a line to the standard error stream, if it is open and there is one."""
+    if text and sys.stderr is not None:
+        print(text, file=sys.stderr)
+
+
+def print_error(text: str, *, as_json: bool) -> None:
+    """Print an error: one line on the standard error stream, or a JSON object on the standard output."""
+    if as_json:
+        print(json.dumps({"error": text}))
+    else:
+        warn(f"planvec: error: {text}")
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error in one line: its type unless planvec wrote the message, and where it was raised."""
+    from gymnasium.error import Error as GymnasiumError
+
+    from planvec.errors import PlanvecError
+
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    if isinstance(error, (PlanvecError, GymnasiumError, OSError, ModuleNotFoundError)):
+        return text or type(error).__name__
+    name = type(error).__name__
+    where = _where(error)
+    is_check = isinstance(error, ValueError) or (isinstance(error, TypeError) and ": expected" in text)
+    if is_check and not where:  # a check of planvec's, whose message says all
+        return text.replace("env_kwargs:", "--make:") or name
+    return f"{name}: {text}{where}" if text else f"{name}{where}"
+
+
+def _where(error: BaseException) -> str:
+    """Return the line of the user's code at which an error was raised; "" if it was raised in planvec."""
+    own = str(Path(__file__).resolve().parent.parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(own):
+            return ""
+        if "site-packages" not in frame.filename and not frame.filename.startswith("<"):
+            return f" ({frame.filename}, line {frame.lineno}; --traceback shows more)"
+    return ""
+
+
+# -- Signals end a command so that it leaves what there is ---------------------------------------------------
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupt(KeyboardInterrupt):
+    """Raised by a signal that asks the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = _status_of(number)  # the exit status
+        self.text = "interrupted" if number == signal.SIGINT else f"ended by {self}"  # what ended the command
+
+
+def exit_status(error: KeyboardInterrupt) -> int:
+    """Return the exit status after an interrupt."""
+    return int(getattr(error, "status", INTERRUPTED))
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """Raise `Interrupt` in the main thread upon Ctrl-C, SIGTERM and SIGHUP."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup does
+    before = {number: signal.signal(number, _interrupt) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def late_interrupts(hint: bytes) -> Iterator[Callable[[], int | None]]:
+    """Note only the first signal, so that all ends where nothing is lost; the second one interrupts."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        for other in held:
+            signal.signal(other, _interrupt)
+        with contextlib.suppress(OSError):
+            os.write(2, hint)  # a stream may be in use when a signal arrives
+
+    held = [number for number in _ENDING if signal.getsignal(number) is _interrupt]
+    for number in held:
+        signal.signal(number, note)
+    try:
+        yield lambda: _status_of(noted[0]) if noted else None
+    finally:
+        for number in held:
+            signal.signal(number, _interrupt)
+
+
+def _status_of(number: int) -> int:
+    """Return the exit status after a signal."""
+    return INTERRUPTED if number == signal.SIGINT else 128 + number
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Handle a signal that ends the command."""
+    raise Interrupt(number)

@@ -5,31 +5,165 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from planvec.cli.directory import run_files
+from planvec.cli.directory import holds_exploration, run_files
 from planvec.cli.environments import add_environment, add_workers, codec_of, env_source, workers_of
-from planvec.cli.interrupts import exit_status
-from planvec.cli.messages import warn
-from planvec.cli.parser import UsageError, add_json, integer
+from planvec.cli.parser import UsageError, add_json, exit_status, integer, warn
 from planvec.cli.pictures import Pictures, add_pictures
 from planvec.cli.planner_options import (
     DEFAULT_PLANNER,
     add_planner,
+    given_options,
     make_planner,
     planner_name,
 )
-from planvec.cli.presets import PRESETS
-from planvec.cli.settings import config_of, default_planner, settings_of_file
-from planvec.cli.summary import RunSummary, print_summary
 
 if TYPE_CHECKING:
+    from planvec.cli.summary import RunSummary
     from planvec.envs import BatchEnv, Makeable
     from planvec.planners import Planner
     from planvec.runs import RunConfig, RunFiles, RunObserver
+
+# -- Settings of planners that suit well-known tasks, for `planvec plan ENV_ID --preset`.
+#
+# That of Acrobot was chosen on seeds from 1000 on, which no table of scores uses. `MCTS` has its defaults
+# where states repeat. The others are settings of the table of scores. `benchmarks/tasks.py --presets` plays
+# all.
+
+
+class Preset(NamedTuple):
+    """A planner with its settings."""
+
+    planner: str  # its name on the command line
+    options: dict[str, Any]  # its fields that differ from the defaults
+
+
+_STATES_REPEAT = Preset("mcts", {"max_env_steps": 1000})
+# name of an environment without module and version -> its preset
+PRESETS: dict[str, Preset] = {
+    "Acrobot": Preset("swarm-wave", {"num_walkers": 100_000, "dt": (3, 6), "reward_scale": 2.0}),
+    "CartPole": Preset("mcts", {"max_env_steps": 1000}),
+    "CliffWalking": _STATES_REPEAT,
+    "HalfCheetah": Preset("icem", {"noise_beta": 0.25}),
+    "Hopper": Preset("icem", {"horizon": 80, "dt": 4}),
+    "LunarLander": Preset("swarm", {"num_walkers": 32, "num_iterations": 10, "dt": (2, 10)}),
+    "MiniGrid-DoorKey-5x5": _STATES_REPEAT,
+    "MountainCar": Preset("swarm", {"num_walkers": 128, "num_iterations": 16, "dt": (2, 16)}),
+    "MountainCarContinuous": Preset("icem", {"horizon": 100, "dt": 5, "noise_beta": 2.0}),
+    "Pendulum": Preset("icem", {}),
+    "Taxi": _STATES_REPEAT,
+}
+
+
+def preset_of(env_id: str) -> Preset | None:
+    """Return the preset of an environment; None if there is none."""
+    return PRESETS.get(re.sub(r"-v\d+$", "", env_id.rpartition(":")[2]))
+
+
+# -- The settings of a run: from the command line, and from a file -------------------------------------------
+
+# arguments that determine the trajectory, and are the fields of `RunConfig`
+_SETTINGS = ("env_id", "make", "wrappers", "codec", "planner", "seed", "episodes", "max_steps")
+
+
+def settings_of_file(argv: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the file that `--config` or `--resume` names; {} without one."""
+    from planvec.errors import PlanvecError
+    from planvec.runs import RunFiles, read_settings
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--resume", type=Path)
+    try:
+        known = parser.parse_known_args(list(argv))[0]
+        if known.resume is not None:
+            return read_settings(RunFiles(known.resume).config)
+        return {} if known.config is None else read_settings(known.config)
+    except argparse.ArgumentError:
+        return {}  # reported when all arguments are parsed
+    except OSError as error:
+        option = "--resume" if known.resume is not None else "--config"
+        hint = ""
+        if known.resume is not None and known.resume.is_dir():
+            hint = "; nothing was played there yet: begin again"
+            if holds_exploration(known.resume):
+                hint = "; it holds an exploration, with which planvec explore goes on"
+        raise UsageError(f"{option}: expected {error.filename}: {error.strerror}{hint}") from error
+    except PlanvecError as error:
+        raise UsageError(str(error)) from error
+
+
+def default_planner(argv: Sequence[str], settings: dict[str, Any], flags: set[str]) -> str:
+    """Return the name of the planner that is taken without `--planner`."""
+    if "--preset" in argv:
+        words = [
+            word
+            for before, word in zip(["", *argv], argv, strict=False)
+            if not before.startswith("-") or "=" in before or before in flags
+        ]
+        for word in [*words, str(settings.get("env_id"))]:
+            preset = preset_of(word)
+            if preset is not None:
+                return preset.planner
+    name: str = settings.get("planner", DEFAULT_PLANNER)
+    return name
+
+
+def _preset(env_id: str | None, planner: str | None) -> Preset:
+    """Return the preset of an environment."""
+    preset = preset_of(env_id or "")
+    if preset is None:
+        raise UsageError(f"--preset: expected one of {', '.join(PRESETS)}, got {env_id or 'no ENV_ID'}")
+    if planner not in (None, preset.planner):
+        raise UsageError(
+            f"--preset: that of {env_id} is of the planner {preset.planner}, got {planner} as the planner of "
+            "the command line or of the file; leave one of them out"
+        )
+    return preset
+
+
+def config_of(arguments: argparse.Namespace) -> RunConfig:
+    """Return the settings of the run."""
+    import secrets
+
+    from planvec.runs import RunConfig, RunFiles, with_tuples
+
+    given = {name: getattr(arguments, name) for name in _SETTINGS if getattr(arguments, name) is not None}
+    preset_options: dict[str, Any] = {}
+    if arguments.preset:
+        if arguments.resume is not None:
+            raise UsageError("--preset: --resume takes the settings of the run; leave --preset out")
+        env_id = given.get("env_id", arguments.settings.get("env_id"))
+        own_planner = arguments.planner or arguments.settings.get("planner")
+        given["planner"], preset_options = _preset(env_id, own_planner)
+    planner = given.get("planner", arguments.settings.get("planner", DEFAULT_PLANNER))
+    options = given_options(arguments, planner_name(["--planner", planner]))
+    if "make" in given:
+        given["make"] = dict(given["make"])
+    if arguments.resume is not None:
+        if arguments.out is not None:
+            raise UsageError("--out: --resume writes into the directory of the run; leave --out out")
+        names = [*given, *options]
+        if names and given != {"env_id": arguments.settings["env_id"]}:
+            option = f"--{names[0].replace('_', '-')}" if names[0] != "env_id" else "ENV_ID"
+            raise UsageError(f"{option}: --resume takes the settings of the run; leave {option} out")
+        return RunConfig.read(RunFiles(arguments.resume).config)
+    own = arguments.settings.get("planner_options", {}) if arguments.planner is None else {}
+    settings = {
+        "planner": planner,
+        "seed": secrets.randbits(32),
+        **arguments.settings,
+        **given,
+        "planner_options": {**preset_options, **with_tuples(own), **options},
+    }
+    if "env_id" not in settings:
+        raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")
+    return RunConfig(**settings)
 
 
 def add_plan(commands: Any, argv: Sequence[str]) -> None:
@@ -101,7 +235,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    from planvec.cli.hints import planner_hint
+    from planvec.cli.summary import RunSummary, planner_hint, print_summary  # here: it imports planners
     from planvec.envs import make
 
     config = config_of(arguments)
@@ -215,7 +349,7 @@ def _observers(
     num_episodes: int,
 ) -> list[RunObserver]:
     """Return what follows the run."""
-    from planvec.cli.progress import ProgressBar
+    from planvec.cli.summary import ProgressBar
     from planvec.runs import StepLog, TensorBoardLog
 
     observers: list[RunObserver] = [StepLog(files.steps)]

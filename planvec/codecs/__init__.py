@@ -6,30 +6,27 @@ environments that planvec knows, and `verify` checks a codec by replay.
 
 from __future__ import annotations
 
-from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec
+from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec, wrappers_of
 from planvec.codecs.compare import describe_difference, difference, digest, same
-from planvec.codecs.families import FAMILIES, Family
 from planvec.codecs.family_report import markdown_table, measured, text_table
-from planvec.codecs.generic.attributes import attributes_of, slot_names
-from planvec.codecs.generic.copied import Copied
-from planvec.codecs.generic.functions import names_in_code
-from planvec.codecs.generic.named import Named, names_of
+from planvec.codecs.generic.attributes import attributes_of, names_in_code, slot_names
+from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
-from planvec.codecs.layers import wrappers_of
 from planvec.codecs.physics import saved_arrays
-from planvec.codecs.registered import (
+from planvec.codecs.registry import check_codec, codec_for, time_codec
+from planvec.codecs.reported_masks import LegalActions
+from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
+from planvec.codecs.selection import (
+    FAMILIES,
+    CodecChoice,
+    Family,
     RegisteredCodecs,
     register_codec,
     register_wrapper_codec,
     registered_codecs,
 )
-from planvec.codecs.registry import check_codec, codec_for
-from planvec.codecs.reported_masks import LegalActions
-from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
-from planvec.codecs.selection import CodecChoice
-from planvec.codecs.timing import time_codec
 from planvec.codecs.unpickling import from_file
-from planvec.codecs.walks import random_walk
+from planvec.codecs.verify import random_walk
 
 __all__ = [
     "FAMILIES",

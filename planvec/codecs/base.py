@@ -12,15 +12,89 @@ A codec saves everything that the future of an environment depends on. There are
 
 from __future__ import annotations
 
+import inspect
+import logging
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import gymnasium
+import numpy as np
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from planvec.codecs.fields import Fields
-from planvec.rows import StateFormat
+from planvec.errors import UnsupportedEnvError
+from planvec.rows import StateFormat, own_copy
+
+# -- Converts what codecs save to and from the fields of records. Letters: B rows ----------------------------
+
+
+class Fields(ABC):
+    """Converts batches of values to and from the fields of a structured array.
+
+    A *value* is what `get` returns for one state: a tuple with one entry per field of `dtype`.
+    Whole batches are converted at once, since reading records one by one costs several times more.
+
+    Attributes:
+        dtype: A structured dtype with the fields to save, or None if the size of a value varies. Such values
+            are pickled. They must be plain data that nothing else changes.
+        draws: Whether stepping draws from `env.np_random`. If it does, the generator is part of the state.
+        stochastic: Whether these random draws can change the outcome of a step. None means the same as
+            `draws`.
+    """
+
+    dtype: np.dtype[Any] | None = None
+    draws: bool = True
+    stochastic: bool | None = None
+
+    @abstractmethod
+    def get(self, saved: Any) -> Any:
+        """Return the value of the present state."""
+
+    def digests(self, saved: Any) -> dict[str, bytes]:
+        """Return digests of what an object holds now, by name. They are equal for equal states.
+
+        Args:
+            saved: The environment or the wrapper.
+        """
+        if self.dtype is None:
+            return {}
+        record = np.zeros(1, self.dtype)
+        self.pack([self.get(saved)], record)
+        return {f"{type(saved).__name__}.{name}": record[name].tobytes() for name in self._names()}
+
+    def _names(self) -> tuple[str, ...]:
+        return (self.dtype.names or ()) if self.dtype is not None else ()
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        """Write values into the fields of records.
+
+        Args:
+            values: `[B]`, what `get` returned for each row.
+            records: `[B]`, filled. They have the fields of `dtype`, and fields of other layers, which stay
+                as they are.
+        """
+        for name, column in zip(self._names(), zip(*values, strict=True), strict=True):
+            records[name] = column
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        """Read values from the fields of records.
+
+        Args:
+            records: `[B]`, with the fields of `dtype` among others.
+
+        Returns:
+            `[B]`, what `set` takes for each row. Arrays in it are private copies.
+        """
+        columns = []
+        for name in self._names():
+            column = records[name]
+            columns.append(column.tolist() if column.ndim == 1 else list(column.copy()))
+        return list(zip(*columns, strict=True)) if columns else [()] * len(records)
+
 
 # return value of `gymnasium.Env.step`: observation, reward, terminated, truncated, info
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
@@ -260,3 +334,121 @@ class StateCodec(ABC):
     @abstractmethod
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         """Convert Python objects to states, written into `out` `[B]`."""
+
+
+# -- Gives an environment a copy of each action, which it may change in place --------------------------------
+
+
+def with_own_action(step: Step, action_space: Space[Any]) -> Step:
+    """Return a step that gives the environment a copy of the action, which it may change in place."""
+    if isinstance(action_space, spaces.Discrete):
+        return step
+
+    def step_with_copy(action: Any) -> Outcome:
+        return step(own_copy(action))
+
+    return step_with_copy
+
+
+# -- Finds mistakes in codecs that users have written, and names the codec instead of the environment --------
+
+
+def is_of_user(codec: Codec | WrapperCodec) -> bool:
+    """Return whether a codec is none of planvec's."""
+    return not type(codec).__module__.startswith("planvec.")
+
+
+def check_value(codec: Codec, env: Any) -> None:
+    """Check that a codec of the user saves values that fit into its dtype."""
+    name, dtype = type(codec).__name__, codec.dtype
+    if dtype is None or not is_of_user(codec):
+        return
+    if not isinstance(dtype, np.dtype) or not dtype.names:
+        raise UnsupportedEnvError(
+            f"{name}.dtype: expected a np.dtype with named fields, or None, got {dtype!r}; write "
+            'np.dtype([("position", "f8", 2)])'
+        )
+    value = codec.get(env)
+    if not isinstance(value, (tuple, list)) or len(value) != len(dtype.names):
+        got = f"{len(value)} entries" if isinstance(value, (tuple, list)) else type(value).__name__
+        raise UnsupportedEnvError(
+            f"{name}.get: expected a tuple with an entry for each field of dtype ({', '.join(dtype.names)}), "
+            f"got {got}"
+        )
+
+
+def raised_in(error: BaseException) -> str:
+    """Return the method of a user's codec in which an error was raised, such as "GridCodec.set"; else ""."""
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, (Codec, WrapperCodec)) and is_of_user(owner):
+            found = f"{type(owner).__name__}.{frame.f_code.co_name}"
+    return found
+
+
+# -- The layers of an environment: the wrappers, and the unwrapped environment inside them -------------------
+
+
+def layers_of(env: Any) -> list[Any]:
+    """Return an environment and the layers inside it, the outermost first."""
+    layers = [env]
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        layers.append(env)
+    return layers
+
+
+def wrappers_of(env: Any) -> list[Any]:
+    """Return the wrappers around an environment, innermost first."""
+    return layers_of(env)[-2::-1]
+
+
+def layer_name(env: Any) -> str:
+    """Return the name of an environment or a wrapper in pickles: its number of layers below."""
+    return f"layer{len(layers_of(env)) - 1}"
+
+
+def layers_by_name(env: Any) -> dict[str, Any]:
+    """Return an environment and the layers inside it, by the names by which pickles refer to them."""
+    return {layer_name(layer): layer for layer in layers_of(env)}
+
+
+# -- Replaces the step of an environment by a faster one, if that gives the same results bit for bit ---------
+
+_FastStep = TypeVar("_FastStep", bound=Callable[..., Outcome])
+
+_log = logging.getLogger("planvec")
+_installed: WeakSet[Callable[..., Outcome]] = WeakSet()  # the steps that `replace_step` has installed
+
+
+def replace_step(
+    env: Any,
+    make_step: Callable[[Any], _FastStep] | None,
+    gives_the_same: Callable[[Any, _FastStep], bool],
+) -> _FastStep | None:
+    """Replace `env.step` by a faster one."""
+    # An environment whose step was replaced by somebody else keeps it. So does one whose faster step raises
+    # or gives other results, as it may with another version of its package.
+    # Returns the installed step; None if nothing was installed.
+    if isinstance(env.step, FunctionType) and env.step in _installed:
+        del env.step  # installed by an earlier call: what it looked up may have changed since
+    if make_step is None or not inspect.ismethod(env.step):
+        return None
+    try:
+        step = make_step(env)
+        if not gives_the_same(env, step):
+            return None
+    except Exception:  # another version of the package may have other attributes
+        _log.debug("%s keeps its own step: the faster one failed", type(env).__name__, exc_info=True)
+        return None
+    env.step = step
+    _installed.add(step)
+    return step
+
+
+def outcome_bits(outcome: Outcome) -> list[Any]:
+    """Return a form of an outcome that compares bit for bit."""
+    *results, info = outcome
+    values = [(type(value), np.asarray(value)) for value in (*results, *info.values())]
+    return [*info, *((kind, value.dtype, value.shape, value.tobytes()) for kind, value in values)]

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from planvec.codecs.families import FAMILIES, Family
+from planvec.codecs.selection import FAMILIES, Family
 from planvec.extras import install_command
 
 _HEADER = ["family", "ids", "saved by", "exact", "bytes", "get", "set", "step, us"]

@@ -2,26 +2,91 @@
 
 from __future__ import annotations
 
+import copy
+import statistics
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
+from numpy.typing import NDArray
 
-from planvec.codecs.base import StateCodec
-from planvec.codecs.costs import warning_on_costs
+from planvec.codecs.base import Rows, StateCodec, layers_of, raised_in
+from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.survey import own_classes
-from planvec.codecs.layer_codecs import LayerCodecs, make_wrapper_codec
-from planvec.codecs.layers import layers_of
-from planvec.codecs.own_codecs import raised_in
-from planvec.codecs.repeats import InexactStateError
 from planvec.codecs.reported_masks import is_mask_reported
 from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
-from planvec.codecs.stack import StackCodec
-from planvec.codecs.verify import verify_codec
-from planvec.codecs.walks import check_reset, reference_walk
+from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
+from planvec.codecs.verify import InexactStateError, check_reset, reference_walk, verify_codec
 from planvec.errors import PlanvecError, UnsupportedEnvError
+
+# -- Measures how long a codec takes to save, restore, step and observe --------------------------------------
+
+_NUM_TIMED = 40
+
+
+def time_codec(codec: StateCodec, states: NDArray[Any], actions: Sequence[Any]) -> dict[str, float]:
+    """Time the methods of a codec at some of the states."""
+    # `states`: `[B]`.
+    # Returns medians in microseconds of "get", "set", "step" and "observe".
+    rows = np.unique(np.linspace(0, len(states) - 1, _NUM_TIMED).astype(int))
+    times: dict[str, list[float]] = {"get": [], "set": [], "step": [], "observe": []}
+    clock = time.perf_counter
+    for row, value in zip(rows, codec.load(states[rows]).values, strict=True):
+        started = clock()
+        codec.set(value)
+        after_set = clock()
+        observation = codec.step(actions[row])[0]
+        after_step = clock()
+        codec.get(observation)
+        after_get = clock()
+        codec.set(value)
+        before_observe = clock()
+        codec.observe()
+        after_observe = clock()
+        times["set"].append(after_set - started)
+        times["step"].append(after_step - after_set)
+        times["get"].append(after_get - after_step)
+        times["observe"].append(after_observe - before_observe)
+    return {name: 1e6 * statistics.median(seconds) for name, seconds in times.items()}
+
+
+# -- Warns about copied states that are large, or slow to save and restore -----------------------------------
+
+_MAX_BYTES = 1 << 20
+_MAX_STEPS, _MIN_MICROSECONDS = 10, 1000
+_REPEATS = 5
+
+
+def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: ObjectGraph) -> str:
+    """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 1 ms; else ""."""
+    observation, _ = codec.reset(0, None)
+    states = np.zeros(_REPEATS, codec.format.dtype)
+    flags = [False] * _REPEATS
+    codec.dump(Rows([codec.get(observation)] * _REPEATS, [0] * _REPEATS, flags, flags), states)
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    size = states[0].nbytes
+    try:
+        times = time_codec(codec, states, [space.sample() for _ in range(_REPEATS)])
+    except Exception:  # an action is not legal: steps cannot be timed
+        times = {"get": 0.0, "set": 0.0, "step": 0.0}
+    cost, step = times["get"] + times["set"], times["step"]
+    if size > _MAX_BYTES:
+        problem = f"a state takes {size / 1e6:,.1f} MB"
+    elif cost > max(_MAX_STEPS * step, _MIN_MICROSECONDS):
+        problem = f"saving and restoring a state takes {cost / 1e3:,.1f} ms, and a step {step / 1e3:,.2f} ms"
+    else:
+        return ""
+    owner, name = graph.most_expensive_attribute()
+    return (
+        f"{env}: {problem}. The most expensive attribute is {owner}.{name}: if it never changes, pass "
+        f'codec=planvec.Copied(["{name}"]). Otherwise write a codec for it (planvec.register_codec)'
+    )
+
 
 # packages with sets that were found not to depend on hashes (`tests/test_hash_seeds.py`), but a module
 _CHECKED, _UNCHECKED = {"highway_env", "minigrid"}, "minigrid.envs.wfc"

@@ -14,30 +14,253 @@ Letters: B rows.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from planvec.codecs import generator
-from planvec.codecs.base import Rows, StateCodec
+from planvec.codecs.base import (
+    Codec,
+    CodecMaker,
+    Rows,
+    StateCodec,
+    WrapperCodec,
+    check_value,
+    is_of_user,
+    with_own_action,
+    wrappers_of,
+)
 from planvec.codecs.compare import digest, origin_of, same
+from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
 from planvec.codecs.generic.graph import ObjectGraph
-from planvec.codecs.layer_codecs import LayerCodecs
-from planvec.codecs.layers import wrappers_of
-from planvec.codecs.own_actions import with_own_action
-from planvec.codecs.own_codecs import check_value, is_of_user
 from planvec.codecs.reported_masks import ReportedMask, mask_of_field
-from planvec.codecs.state_parts import GeneratorPart, ObservationPart, StatePart, WrapperPart
-from planvec.codecs.unpickling import unpickle
-from planvec.codecs.wrapper_stack import leave_out_outer_wrappers, named_wrappers, outermost
+from planvec.codecs.selection import CodecChoice, Layer, Selection
+from planvec.codecs.unpickling import packages_of, unpickle
+from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec, applies_function
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import SavedState, StateFormat
+from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
+
+# -- Makes the codecs of the layers of one environment, before its first reset -------------------------------
+
+
+class LayerCodecs:
+    """Holds the codecs of the unwrapped environment and of its wrappers."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        layers: Sequence[Layer],
+        selection: Selection,
+        choice: CodecChoice,
+    ) -> None:
+        assert selection.make is not None
+        self.selection = selection  # how the unwrapped environment is saved
+        self._env = env
+        self._layers = layers
+        # the codec of the unwrapped environment
+        self.base_codec = _make_base_codec(selection.make, env.unwrapped, choice)
+        # one codec per wrapper, innermost first
+        self.wrapper_codecs = [make_wrapper_codec(layer) for layer in layers]
+        # saves the layers that are copied; None if none is
+        self.graph = _join_graphs([self.base_codec, *self.wrapper_codecs])
+        # whether planvec ships all codecs for exactly these classes
+        self.is_verified = selection.is_verified and not any(
+            not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
+        )
+        self.reports_masks = False  # whether the environment reports legal actions, which states then hold
+        # the spaces from which the environment draws, as far as they were saved
+        self.drawn_spaces: Sequence[str] = ()
+
+    @property
+    def caches(self) -> Sequence[str]:
+        """Variables beside the environment that may change; see `Copied`."""
+        return self.base_codec.caches if isinstance(self.base_codec, GraphCodec) else ()
+
+    @property
+    def constants(self) -> bytes:
+        """A digest of what never changes, and may differ between environments."""
+        return _digest_of_constants(self.base_codec, self._env.unwrapped)
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages that define the environment. See `unpickling.from_file`."""
+        layers = [self._env.unwrapped, *(layer.wrapper for layer in self._layers)]
+        return packages_of([*map(type, layers), *(() if self.graph is None else self.graph.classes)])
+
+    def before_reset(self) -> None:
+        """Clear what the layers keep from one episode to the next."""
+        self.base_codec.before_reset(self._env.unwrapped)
+        for layer, wrapper_codec in zip(self._layers, self.wrapper_codecs, strict=True):
+            wrapper_codec.before_reset(layer.wrapper)
+
+    @property
+    def watches_own_resets(self) -> bool:
+        """Whether `Codec.before_own_reset` and `after_own_reset` must be called."""
+        return type(self.base_codec).before_own_reset is not Codec.before_own_reset
+
+    def after_reset(self) -> None:
+        """Replace what does not follow from the seed."""
+        for layer, wrapper_codec in zip(self._layers, self.wrapper_codecs, strict=True):
+            wrapper_codec.after_reset(layer.wrapper)
+
+    def save_generators_of(self, spaces: Sequence[str]) -> None:
+        """Save the generators of spaces from which the environment draws. See `ObjectGraph`."""
+        assert self.graph is not None
+        self.drawn_spaces = spaces
+        self.graph.save_generators_of(spaces)
+
+
+def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
+    codec = make(base)
+    if not isinstance(codec, Codec):
+        raise UnsupportedEnvError(
+            f"codec: expected a maker of a planvec.Codec, got one of a {type(codec).__name__}: {choice!r}. "
+            "Pass a planvec.Codec subclass, or a function that returns a planvec.Codec"
+        )
+    return codec
+
+
+def _join_graphs(codecs: Sequence[Codec | WrapperCodec]) -> ObjectGraph | None:
+    """Let one graph save all layers that are copied, so that objects that layers share stay shared."""
+    graphs = [codec.graph for codec in codecs if isinstance(codec, GraphCodec)]
+    for graph in graphs[1:]:
+        graphs[0].absorb(graph)
+    return graphs[0] if graphs else None
+
+
+def make_wrapper_codec(layer: Layer) -> WrapperCodec:
+    """Make the codec of a wrapper."""
+    codec = (layer.make or CopiedWrapperCodec)(layer.wrapper)
+    if not isinstance(codec, WrapperCodec):
+        raise UnsupportedEnvError(
+            f"{type(layer.wrapper).__name__}: expected a maker of a planvec.WrapperCodec, got one of "
+            f"a {type(codec).__name__}: {layer.make!r}"
+        )
+    return codec
+
+
+def _digest_of_constants(codec: Codec, base: Any) -> bytes:
+    # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
+    # attributes more slowly, which made CartPole's steps 15 % slower.
+    missing = [name for name in codec.constants if not hasattr(base, name)]
+    if missing:
+        raise UnsupportedEnvError(
+            f"{type(codec).__name__}.constants: expected names of attributes, got {missing}, which "
+            f"{type(base).__name__} does not have"
+        )
+    return digest(codec.identity(base))
+
+
+# -- The parts of a state besides the fields of the environment's own codec.
+#
+# Each part has a `dtype` (None if its size varies), `pack` and `unpack`, as a `Codec` has. Letters: B rows.
+
+
+class StatePart(Protocol):
+    """The interface of one part of a state."""
+
+    dtype: np.dtype[Any] | None  # A structured dtype with the fields of the part; None if its size varies
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        """Write values `[B]` into the fields of records `[B]`."""
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        """Read values `[B]` from the fields of records `[B]`."""
+
+
+class GeneratorPart:
+    """Converts the states of `env.np_random`."""
+
+    dtype: np.dtype[Any] | None = np.dtype([(GENERATOR_FIELD, generator.GENERATOR)])
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        generator.pack_generators(values, records[GENERATOR_FIELD])
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        return generator.unpack_generators(records[GENERATOR_FIELD])
+
+
+class WrapperPart:
+    """Converts the values of a wrapper's codec, nested under one field name."""
+
+    dtype: np.dtype[Any] | None
+
+    def __init__(self, name: str, codec: WrapperCodec) -> None:
+        self._name = name
+        self._codec = codec
+        self.dtype = None if codec.dtype is None else np.dtype([(name, codec.dtype)])
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        self._codec.pack(values, records[self._name])
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        return self._codec.unpack(records[self._name])
+
+
+class ObservationPart:
+    """Converts the observations that states were reached with."""
+
+    dtype: np.dtype[Any] | None
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self._discrete = isinstance(space, spaces.Discrete)
+        fixed = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
+        self.dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        records["observation"] = np.array(values)
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        column = records["observation"]
+        return list(column.tolist() if self._discrete else column)  # views: callers copy what they keep
+
+
+# -- The wrappers of an environment: those that need not be stepped, and the fields of the others ------------
 
 Env = gymnasium.Env[Any, Any]
+
+
+def leave_out_outer_wrappers(
+    pairs: list[tuple[Any, WrapperCodec]],
+) -> tuple[Any, list[tuple[Any, WrapperCodec]]]:
+    """Leave out the outer wrappers that only check or count."""
+    # Returns the one `TimeLimit` that was left out, or None; and the remaining pairs.
+    limit, num_kept = None, len(pairs)
+    for wrapper, codec in reversed(pairs):
+        if isinstance(codec, TimeLimitCodec) and limit is None:
+            limit = wrapper
+        elif not isinstance(codec, TransparentCodec):
+            break
+        num_kept -= 1
+    return limit, pairs[:num_kept]
+
+
+def outermost(env: Env, num_wrappers: int) -> Env:
+    """Return an environment inside its innermost so many wrappers."""
+    for _ in range(len(wrappers_of(env)) - num_wrappers):
+        assert isinstance(env, gymnasium.Wrapper)
+        env = env.env
+    return env
+
+
+def named_wrappers(
+    pairs: list[tuple[Any, WrapperCodec]],
+) -> list[tuple[str, Any, WrapperCodec]]:
+    """Add a field name like `frame_stack_observation` to each wrapper, numbered if a class occurs again."""
+    named, counts = [], dict[str, int]()
+    for wrapper, codec in pairs:
+        class_name = type(wrapper).__name__
+        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in class_name).lstrip("_")
+        counts[name] = counts.get(name, 0) + 1
+        named.append((name if counts[name] == 1 else f"{name}_{counts[name]}", wrapper, codec))
+    return named
+
+
 # A part of a state, and the functions that set and get its value
 _BoundPart = tuple[StatePart, Callable[[Any], None], Callable[[], Any]]
 

@@ -11,18 +11,336 @@ for exactly the classes at hand are used without this check.
 
 from __future__ import annotations
 
+import copy
+import itertools
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 
-from planvec.codecs.base import StateCodec
-from planvec.codecs.compare import digest
+from planvec.codecs.base import Outcome, Rows, StateCodec, Step
+from planvec.codecs.compare import describe_difference, digest, same
+from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.graph import ObjectGraph
-from planvec.codecs.repeats import NUM_REPEATED, OUTCOME, Comparison, Repeats, save_and_load
-from planvec.codecs.set_orders import SETS_ADVICE, check_set_orders
-from planvec.codecs.walks import RandomWalk, Reference, random_walk
+from planvec.codecs.generic.structure import SHARED_MEMORY
+from planvec.codecs.reported_masks import LegalActions
+from planvec.errors import UnsupportedEnvError
+
+# -- Random walks through an environment, which `verify` repeats from saved states ---------------------------
+
+MIN_STEPS = 12  # number of steps that a walk takes, however slow the environment is
+_MAX_STEPS = 256
+_WALK_SECONDS = 0.3
+_REFERENCE_SECONDS = 0.1
+_MAX_EPISODES = 8
+_DENSE_STEPS, _DENSE_INTERVAL, _INTERVAL = 64, 4, 16  # A state is saved every 4 steps at first, then every 16
+
+
+class Reference(NamedTuple):
+    """Holds the first steps of an environment that no codec has touched."""
+
+    observation: Any  # the first observation
+    outcomes: list[Outcome]  # the outcomes of the following steps, until the episode ends
+    drawn_spaces: list[str]  # paths of the spaces from which the environment draws
+    reports_masks: bool = False  # whether a reset or a step has reported legal actions
+
+
+class SavedPoint(NamedTuple):
+    """Holds a state that was saved on a random walk."""
+
+    value: Any  # what the codec saved
+    observation: Any  # the observation of the state
+    digests: dict[str, bytes]  # digests of what the environment held, see `StateCodec.digests`
+    next_step: int  # index of the step that was taken next
+
+
+class RandomWalk(NamedTuple):
+    """Holds random steps and the states that were saved between them."""
+
+    # Actions and their outcomes. An outcome is None if the environment raised an error or was reset instead.
+    steps: list[tuple[Any, Outcome | None]]
+    points: list[SavedPoint]  # the saved states
+
+
+def reference_walk(
+    env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None, beside: Beside | None
+) -> Reference:
+    """Walk through some episodes without any codec, and record the first one."""
+    actions = LegalActions.seeded(env.action_space)
+    step = actions.noted(env.step)
+    started = time.monotonic()
+    first: Any = None
+    outcomes: list[Outcome] = []
+    drawn_spaces: dict[str, None] = {}
+    num_steps = 0
+    for episode in range(_MAX_EPISODES):
+        observation, info = check_reset(env.reset(seed=episode))
+        actions.note(observation, info)
+        if beside is not None:
+            beside.begin()
+        if episode == 0:
+            first = copy.deepcopy(observation)
+        has_ended = False
+        while not has_ended and num_steps < _MAX_STEPS:
+            if num_steps >= MIN_STEPS and time.monotonic() - started > _REFERENCE_SECONDS:
+                break
+            outcome = _try_step(step, actions.sample(), info_keys)
+            num_steps += 1
+            has_ended = outcome is None or outcome[2] or outcome[3]
+            if episode == 0 and outcome is not None:
+                outcomes.append(outcome)
+        if beside is not None:
+            drawn_spaces |= dict.fromkeys(beside.check())
+        if not has_ended:
+            break
+    return Reference(first, outcomes, [*drawn_spaces], actions.are_reported)
+
+
+def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what a reset has returned."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result
+    raise UnsupportedEnvError(f"reset: expected (observation, info), got {type(result).__name__}")
+
+
+def random_walk(
+    codec: StateCodec,
+    env: gymnasium.Env[Any, Any],
+    info_keys: Sequence[str] | None,
+    max_steps: int = _MAX_STEPS,
+    max_seconds: float = _WALK_SECONDS,
+) -> RandomWalk:
+    """Step at random, save every few steps, and reset whenever an episode ends."""
+    actions = LegalActions.seeded(env.action_space)
+    step = actions.noted(codec.step)
+    walk = RandomWalk([], [])
+    started = time.monotonic()
+    observation, info = codec.reset(0, None)
+    actions.note(observation, info)
+    next_save = 0
+    for index in range(max_steps):
+        if index >= MIN_STEPS and time.monotonic() - started > max_seconds:
+            break
+        if index >= next_save:
+            next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)
+            observation = copy.deepcopy(observation)
+            point = SavedPoint(codec.get(observation), observation, codec.digests(), len(walk.steps))
+            walk.points.append(point)
+        action = actions.sample()
+        outcome = _try_step(step, action, info_keys)
+        walk.steps.append((action, outcome))
+        if outcome is None or outcome[2] or outcome[3]:
+            walk.steps.append((None, None))
+            observation, info = codec.reset(index, None)
+            actions.note(observation, info)
+        else:
+            observation = outcome[0]
+    return walk
+
+
+def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outcome | None:
+    """Step and return a copy of the outcome, or None if the environment raised an error."""
+    # An error ends the episode of the walk. Users see it when they take that step in a batch.
+    try:
+        outcome = step(action)
+    except UnsupportedEnvError:
+        raise
+    except Exception:
+        return None
+    if not isinstance(outcome, tuple) or len(outcome) != 5:
+        got, cure = f"a {type(outcome).__name__}", "Return a tuple"
+        if isinstance(outcome, tuple):
+            got = f"{len(outcome)} values"
+            cure = (
+                "For the older interface with four values, return terminated and truncated apart, or wrap it "
+                "with shimmy.GymV21"
+            )
+        raise UnsupportedEnvError(
+            f"step: expected the tuple (observation, reward, terminated, truncated, info), got {got}. {cure}"
+        )
+    try:
+        return copy.deepcopy(select_infos(outcome, info_keys))
+    except Exception as error:
+        raise UnsupportedEnvError(
+            f"an observation or info cannot be copied ({type(error).__name__}: {error}). If it is an info, "
+            "leave it out with info_keys="
+        ) from error
+
+
+def select_infos(outcome: Outcome, info_keys: Sequence[str] | None) -> Outcome:
+    """Return an outcome with the chosen infos."""
+    observation, reward, terminated, truncated, info = outcome
+    if info_keys is not None:
+        info = {key: value for key, value in info.items() if key in info_keys}
+    return observation, reward, terminated, truncated, info
+
+
+# -- Takes the steps of a random walk again from restored states, and compares them with the first time ------
+
+NUM_REPEATED = 6  # steps that are taken again from each saved point
+OUTCOME = ("observation", "reward", "terminated", "truncated", "info")  # what a step returns
+
+
+class InexactStateError(UnsupportedEnvError):
+    """The verification has shown that a codec does not restore states exactly."""
+
+
+class Comparison(NamedTuple):
+    """Names a comparison in error messages."""
+
+    situation: str  # what was compared
+    advice: str  # how to fix a difference; it ends the message
+    # Whether the order of a set may be the cause. Then leaving it out would make states wrong.
+    has_sets: bool = False
+
+    def check(self, name: str, num_steps: int, expected: Any, actual: Any) -> None:
+        """Compare two values of one field."""
+        text = describe_difference(name, expected, actual)
+        if text is not None:
+            raise InexactStateError(f"{self.situation}, {_when(num_steps)}: {text}. {self.advice}")
+
+    def check_digests(self, num_steps: int, expected: dict[str, bytes], actual: dict[str, bytes]) -> None:
+        """Compare what the environment holds with what it held on the walk."""
+        for name in {**expected, **actual}:
+            if expected.get(name) != actual.get(name):
+                _, is_attribute, attribute = name.rpartition(".")
+                cure = ""
+                if name == SHARED_MEMORY:
+                    cure = (
+                        "An attribute is a view of another one (self.row = self.grid[0]): take it where it "
+                        "is used instead. Otherwise: "
+                    )
+                elif is_attribute and not self.has_sets:
+                    cure = (
+                        "If it has no influence on results (a clock, a cache), leave it out: "
+                        f'codec=planvec.Copied(["{attribute}"]). Otherwise: '
+                    )
+                raise InexactStateError(
+                    f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. "
+                    f"{cure}{self.advice}"
+                )
+
+
+def _when(num_steps: int) -> str:
+    return "immediately" if not num_steps else f"{num_steps} step{'s' * (num_steps > 1)} later"
+
+
+def save_and_load(codec: StateCodec, env: gymnasium.Env[Any, Any], points: Sequence[SavedPoint]) -> list[Any]:
+    """Convert the values of saved points to states and back."""
+    states = np.zeros(len(points), codec.format.dtype)
+    flags = [False] * len(points)
+    try:
+        codec.dump(Rows([point.value for point in points], [0] * len(points), flags, flags), states)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnsupportedEnvError(
+            f"{env}: expected saved values that fit the codec's dtype {codec.format.dtype}, got another: "
+            f"{error}. Change the dtype, or what get() returns"
+        ) from error
+    return codec.load(states).values
+
+
+class Repeats:
+    """Takes steps of a walk again, and compares them."""
+
+    def __init__(self, codec: StateCodec, walk: RandomWalk, info_keys: Sequence[str] | None) -> None:
+        self._codec = codec
+        self._walk = walk
+        self._info_keys = info_keys
+        self._digests = {point.next_step: point.digests for point in walk.points}
+
+    def actions(self, point: SavedPoint, num_steps: int) -> list[Any]:
+        """Return the actions that were taken after a saved point until the episode ended."""
+        steps = self._walk.steps[point.next_step : point.next_step + num_steps]
+        return [action for action, _ in itertools.takewhile(lambda step: step[1] is not None, steps)]
+
+    def compare(self, point: SavedPoint, observation: Any, comparison: Comparison, num_steps: int) -> None:
+        """Take the steps after a saved point again, until the episode ends."""
+        comparison.check("observation", 0, point.observation, observation)
+        comparison.check_digests(0, point.digests, self._codec.digests())
+        first = point.next_step
+        for number, (action, expected) in enumerate(self._walk.steps[first : first + num_steps], 1):
+            if expected is None:  # the walk was reset here
+                return
+            outcome = select_infos(self._codec.step(action), self._info_keys)
+            for name, on_walk, now in zip(OUTCOME, expected, outcome, strict=True):
+                comparison.check(name, number, on_walk, now)
+            digests = self._digests.get(first + number)
+            if digests is not None and not (expected[2] or expected[3]):
+                comparison.check_digests(number, digests, self._codec.digests())
+
+
+# -- Verifies that the order of the elements of sets has no influence on an environment ----------------------
+
+# Steps of a walk for environments that hold sets, and the time for it. Repeating it takes at least twice as
+# long.
+_SETS_STEPS, _SETS_SECONDS = 1024, 0.5
+_NUM_ORDERS = 8  # orders that are compared with each other where shuffled sets make a difference
+SETS_ADVICE = (
+    "The order of a set depends on how it was filled, and is not part of a state. If it has an influence, "
+    'iterate over sorted(...), use a dict or a list instead of the set, or pass codec="replay"'
+)
+
+
+def check_set_orders(
+    codec: StateCodec,
+    env: gymnasium.Env[Any, Any],
+    info_keys: Sequence[str] | None,
+    graph: ObjectGraph,
+) -> None:
+    """Repeat a longer walk with sets in other orders, which must have no influence."""
+    # All else that is copied is restored exactly, so that a shorter walk shows what is not. The order of a
+    # set is not, and a difference may be rare and late.
+    walk = random_walk(codec, env, info_keys, _SETS_STEPS, _SETS_SECONDS)
+    points = list(zip(walk.points, save_and_load(codec, env, walk.points), strict=True))
+    repeats = Repeats(codec, walk, info_keys)
+    situation = f"{env}: after restoring a saved state with the elements of its sets in another order"
+    comparison = Comparison(situation, SETS_ADVICE, has_sets=True)
+    repeated = [(*point, NUM_REPEATED) for point in points]
+    first = [(*point, len(walk.steps)) for point in points[:1] * 2] + repeated
+    started = time.monotonic()
+    for number, (point, value, num_steps) in enumerate(itertools.chain(first, itertools.cycle(repeated))):
+        if number >= len(first) and time.monotonic() - started > 2 * _SETS_SECONDS:
+            return
+        try:
+            with graph.shuffled_sets(number):
+                codec.set(value)
+                repeats.compare(point, codec.observe(), comparison, num_steps)
+        except Exception as error:
+            orders = range(number, number + _NUM_ORDERS)
+            if not _differ(codec, info_keys, graph, orders, value, repeats.actions(point, num_steps)):
+                return  # it distinguishes shuffled sets from plain ones, whatever their order
+            if isinstance(error, UnsupportedEnvError):
+                raise
+            text = f"{situation}: it raised {type(error).__name__}: {error}. {SETS_ADVICE}"
+            raise InexactStateError(text) from error
+
+
+def _differ(
+    codec: StateCodec,
+    info_keys: Sequence[str] | None,
+    graph: ObjectGraph,
+    orders: Sequence[int],
+    value: Any,
+    actions: Sequence[Any],
+) -> bool:
+    """Return whether the outcomes of steps from a saved state differ between some orders of sets."""
+    results = []
+    for order in orders:
+        outcomes: list[Any] = []
+        with graph.shuffled_sets(order):
+            try:
+                codec.set(value)
+                outcomes += [codec.digests(), copy.deepcopy(codec.observe())]
+                for action in actions:
+                    outcomes += [copy.deepcopy(select_infos(codec.step(action), info_keys))]
+                outcomes += [codec.digests()]
+            except Exception as error:
+                outcomes += [repr(error)]
+        results.append(outcomes)
+    return not all(same(results[0], outcomes) for outcomes in results)
+
 
 # number of points that are followed to the ends of their episodes, and the time for it
 _NUM_FOLLOWED, _FOLLOW_SECONDS = 6, 0.5

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from planvec.envs.batch_env import BatchEnv
-from planvec.envs.classes import Makeable
-from planvec.envs.names import find_source, import_named
-from planvec.envs.opening import make
+from planvec.envs.opening import Makeable, make
 from planvec.envs.plan_env import PlanEnv
-from planvec.envs.sources import EnvSource, make_env
+from planvec.envs.sources import EnvSource, find_source, import_named, make_env
 
 __all__ = [
     "BatchEnv",

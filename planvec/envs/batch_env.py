@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any
 
 from planvec.backends import (
     DEFAULT_AUDIT,
@@ -16,8 +16,7 @@ from planvec.backends import (
     check_limits,
     over_processes,
 )
-from planvec.envs.batch_calls import Mode
-from planvec.envs.env_calls import EnvCalls
+from planvec.envs.env_calls import Blocking, EnvCalls, Mode
 from planvec.envs.plan_env import PlanEnv
 from planvec.errors import InvalidBatchError
 from planvec.rows import wait_for
@@ -50,47 +49,11 @@ class BatchEnv(EnvCalls[Mode]):
         UnsupportedEnvError: The environment cannot be saved exactly. The message says what to do.
     """
 
-    @overload
     def __init__(
-        self: BatchEnv[Literal[True]],
+        self: BatchEnv[Blocking],
         workers: Workers,
         *,
-        blocking: Literal[True] = True,
-        timeout: float | None = None,
-        max_restarts: int = 3,
-        max_worker_rss: int | None = None,
-        audit: float = DEFAULT_AUDIT,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: BatchEnv[Literal[False]],
-        workers: Workers,
-        *,
-        blocking: Literal[False],
-        timeout: float | None = None,
-        max_restarts: int = 3,
-        max_worker_rss: int | None = None,
-        audit: float = DEFAULT_AUDIT,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: BatchEnv[bool],
-        workers: Workers,
-        *,
-        blocking: bool,
-        timeout: float | None = None,
-        max_restarts: int = 3,
-        max_worker_rss: int | None = None,
-        audit: float = DEFAULT_AUDIT,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        workers: Workers,
-        *,
-        blocking: bool = True,
+        blocking: Blocking = True,  # type: ignore[assignment] # of each of its types
         timeout: float | None = None,
         max_restarts: int = 3,
         max_worker_rss: int | None = None,

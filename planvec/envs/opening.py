@@ -2,22 +2,115 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores, ray_opener
 from planvec.codecs import CodecChoice, check_codec, digest, random_walk, registered_codecs
 from planvec.envs.batch_env import BatchEnv
-from planvec.envs.classes import Makeable, env_has_kernel, is_harmless_env
-from planvec.envs.hash_seeds import OUTCOMES, Record, check_hash_seeds
-from planvec.envs.names import find_source
+from planvec.envs.env_calls import Blocking
 from planvec.envs.plan_env import PlanEnv
-from planvec.kernels import registered_kernels
+from planvec.envs.sources import find_source
+from planvec.errors import PlanvecError, UnsupportedEnvError
+from planvec.kernels import has_kernel, has_own_kernel, is_harmless, may_have_kernel, registered_kernels
 from planvec.rows import check_compiled, check_info_keys
 from planvec.stepping import EnvStepper
+
+# -- Tells from the class of an environment, before it is made, whether it has a kernel and is harmless ------
+
+Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
+
+
+def _class_of(env: Makeable) -> Any:
+    """Return the class of an environment that may have a kernel; None if it has none, or is a factory."""
+    # Other classes are not imported here, where workers step.
+    if isinstance(env, type):
+        return env
+    if not isinstance(env, EnvSpec) or env.entry_point is None or env.additional_wrappers:
+        return None
+    entry = env.entry_point
+    if not isinstance(entry, str):
+        return entry
+    return load_env_creator(entry) if may_have_kernel(entry) else None
+
+
+def is_harmless_env(env: Makeable) -> bool:
+    """Return whether the process of the user may step an environment, too, and its codec is planvec's."""
+    entry = env.entry_point if isinstance(env, EnvSpec) and not env.additional_wrappers else None
+    if isinstance(entry, str):
+        module, _, name = entry.partition(":")
+    else:
+        module, name = getattr(entry, "__module__", None) or "", getattr(entry, "__name__", "")
+    return is_harmless(module, name) and _class_of(env) not in registered_codecs().envs
+
+
+def env_has_kernel(env: Makeable) -> bool:
+    """Return whether the class of an environment has a kernel. It is not known of a factory."""
+    env_class = _class_of(env)
+    is_own = has_own_kernel(env_class)
+    return is_own or (has_kernel(env_class) and env_class not in registered_codecs().envs)
+
+
+# -- Checks that an environment does not depend on hashes of texts, which differ from process to process.
+#
+# Workers have the same hash seed, so that they agree with each other. The process of the user has another
+# one.
+
+OUTCOMES = "the outcome of a step"
+# digests along a random walk: of the outcomes of its steps, and of each attribute, by its name
+Record = Mapping[str, Sequence[bytes]]
+
+_HASH_SEED = "PYTHONHASHSEED"
+# A set of two texts has the same order with every other seed: one such set escapes four seeds once in 8
+_SEEDS = ("0", "1", "2", "3")
+
+
+def check_hash_seeds(name: str, record: Callable[[], Record]) -> None:
+    """Take the same random walk in processes with several hash seeds."""
+    # Digests that differ between two processes with one seed say nothing: the clock, a map that is drawn
+    # anew. An environment that cannot be made beside another one, or elsewhere, is not checked.
+    if os.environ.get(_HASH_SEED, "random") != "random":
+        return  # hashes are the same in all processes
+    try:
+        first, *others = _records(record, _SEEDS)
+        different = [what for what in first if any(_differ(what, first, other) for other in others)]
+        if not different:
+            return
+        (again,) = _records(record, _SEEDS[:1])
+    except PlanvecError:
+        return
+    if _differ(OUTCOMES, first, again):
+        return
+    for what in different:
+        if not _differ(what, first, again):
+            raise UnsupportedEnvError(
+                f"{name}: {what} depends on hashes or addresses, which differ from process to process: a set "
+                "of texts has another order in each, and so have hash() and id() other values. Use "
+                "sorted(...), a dict or a list instead of the set, and zlib.crc32 instead of hash(). Or set "
+                f"the environment variable {_HASH_SEED}=0 before Python starts: hashes are then the same "
+                "everywhere"
+            )
+
+
+def _differ(what: str, first: Record, other: Record) -> bool:
+    """Return whether two walks differ, as far as both went: the faster one is longer."""
+    return any(one != two for one, two in zip(first[what], other.get(what, ()), strict=False))
+
+
+def _records(record: Callable[[], Record], seeds: Sequence[str]) -> list[Record]:
+    """Return the records from processes with these hash seeds, which run at the same time."""
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(ExternalProcess(record, environ={_HASH_SEED: seed})) for seed in seeds
+        ]
+        return [process.call("copy").result() for process in processes]
+
 
 BackendName = Literal["processes", "ray"]
 
@@ -57,13 +150,12 @@ class _Factory:
         return PlanEnv(self._source, **self._options).stepper
 
 
-@overload
 def make(
     env: Makeable,
     *,
     num_workers: int | None = None,
     backend: BackendName = "processes",
-    blocking: Literal[True] = True,
+    blocking: Blocking = True,  # type: ignore[assignment] # of each of its types
     start_method: str | None = None,
     timeout: float | None = None,
     max_restarts: int = 3,
@@ -76,72 +168,7 @@ def make(
     env_kwargs: Mapping[str, Any] | None = None,
     ray_address: str | None = None,
     ray_actor_options: Mapping[str, Any] | None = None,
-) -> BatchEnv[Literal[True]]: ...
-
-
-@overload
-def make(
-    env: Makeable,
-    *,
-    num_workers: int | None = None,
-    backend: BackendName = "processes",
-    blocking: Literal[False],
-    start_method: str | None = None,
-    timeout: float | None = None,
-    max_restarts: int = 3,
-    max_worker_rss: int | None = None,
-    audit: float = DEFAULT_AUDIT,
-    info_keys: Sequence[str] | None = None,
-    codec: CodecChoice = None,
-    compiled: bool | None = None,
-    render_mode: str | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    ray_address: str | None = None,
-    ray_actor_options: Mapping[str, Any] | None = None,
-) -> BatchEnv[Literal[False]]: ...
-
-
-@overload
-def make(
-    env: Makeable,
-    *,
-    num_workers: int | None = None,
-    backend: BackendName = "processes",
-    blocking: bool,
-    start_method: str | None = None,
-    timeout: float | None = None,
-    max_restarts: int = 3,
-    max_worker_rss: int | None = None,
-    audit: float = DEFAULT_AUDIT,
-    info_keys: Sequence[str] | None = None,
-    codec: CodecChoice = None,
-    compiled: bool | None = None,
-    render_mode: str | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    ray_address: str | None = None,
-    ray_actor_options: Mapping[str, Any] | None = None,
-) -> BatchEnv[bool]: ...
-
-
-def make(
-    env: Makeable,
-    *,
-    num_workers: int | None = None,
-    backend: BackendName = "processes",
-    blocking: bool = True,
-    start_method: str | None = None,
-    timeout: float | None = None,
-    max_restarts: int = 3,
-    max_worker_rss: int | None = None,
-    audit: float = DEFAULT_AUDIT,
-    info_keys: Sequence[str] | None = None,
-    codec: CodecChoice = None,
-    compiled: bool | None = None,
-    render_mode: str | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    ray_address: str | None = None,
-    ray_actor_options: Mapping[str, Any] | None = None,
-) -> BatchEnv[Any]:
+) -> BatchEnv[Blocking]:
     """Open an environment for planning. Its base state is the state of `reset(seed=0)`, until you reset it.
 
     Args:
@@ -154,7 +181,7 @@ def make(
             `timeout`, `max_worker_rss` or `codec` is given.
         backend: "processes" runs workers on this machine, "ray" in actors of a Ray cluster.
         blocking: Whether batch calls wait for their result by default; otherwise they return promises.
-        start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork". Scripts
+        start_method: How workers are started: "template" (default), "spawn" or "fork". Scripts
             need no `__main__` guard.
         timeout: Seconds that one chunk of a batch may take before its worker is killed; None: no limit.
         max_restarts: How often a row is retried after a worker crashed on it.

@@ -1,18 +1,139 @@
-"""Makes a `gymnasium.Env` from a name, a spec or a factory."""
+"""Finds an environment by its name, spec or factory, and makes it."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
+import os
+import sys
+import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id
 
 from planvec.codecs import FAMILIES
-from planvec.envs.names import find_source, import_registrants
 from planvec.errors import UnsupportedEnvError
 from planvec.extras import install_command
+
+# -- Finds what the name of an environment refers to: a Gymnasium id, or a function in a module or a file ----
+
+# the families whose ids are registered when their module is imported
+_REGISTERED_ON_IMPORT = tuple(family for family in FAMILIES if family.id_prefixes)
+
+
+def find_source(name: str) -> EnvSpec | Callable[[], Any]:
+    """Return the spec or the factory that a name refers to."""
+    where, _, attribute = name.rpartition(":")
+    if where:
+        return _in_module(name, import_named(where), attribute)
+    try:
+        return _spec(name)
+    except gymnasium.error.UnregisteredEnv as error:
+        wanted = [family for family in _REGISTERED_ON_IMPORT if name.startswith(family.id_prefixes)]
+        for family in wanted:
+            if importlib.util.find_spec(family.module) is None:
+                raise UnsupportedEnvError(
+                    f"{name} needs the package {family.module}, which is not installed: "
+                    f"{install_command(family.extra)}"
+                ) from error
+        import_registrants(wanted or _REGISTERED_ON_IMPORT)
+        try:
+            return _spec(name)
+        except gymnasium.error.UnregisteredEnv as unknown:
+            unknown.args = (f"{unknown}{_in_another_namespace(name)}",)
+            raise
+
+
+def _in_another_namespace(name: str) -> str:
+    """Return a hint if an id is registered with a namespace before it, as `ALE/Pong-v5`; else ""."""
+    ids = [env_id for env_id in gymnasium.registry if env_id.endswith(f"/{name}")]
+    return f" Did you mean {' or '.join(sorted(ids))}?" if ids else ""
+
+
+def import_registrants(families: Any = _REGISTERED_ON_IMPORT) -> None:
+    """Import the installed packages that register ids."""
+    for family in families:
+        if importlib.util.find_spec(family.module) is not None:
+            importlib.import_module(family.registrant or family.module)
+
+
+def _spec(env_id: str) -> EnvSpec:
+    """Return the spec of an id that is registered; without a version, that of the highest one."""
+    namespace, name, version = parse_env_id(env_id)
+    if version is None and env_id not in gymnasium.registry:
+        version = find_highest_version(namespace, name)
+        if version is not None:
+            env_id = f"{env_id}-v{version}"
+    return gymnasium.spec(env_id)
+
+
+def _in_module(name: str, module: Any, attribute: str) -> EnvSpec | Callable[[], Any]:
+    """Return the function of a module, or the spec of an id that the module registers."""
+    value: Any = module
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
+    if callable(value):
+        factory: Callable[[], Any] = value
+        return factory
+    try:
+        return _spec(attribute)
+    except gymnasium.error.Error as error:
+        own = [key for key, made in vars(module).items() if callable(made) and not key.startswith("_")]
+        raise UnsupportedEnvError(
+            f"{name}: expected a function that makes an environment, or an id that the module registers, and "
+            f"{module.__name__} has no {attribute!r}; it has {', '.join(sorted(own)[:10]) or 'no functions'}"
+        ) from error
+
+
+def import_named(where: str) -> Any:
+    """Import a module by its name, or a file by its path."""
+    is_path = where.endswith(".py") or os.sep in where
+    module = _module_of_file(where) if is_path else where
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise ModuleNotFoundError(
+                f"No module named {module!r}: expected an installed module, one in the working directory, or "
+                "a path that ends with .py",
+                name=error.name,
+            ) from error
+        raise _import_error(module, error) from error
+    except Exception as error:
+        raise _import_error(module, error) from error
+    return imported
+
+
+def _module_of_file(where: str) -> str:
+    """Return the name under which a file can be imported, here and in workers."""
+    path = Path(where).resolve()
+    if not path.is_file():
+        raise ModuleNotFoundError(
+            f"No file {where}: expected the path of a Python file, as seen from {Path.cwd()}"
+        )
+    known = importlib.util.find_spec(path.stem)
+    if known is not None and known.origin != str(path):
+        raise UnsupportedEnvError(
+            f"{where}: expected a file whose name is not that of another module, and {path.stem!r} is "
+            f"already {known.origin}; rename the file"
+        )
+    if known is None:
+        sys.path.insert(0, str(path.parent))
+    return path.stem
+
+
+def _import_error(module: str, error: Exception) -> UnsupportedEnvError:
+    """Return the error for a module that raised one, with the line that raised it."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+    ]
+    at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return UnsupportedEnvError(f"while importing {module}: {type(error).__name__}: {error}{at}")
+
 
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
 

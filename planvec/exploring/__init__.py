@@ -11,6 +11,6 @@ from __future__ import annotations
 from planvec.exploring.archive import Archive
 from planvec.exploring.cells import CellFunction, Downscaled
 from planvec.exploring.explorer import Explorer
-from planvec.exploring.header import HEADER, read_header
+from planvec.exploring.files import HEADER, read_header
 
 __all__ = ["HEADER", "Archive", "CellFunction", "Downscaled", "Explorer", "read_header"]

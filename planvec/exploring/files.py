@@ -10,21 +10,248 @@ many replaced states in them, all is written anew. Letters: N cells, K cells of 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
+import os
+import re
 import secrets
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.exploring.cells import CellFunction, cells_for
-from planvec.exploring.contents import Contents, Origin
-from planvec.exploring.header import HEADER, OWN_FILE, locked, read_header, write_header
-from planvec.exploring.replay import leads_to_states, replay_all
-from planvec.exploring.store import Arrival
+from planvec.exploring.cells import CellFunction, cells_for, keys_of
+from planvec.exploring.contents import Arrival, Contents, Origin
 from planvec.planners import check_stepper
-from planvec.rows import DAMAGED, arrays_of_states, check_integer, read_arrays, states_of_arrays, write_arrays
+from planvec.rows import (
+    DAMAGED,
+    arrays_of_states,
+    check_integer,
+    read_arrays,
+    replacing,
+    states_of_arrays,
+    write_arrays,
+)
+
+# -- The file that makes a form of an archive the current one, and its lock.
+#
+# Letters: N cells, M nodes.
+
+HEADER = "archive.json"
+# names of the files that belong to an archive; others in the directory are left alone
+OWN_FILE = re.compile(r"\.?(part|counts)-\d+-[0-9a-f]{8}(-[0-9a-f]{8})?\.npz|\.archive-[0-9a-f]{8}\.json")
+_FORMAT, _VERSION = "planvec archive", 1
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("identity", "form", "fingerprint", "action_space", "counts"), str),
+    **dict.fromkeys(("seed", "dt", "num_env_steps", "num_cells", "num_nodes", "num_written"), int),
+    **{"is_stochastic": bool, "settings": dict, "generator": dict, "parts": list},
+}
+# locked directory -> the process and the thread that hold it
+_held: dict[Path, tuple[int, int]] = {}
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the header of the archive in a directory, and check it."""
+    try:
+        header = json.loads((path / HEADER).read_text())
+        if not isinstance(header, dict) or header.get("format") != _FORMAT:
+            raise ValueError("no archive")
+    except (ValueError, RecursionError) as error:
+        raise InvalidBatchError(
+            f"path: expected a directory that Archive.save wrote, got {path}, whose {HEADER} holds something "
+            f"else ({error})"
+        ) from error
+    if header.get("version") != _VERSION:
+        raise InvalidBatchError(
+            f"path: expected an archive of version {_VERSION}, got {path} of version "
+            f"{header.get('version')!r}, which another planvec wrote; use that, or another directory"
+        )
+    wrong = [name for name, kind in _FIELDS.items() if not _is(header.get(name), kind)]
+    files = [header.get("counts"), *(header["parts"] if not wrong else [])]
+    if not wrong:
+        is_named = all(isinstance(one, str) and OWN_FILE.fullmatch(one) for one in files)
+        are_texts = all(isinstance(one, str) for one in header["settings"].values())
+        wrong += ([] if is_named else ["parts"]) + ([] if are_texts else ["settings"])
+    if wrong:
+        raise InvalidBatchError(
+            f"path: expected a directory that Archive.save wrote, got {path}, whose {HEADER} is damaged "
+            f"({', '.join(wrong)})"
+        )
+    return header
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Return whether a value of the header has a type; numbers are at least 0, and fit into int64."""
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return isinstance(value, kind)
+
+
+def write_header(path: Path, fields: Mapping[str, Any]) -> None:
+    """Replace the header, when all that it names is on the disk."""
+    text = json.dumps({"format": _FORMAT, "version": _VERSION, **fields}, indent=1) + "\n"
+    with replacing(path / HEADER, is_durable=True) as temporary:
+        temporary.write_text(text)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Make a directory, and keep other processes and threads from writing an archive there."""
+    if path.exists() and not path.is_dir():
+        raise InvalidBatchError(f"path: expected a directory, got the file {path}")
+    is_new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    place = path.resolve()
+    own = os.getpid(), threading.get_ident()
+    if _held.get(place) == own:
+        yield
+        return
+    directory = os.open(place, os.O_RDONLY)
+    try:
+        _lock(directory, path)
+        _held[place] = own
+        yield
+    finally:
+        if _held.get(place) == own:
+            del _held[place]
+        os.close(directory)
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()
+
+
+def _lock(directory: int, path: Path) -> None:
+    """Lock an open directory; the system releases it if this process dies."""
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InvalidBatchError(
+            f"path: expected a directory to which nobody else writes, got {path}, where another exploration "
+            "is in progress"
+        ) from error
+
+
+# -- Takes the steps to cells again, to check states from files, or to compute them anew.
+#
+# Steps that several cells share are taken once. Letters: K cells, M nodes of the tree of steps, D nodes of
+# one depth.
+
+_LARGEST_BATCH = 4096
+
+
+def leads_to_states(archive: Contents, env: Any, cells: CellFunction | None, num_checks: int) -> bool:
+    """Return whether the steps to some cells lead to their states."""
+    if num_checks < 1:
+        return True
+    ends = np.flatnonzero(archive.store["ended"])
+    some = _spread(np.arange(archive.num_cells), num_checks)
+    checked = np.unique(np.concatenate([some, _spread(ends, num_checks), np.array([archive.best])]))
+    again, expected = _step_again(archive, env, checked), archive.states(checked)
+    if again.states.dtype != expected.dtype or again.differs_from(archive, checked).any():
+        return False
+    if any(bytes(state) != bytes(other) for state, other in zip(again.states, expected, strict=True)):
+        return False
+    if cells is not None:
+        keys = keys_of(cells, env.observe(expected), len(checked), archive.store["keys"][0])
+        if (keys != archive.store["keys"][checked]).any():
+            raise InvalidBatchError(
+                "cells: expected the function of the exploration, got one that gives other cells; use the "
+                "same, or another directory"
+            )
+    return True
+
+
+def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
+    """Return at most some of the cells, evenly spread."""
+    return cells[np.linspace(0, len(cells) - 1, min(num, len(cells))).astype(np.int64)]
+
+
+def replay_all(archive: Contents, env: Any, cells: CellFunction | None, path: Path) -> None:
+    """Compute the states of all cells from the seed and the actions."""
+    if cells is None:
+        raise InvalidBatchError(
+            "cells: expected the function of the exploration, since the states do not fit this environment "
+            "and have to be computed again, got None"
+        )
+    every = np.arange(archive.num_cells)
+    again = _step_again(archive, env, every)
+    states, differs = again.states, again.differs_from(archive, every)
+    for start in range(0, len(every), _LARGEST_BATCH):
+        part = slice(start, start + _LARGEST_BATCH)
+        expected = archive.store["keys"][part]
+        keys = keys_of(cells, env.observe(states[part]), len(expected))
+        differs[part] |= (keys != expected).any(axis=1) if keys.shape == expected.shape else True
+    if differs.any():
+        raise InvalidBatchError(
+            f"env: expected the environment that was explored into {path}, got one in which the actions lead "
+            f"to other scores, ends or cells, for {int(differs.sum()):,} of {len(every):,} cells, the first "
+            f"of them cell {int(differs.argmax())}; explore another environment into another directory"
+        )
+    archive.store.replace_states(states)
+    archive.origin = archive.origin._replace(fingerprint=getattr(env, "fingerprint", ""))
+    archive.was_replayed = True
+
+
+class _Again(NamedTuple):
+    """What steps have led to: `[K]` states, scores, and whether episodes have ended."""
+
+    states: NDArray[Any]
+    scores: NDArray[np.float64]
+    ended: NDArray[np.bool_]
+
+    def differs_from(self, archive: Contents, cells: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return for which cells scores or ends are others, `[K]`."""
+        columns = archive.store.columns(("scores", "ended"), cells)
+        differs: NDArray[np.bool_] = (self.scores != columns["scores"]) | (self.ended != columns["ended"])
+        return differs
+
+
+def _step_again(archive: Contents, env: Any, cells: NDArray[np.int64]) -> _Again:
+    """Take the steps to cells again."""
+    tree, ends = archive.steps, archive.store["nodes"][cells]
+    owners = np.full(len(tree), -1, np.int64)
+    owners[ends] = np.arange(len(cells))
+    is_needed, positions = tree.ancestors_of(ends), np.zeros(len(tree), np.int64)
+    states, scores = np.empty(len(cells), env.state_dtype), np.zeros(len(cells))
+    ended = np.zeros(len(cells), np.bool_)
+    before, totals = np.empty(1, env.state_dtype), np.zeros(1)
+    before[0] = env.reset(seed=archive.origin.seed).state
+    if owners[0] >= 0:
+        states[owners[0]] = before[0]
+    for level in tree.levels():
+        nodes = level[is_needed[level]]
+        rows = positions[tree["parents"][nodes]]
+        before, rewards, ends_here = _step(archive, env, nodes, before[rows])
+        totals = totals[rows] + rewards
+        positions[nodes] = np.arange(len(nodes))
+        is_end = owners[nodes] >= 0
+        states[owners[nodes[is_end]]], scores[owners[nodes[is_end]]] = before[is_end], totals[is_end]
+        ended[owners[nodes[is_end]]] = ends_here[is_end]
+    return _Again(states, scores, ended)
+
+
+def _step(
+    archive: Contents, env: Any, nodes: NDArray[np.int64], states: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
+    """Take the steps of nodes, `[D]`, from states; return new states, rewards, and what has ended."""
+    tree, origin = archive.steps, archive.origin
+    new_states, rewards = np.empty(len(nodes), env.state_dtype), np.zeros(len(nodes))
+    ended = np.zeros(len(nodes), np.bool_)
+    for start in range(0, len(nodes), _LARGEST_BATCH):
+        part = slice(start, start + _LARGEST_BATCH)
+        seeds = tree["seeds"][nodes[part]] if tree.has_seeds else None
+        out = env.step_batch(
+            tree["actions"][nodes[part]], states[part], origin.dt, seeds=seeds, blocking=True
+        )
+        new_states[part], rewards[part] = out.new_states, out.rewards
+        ended[part] = out.terminated | out.truncated
+    return new_states, rewards, ended
+
 
 C = TypeVar("C", bound=Contents)
 

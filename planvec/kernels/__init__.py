@@ -19,24 +19,18 @@ from planvec.kernels.choice import (
     may_have_kernel,
     open_kernel,
 )
-from planvec.kernels.originals import uses_of_steps
-from planvec.kernels.own.decorators import batch_kernel, kernel
-from planvec.kernels.own.registered import RegisteredKernels, registered_kernels
-from planvec.kernels.uses import Uses
+from planvec.kernels.digests import class_digest
+from planvec.kernels.own.declared import RegisteredKernels, batch_kernel, kernel, registered_kernels
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.kernels.bound_loop import BoundLoop, compile_loop
-    from planvec.kernels.buffers import bytes_of
+    from planvec.kernels.base import bytes_of
     from planvec.kernels.compiled import CompiledKernel
-    from planvec.kernels.decorator import jit
     from planvec.kernels.digests import code_digest
-    from planvec.kernels.kernel_type import CodeType
-    from planvec.kernels.memory import copy_bytes, load
-    from planvec.kernels.pointers import Pointer, value_at
+    from planvec.kernels.kernel_type import BoundLoop, CodeType, Pointer, compile_loop, value_at
+    from planvec.kernels.memory import copy_bytes, jit, load
     from planvec.kernels.random import next_uint64
-    from planvec.kernels.rollout_loop import roll_rows
-    from planvec.kernels.step_loop import step_rows
+    from planvec.kernels.step_loop import roll_rows, step_rows
     from planvec.kernels.threads import Stop, run_together
 
 __all__ = [
@@ -47,9 +41,9 @@ __all__ = [
     "Pointer",
     "RegisteredKernels",
     "Stop",
-    "Uses",
     "batch_kernel",
     "bytes_of",
+    "class_digest",
     "code_digest",
     "compile_loop",
     "copy_bytes",
@@ -67,7 +61,6 @@ __all__ = [
     "roll_rows",
     "run_together",
     "step_rows",
-    "uses_of_steps",
     "value_at",
 ]
 
@@ -75,21 +68,21 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "BoundLoop": "planvec.kernels.bound_loop",
+            "BoundLoop": "planvec.kernels.kernel_type",
             "CodeType": "planvec.kernels.kernel_type",
             "CompiledKernel": "planvec.kernels.compiled",
-            "Pointer": "planvec.kernels.pointers",
+            "Pointer": "planvec.kernels.kernel_type",
             "Stop": "planvec.kernels.threads",
-            "bytes_of": "planvec.kernels.buffers",
+            "bytes_of": "planvec.kernels.base",
             "code_digest": "planvec.kernels.digests",
-            "compile_loop": "planvec.kernels.bound_loop",
+            "compile_loop": "planvec.kernels.kernel_type",
             "copy_bytes": "planvec.kernels.memory",
-            "jit": "planvec.kernels.decorator",
+            "jit": "planvec.kernels.memory",
             "load": "planvec.kernels.memory",
             "next_uint64": "planvec.kernels.random",
-            "roll_rows": "planvec.kernels.rollout_loop",
+            "roll_rows": "planvec.kernels.step_loop",
             "run_together": "planvec.kernels.threads",
             "step_rows": "planvec.kernels.step_loop",
-            "value_at": "planvec.kernels.pointers",
+            "value_at": "planvec.kernels.kernel_type",
         },
     )

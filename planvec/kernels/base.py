@@ -5,7 +5,7 @@ A kernel is written as functions of numbers. planvec compiles them into loops ov
     state, action, constants, random  --step-->  state, reward, terminated, extra
     state, constants                  --observe-->  the numbers of an observation
 
-It must give every bit that the environment's own step gives. `planvec.stepping.kernel_proof` compares both
+It must give every bit that the environment's own step gives. `planvec.stepping.lazy_kernel` compares both
 before a kernel is used.
 
 Letters: B rows.
@@ -13,14 +13,16 @@ Letters: B rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch
+from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, is_fixed, is_uniform
 
 
 def never(state: Any, ended: bool, constants: Any) -> bool:
@@ -78,10 +80,6 @@ class BatchKernel(Protocol):
         """Spread states over all that there are, for the proof."""
         ...
 
-    def settle(self) -> None:
-        """Prepare for batches, after the kernel was compared with the environment."""
-        ...
-
     def has_changed(self) -> bool:
         """Return whether the kernel has to be compared with the environment again."""
         ...
@@ -89,3 +87,161 @@ class BatchKernel(Protocol):
 
 # whether NumPy computes a float32 with a Python number in single precision, as it does since version 2
 HAS_WEAK_SCALARS = int(np.__version__.partition(".")[0]) >= 2
+
+
+# -- Describes where the numbers of states, actions and observations lie, for which kernels are compiled -----
+
+# largest number of numbers of a field that a kernel takes one by one; a longer field is an array
+MAX_SCALARS = 16
+
+
+class Field(NamedTuple):
+    """Describes numbers that lie one after another."""
+
+    dtype: str  # their dtype as a string, such as "<f8"
+    size: int  # how many they are
+    offset: int = 0  # where they begin in a record, in bytes
+
+    @property
+    def is_array(self) -> bool:
+        """Whether a kernel takes the field as one array."""
+        return self.size > MAX_SCALARS
+
+
+class Layout(NamedTuple):
+    """Describes the memory of states, actions and observations."""
+
+    itemsize: int  # bytes of one state
+    fields: tuple[Field, ...]  # the fields that a kernel takes
+    has_rest: bool  # whether a state has other fields, or arrays, which are copied
+    elapsed: int  # offset of the steps since the reset; -1 if states do not count them
+    terminated: int  # offset of a flag
+    truncated: int  # offset of a flag
+    generator: int  # offset of the generator; -1 if there is none
+    action: Field  # the numbers of an action
+    has_scalar_action: bool  # whether a kernel takes the action as one number
+    observation: tuple[Field, ...]  # the numbers of each array of an observation, in order
+
+
+def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[Any, Any]) -> Layout:
+    """Return the layout of an environment."""
+    # `dtype`: The dtype of one state.
+    if dtype.fields is None:
+        raise ValueError(
+            "states of variable size; they hold the observation if `observe` gives other numbers than a "
+            "reset, or not in the order of the space (a Dict sorts its keys)"
+        )
+    offsets = {name: int(field[1]) for name, field in dtype.fields.items()}
+    missing = [name for name in names if name not in offsets]
+    if missing:
+        raise ValueError(f"states have no fields {missing}")
+    if "observation" in offsets:
+        raise ValueError(
+            "states hold the observation: a wrapper changes it, or "
+            "`observe` does not give the observation of a reset"
+        )
+    fields = tuple(_field(dtype[name], offsets[name]) for name in names)
+    own = {"elapsed_steps", "terminated", "truncated", "generator"}
+    action = env.action_space
+    if type(action) not in (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary):
+        raise ValueError(f"actions of {action}")
+    return Layout(
+        itemsize=dtype.itemsize,
+        fields=fields,
+        has_rest=bool(set(offsets) - own - set(names)) or any(field.is_array for field in fields),
+        elapsed=offsets.get("elapsed_steps", -1),
+        terminated=offsets["terminated"],
+        truncated=offsets["truncated"],
+        generator=offsets.get("generator", -1),
+        action=_numbers(action),
+        has_scalar_action=isinstance(action, spaces.Discrete),
+        observation=tuple(_observation(env.observation_space)),
+    )
+
+
+def _field(dtype: np.dtype[Any], offset: int) -> Field:
+    """Return the numbers of a field of a state."""
+    base = dtype.base
+    if base.kind not in "fiub":
+        raise ValueError(f"a field of dtype {base}")
+    return Field(base.str, int(np.prod(dtype.shape, dtype=np.int64)), offset)
+
+
+def _numbers(space: Any) -> Field:
+    """Return the numbers of an element of a space with one array."""
+    dtype = np.dtype(space.dtype)
+    if dtype.kind not in "fiub":
+        raise ValueError(f"elements of {space}")
+    return Field(dtype.str, int(np.prod(space.shape, dtype=np.int64)))
+
+
+def _observation(space: gymnasium.Space[Any]) -> Iterator[Field]:
+    """Yield the numbers of each array of an observation."""
+    if isinstance(space, spaces.Dict):
+        for child in space.spaces.values():
+            yield from _observation(child)
+    elif isinstance(space, spaces.Tuple):
+        for child in space.spaces:
+            yield from _observation(child)
+    elif is_fixed(space):
+        yield _numbers(space)
+    else:
+        raise ValueError(f"observations of {space}")
+
+
+# -- The range of random actions, in the form that kernels take. Letters: A numbers of an action -------------
+
+_EXACT = 2.0**53  # largest integer up to which float64 holds all integers
+
+
+class ActionRange(NamedTuple):
+    """Describes the random actions of a space: `low + size * u`, with u in [0, 1), between limits."""
+
+    # Integers are rounded down before `low` is added. See `planvec.rows.random_actions.actions_of`.
+
+    low: NDArray[np.float64]
+    size: NDArray[np.float64]
+    lowest: NDArray[np.float64]  # `[A]` float64, the limits that rounding may exceed
+    highest: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, space: gymnasium.Space[Any]) -> ActionRange | None:
+        """Return the range of a space; None if its random actions are drawn otherwise."""
+        if not is_uniform(space):
+            return None
+        low: Any
+        size: Any
+        if isinstance(space, spaces.Box):
+            low = space.low.astype(np.float64)
+            with np.errstate(over="ignore"):
+                size = space.high.astype(np.float64) - low + (space.dtype.kind != "f")
+        elif isinstance(space, spaces.Discrete):
+            low, size = int(space.start), int(space.n)
+        elif isinstance(space, spaces.MultiDiscrete):
+            low, size = space.start, space.nvec
+        else:
+            low, size = np.zeros(space.shape), np.full(space.shape, 2)
+        low, size = (np.array(part, np.float64).reshape(-1) for part in (low, size))
+        is_integer = space.dtype is None or space.dtype.kind != "f"
+        if not np.isfinite(size).all() or (
+            is_integer and max(abs(low).max(initial=0), size.max(initial=0)) > _EXACT
+        ):
+            return None
+        highest = np.array(getattr(space, "high", low), np.float64).reshape(-1)
+        return cls(low, size, low, highest)
+
+
+# -- Gives arrays the form that compiled loops take ----------------------------------------------------------
+
+UNLIMITED = 2**62  # the time limit of environments that have none
+
+
+def bytes_of(array: Any) -> NDArray[np.uint8]:
+    """Return the bytes of an array in one dimension: a view if they are contiguous, else a copy."""
+    if array.flags.c_contiguous and array.nbytes:
+        try:
+            return np.frombuffer(array, np.uint8)  # in a third of the time of the views below
+        except ValueError:
+            pass  # of dates, which have no buffer
+    flat: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat

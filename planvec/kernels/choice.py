@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from planvec.kernels.base import BatchKernel
-from planvec.kernels.own.registered import own_kernel_of, registered_kernels
+from planvec.kernels.own.declared import own_kernel_of, registered_kernels
 
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 # names of the classes of Gymnasium for which planvec ships a kernel

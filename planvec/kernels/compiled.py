@@ -12,16 +12,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from planvec.kernels.base import Kernel
-from planvec.kernels.bound_loop import BoundLoop, compile_loop
-from planvec.kernels.buffers import UNLIMITED, bytes_of
-from planvec.kernels.digests import code_digest
-from planvec.kernels.kernel_type import CodeType, Flags, KernelType
-from planvec.kernels.layout import layout_of
-from planvec.kernels.originals import Originals
-from planvec.kernels.ranges import ActionRange
-from planvec.kernels.rollout_loop import roll_rows
-from planvec.kernels.step_loop import step_rows
+from planvec.kernels.base import UNLIMITED, ActionRange, Kernel, bytes_of, layout_of
+from planvec.kernels.digests import check_originals, code_digest
+from planvec.kernels.kernel_type import BoundLoop, CodeType, Flags, KernelType, compile_loop
+from planvec.kernels.step_loop import roll_rows, step_rows
 from planvec.kernels.threads import run_sliced
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
 
@@ -64,7 +58,7 @@ class CompiledKernel:
         self.has_masks = has_mask_field(env.action_space, dtype)
         # the range of random actions; None if they are drawn otherwise
         self.action_range = ActionRange.of(env.action_space)
-        self._originals = self._find_originals()
+        self._check_code()
         first_constants = kernel.constants(self._base)
         self._flags = _flags_of(first_constants)
         constants = numba.typeof(_without_flags(first_constants))
@@ -85,9 +79,9 @@ class CompiledKernel:
             *(_BYTES, _RESULTS),
         )
 
-    def _find_originals(self) -> Originals | None:
-        """Return the code that must not be replaced; None if something else looks at that."""
-        return Originals(self._base)
+    def _check_code(self) -> None:
+        """Check that the environment steps with the code for which the kernel was written."""
+        check_originals(self._base)
 
     def _digest(self) -> str:
         """Return a digest of the code of the kernel."""
@@ -97,13 +91,8 @@ class CompiledKernel:
         """Return whether the kernel has to be compared with the environment again."""
         return False
 
-    def settle(self) -> None:
-        """Prepare for batches, after the kernel was compared with the environment."""
-
     def _constants(self) -> tuple[Any, ...] | None:
         """Return the present constants; None if the environment was changed so that it has to step itself."""
-        if self._originals is not None and not self._originals.are_in_place():
-            return None
         try:
             constants = self._kernel.constants(self._base)
         except Exception:  # the user has changed or deleted an attribute; the environment says what is wrong

@@ -1,17 +1,25 @@
-"""Digests of the code of functions, so that numba's cache on disk never returns code of an older version.
+"""Digests of the code of functions and classes.
 
 numba caches a loop under the types of its arguments, and looks at the file of the loop only. The functions of
-a kernel, and those that give access to its state, are in other files.
+a kernel, and those that give access to its state, are in other files: their digest is part of a type.
+
+An environment is what it was when it was opened. Whether its methods are those for which planvec's kernels
+were written is checked then, and not again: the proof and the audit compare results.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
+import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from planvec.codecs import names_in_code
@@ -51,11 +59,11 @@ def _parts(value: Any, seen: set[int]) -> Iterator[bytes]:
                 yield from _parts(default, seen)
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype}{value.shape}".encode() + value.tobytes()
-    elif type(value) is tuple:
-        yield f"tuple of {len(value)}".encode()
+    elif type(value) in (tuple, list):
+        yield f"{type(value).__name__} of {len(value)}".encode()
         for item in value:
             yield from _parts(item, seen)
-    elif isinstance(value, (bool, int, float, str, bytes, tuple, np.generic)):
+    elif isinstance(value, (bool, int, float, str, bytes, np.generic)):
         yield repr(value).encode()
     else:
         yield f"{type(value).__name__} {getattr(value, '__name__', '')}".encode()
@@ -104,3 +112,50 @@ def code_parts(code: types.CodeType) -> Iterator[bytes]:
             yield repr(sorted(map(repr, constant))).encode()
         else:
             yield repr(constant).encode()
+
+
+# -- Environments of Gymnasium -------------------------------------------------------------------------------
+
+_PACKAGE = "gymnasium.envs."
+# Decorators of the standard library (functools.singledispatch) return functions of their own.
+_ORIGINS = (os.path.dirname(gymnasium.__file__) + os.sep, functools.__file__)
+_OWN_STEPS = "planvec.codecs."  # where the faster steps are defined that planvec installs
+
+
+def class_digest(env_class: type) -> str:
+    """Return a digest of what steps of an environment of Gymnasium use: functions and class constants."""
+    space = vars(env_class)
+    methods, used, todo = _functions(space), dict[str, Any](), ["step"]
+    while todo:
+        name = todo.pop()
+        if name in methods and name not in used:
+            used[name] = methods[name]
+            todo += methods[name].__code__.co_names
+    used |= {name: it for name, it in space.items() if not (name.startswith("__") or callable(it))}
+    seen = set[int]()
+    parts = (part for name in sorted(used) for part in (name.encode(), *_parts(used[name], seen)))
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
+
+def check_originals(env: Any) -> None:
+    """Check that an environment of Gymnasium steps with the code for which its kernel was written."""
+    # Not by vars(env): CPython reads the attributes of an object more slowly once its dict was asked for.
+    if not hasattr(env.step, "__self__") and not str(env.step.__module__).startswith(_OWN_STEPS):
+        raise ValueError("the method step was replaced")
+    classes = [base for base in type(env).__mro__ if base.__module__.startswith(_PACKAGE)]
+    for owner in [*classes, *(sys.modules[base.__module__] for base in classes)]:
+        for name, value in vars(owner).items():
+            function = value.fget if isinstance(value, property) else value
+            if not isinstance(function, FunctionType):
+                continue
+            if not function.__code__.co_filename.startswith(_ORIGINS):
+                raise ValueError(f"{name} of {type(env).__name__} was replaced")
+            method = getattr(type(env), name, None)
+            is_method = name != "step" and isinstance(method, FunctionType)
+            if is_method and getattr(getattr(env, name), "__func__", None) is not method:
+                raise ValueError(f"the method {name} was replaced")
+
+
+def _functions(namespace: Mapping[str, Any]) -> dict[str, FunctionType]:
+    """Return the Python functions of a namespace."""
+    return {name: value for name, value in namespace.items() if isinstance(value, FunctionType)}

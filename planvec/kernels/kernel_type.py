@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.core.pythonapi import NativeValue
-from numba.extending import overload, unbox
+from numba.extending import overload, typeof_impl, unbox
 
-from planvec.kernels.base import Kernel
-from planvec.kernels.layout import Layout
-from planvec.kernels.memory import load, store, view
+from planvec.kernels.base import Kernel, Layout
+from planvec.kernels.memory import intrinsic_function, jit, load, store, view
 
 # Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions.
 _kernels: dict[str, Kernel] = {}
@@ -84,3 +85,143 @@ def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
         return stub
 
     return decorate
+
+
+# -- Compiles loops of other packages for a kernel, such as the loop of a search -----------------------------
+
+
+def compile_loop(loop: Any, *arguments: types.Type) -> Callable[..., int]:
+    """Compile a loop for arguments of these types, or load it from the cache on disk."""
+    # The result is called directly: numba need not find out the types of its arguments.
+    loop.compile(arguments)
+    entry: Callable[..., int] = loop.overloads[arguments].entry_point
+    return entry
+
+
+class BoundLoop:
+    """Runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment."""
+
+    def __init__(
+        self,
+        entry: Callable[..., int],
+        kernel_type: KernelType,
+        constants: Callable[[], tuple[Any, ...] | None],
+    ) -> None:
+        self._entry = entry
+        self._kernel_type = kernel_type
+        self._constants = constants
+
+    def __call__(self, *arguments: Any) -> int | None:
+        """Run the loop. Returns its result; None if the environment has to step itself."""
+        constants = self._constants()
+        return None if constants is None else self._entry(self._kernel_type, constants, None, *arguments)
+
+
+# -- Passes tuples of many arrays to compiled functions by address.
+#
+# numba passes a named tuple by value: each of its arrays takes seven words, which are copied in every call. A
+# `Pointer` is one word.
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+class PointerType(types.Type):
+    """The type of a `Pointer` in compiled code."""
+
+    def __init__(self, target: types.Type) -> None:
+        super().__init__(name=f"planvec.Pointer({target})")
+        self.target = target
+
+
+register_default(PointerType)(models.OpaqueModel)
+
+
+@intrinsic_function
+def _size_of(_: Any, value: Any) -> Any:
+    """Return the memory that a value takes, in bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data_type = context.data_model_manager[value].get_data_type()
+        return context.get_constant(types.intp, context.get_abi_sizeof(data_type))
+
+    return types.intp(value), generate
+
+
+@intrinsic_function
+def _write(_: Any, value: Any, address: Any) -> Any:
+    """Write a value to an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        model = context.data_model_manager[value]
+        target = builder.inttoptr(arguments[1], model.get_data_type().as_pointer())
+        builder.store(model.as_data(builder, arguments[0]), target)
+        return context.get_dummy_value()
+
+    return types.void(value, address), generate
+
+
+@intrinsic_function
+def value_at(_: Any, pointer: Any) -> Any:
+    """Return what a `Pointer` points to, in compiled code, which reads only what it uses of it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        model = context.data_model_manager[pointer.target]
+        source = builder.bitcast(arguments[0], model.get_data_type().as_pointer())
+        return model.load_from_data_pointer(builder, source)
+
+    return pointer.target(pointer), generate
+
+
+@jit(cache=True)
+def _size(value: Any) -> Any:
+    return _size_of(value)
+
+
+@jit(cache=True)
+def _put(value: Any, address: int) -> None:
+    _write(value, address)
+
+
+class _Packer(NamedTuple):
+    """How values of a class are written to memory."""
+
+    pointer_type: PointerType
+    size: int  # the memory that a value takes, in bytes
+    put: Callable[[Any, int], Any]  # `put(value, address)`
+
+
+_packers: dict[type, _Packer] = {}
+
+
+def _packer_of(value: Any) -> _Packer:
+    """Return the packer of a value, which is made for the first value of its class."""
+    if type(value) not in _packers:
+        target = numba.typeof(value)
+        put = compile_loop(_put, target, types.intp)
+        _packers[type(value)] = _Packer(PointerType(target), _size(value), put)
+    return _packers[type(value)]
+
+
+class Pointer(Generic[T]):
+    """Points to a named tuple of arrays and numbers in the memory of compiled code. It keeps them alive."""
+
+    def __init__(self, value: T) -> None:
+        packer = _packer_of(value)
+        self.value = value  # The tuple. It cannot be replaced; its arrays can be written.
+        self._memory = np.empty(packer.size // 8 + 1, np.int64)
+        self._address = self._memory.__array_interface__["data"][0]
+        packer.put(value, self._address)
+
+
+@typeof_impl.register(Pointer)
+def _typeof(pointer: Pointer[Any], _: Any) -> PointerType:
+    return _packer_of(pointer.value).pointer_type
+
+
+@unbox(PointerType)  # type: ignore[untyped-decorator]
+def _unbox_pointer(_: Any, value: Any, c: Any) -> NativeValue:
+    """Read the address."""
+    address = c.pyapi.object_getattr_string(value, "_address")
+    pointer = c.pyapi.long_as_voidptr(address)
+    c.pyapi.decref(address)
+    return NativeValue(pointer)

@@ -1,40 +1,272 @@
 """The compiled loop over the steps of a batch. It is compiled once for each kernel.
 
-It does what `planvec.stepping.row_loop` does. All records are bytes; `planvec.kernels.access` knows where the
-fields are. Several threads may run it over different rows at the same time.
+It does what `planvec.stepping.row_loop` does, on records of bytes. Several threads may run it over different
+rows at the same time.
 
 Letters: B rows.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from planvec.kernels.access import (
-    begin_state,
-    copy_record,
-    elapsed_of,
-    ends_of,
-    generator_in,
-    generator_out,
-    has_ended,
-    load_action,
-    load_state,
-    record_size,
-    refuses,
-    reseed,
-    store_ends,
-    store_observation,
-    store_state,
-    take_step,
-)
-from planvec.kernels.decorator import jit
-from planvec.kernels.memory import store
-from planvec.kernels.random import NUM_WORDS
+from planvec.kernels.base import Field
+from planvec.kernels.kernel_type import KernelType, accessor, generated
+from planvec.kernels.memory import jit, store
+from planvec.kernels.random import NUM_WORDS, draw_uniforms, load_generator, seed_generator, store_generator
+
+# -- Compiled access to the parts of a state, generated for each `KernelType` with constant offsets.
+#
+# Each function here generates a function for compiled code. Letters: S numbers of a state.
+
+
+def _type_name(field: Field) -> str:
+    """Return the name of NumPy's scalar type, such as "float64"."""
+    return np.dtype(field.dtype).name
+
+
+def _scalar_types(*fields: Field) -> dict[str, Any]:
+    """Return the scalar types of fields by name."""
+    return {_type_name(field): np.dtype(field.dtype).type for field in fields}
+
+
+def _elements(fields: tuple[Field, ...]) -> Iterator[tuple[Field, int]]:
+    """Yield each element of a tuple of numbers and arrays: its field, and its offset in bytes."""
+    # A field of several numbers is one element for each, or one array.
+    for field in fields:
+        size = np.dtype(field.dtype).itemsize
+        for number in range(1 if field.is_array else field.size):
+            yield field, field.offset + number * size
+
+
+def _tuple_of(fields: tuple[Field, ...], at: str) -> str:
+    """Return an expression for the tuple of the elements of fields in `data`, whose record begins at `at`."""
+    values = [
+        f"view(data, {at} + {offset}, {field.size}, {_type_name(field)})"
+        if field.is_array
+        else f"load(data, {at} + {offset}, {_type_name(field)})"
+        for field, offset in _elements(fields)
+    ]
+    return f"({', '.join(values)},)"
+
+
+def _constants(kernel: KernelType) -> str:
+    """Return an expression for the constants of a kernel, of which the loops pass those that are no flags."""
+    values, index = [], 0
+    for flag in kernel.flags:
+        values.append(f"constants[{index}]" if flag is None else str(flag))
+        index += flag is None
+    return f"({''.join(f'{value}, ' for value in values)})"
+
+
+@accessor("kernel, data, at")
+def load_state(kernel: KernelType) -> Any:
+    """Return the state of the record at an offset: a tuple of S numbers."""
+    fields = kernel.layout.fields
+    line = f"return {_tuple_of(fields, 'at')}"
+    return generated("load_state", "kernel, data, at", [line], **_scalar_types(*fields))
+
+
+@accessor("kernel, data, at, state")
+def store_state(kernel: KernelType) -> Any:
+    """Write a state into the record at an offset. Arrays were changed in place."""
+    fields = kernel.layout.fields
+    lines = [
+        f"store(data, at + {offset}, {_type_name(field)}, state[{index}])"
+        for index, (field, offset) in enumerate(_elements(fields))
+        if not field.is_array
+    ]
+    return generated("store_state", "kernel, data, at, state", lines or ["pass"], **_scalar_types(*fields))
+
+
+@accessor("kernel, source, source_at, target, target_at")
+def copy_record(kernel: KernelType) -> Any:
+    """Copy a record, in words: byte by byte, it would take longer than most steps."""
+    size = kernel.layout.itemsize
+    lines = [
+        f"for at in range(0, {size - size % 8}, 8):",
+        "    store(target, target_at + at, uint64, load(source, source_at + at, uint64))",
+        f"for at in range({size - size % 8}, {size}):",
+        "    store(target, target_at + at, uint8, load(source, source_at + at, uint8))",
+    ]
+    names = {"uint64": np.uint64, "uint8": np.uint8}
+    return generated("copy_record", "kernel, source, source_at, target, target_at", lines, **names)
+
+
+@accessor("kernel, source, source_at, target, target_at")
+def begin_state(kernel: KernelType) -> Any:
+    """Return the state of a record, for a step whose result is written to another one."""
+    # Other fields are copied there. Arrays are those of the copy, which the kernel may change.
+    lines = ["return load_state(kernel, source, source_at)"]
+    if kernel.layout.has_rest:
+        lines = [
+            "copy_record(kernel, source, source_at, target, target_at)",
+            "return load_state(kernel, target, target_at)",
+        ]
+    arguments, names = "kernel, source, source_at, target, target_at", {"load_state": load_state}
+    return generated("begin_state", arguments, lines, copy_record=copy_record, **names)
+
+
+@accessor("kernel, data, row")
+def load_action(kernel: KernelType) -> Any:
+    """Return an action of a batch: a number, or a tuple of numbers."""
+    action = kernel.layout.action
+    size = action.size * np.dtype(action.dtype).itemsize
+    line = f"return {_tuple_of((action,), f'row * {size}')}" + "[0]" * kernel.layout.has_scalar_action
+    return generated("load_action", "kernel, data, row", [line], **_scalar_types(action))
+
+
+@accessor("kernel, uniforms, low, size, lowest, highest")
+def random_action(kernel: KernelType) -> Any:
+    """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`."""
+    # The arguments are arrays with one number for each number of an action: random numbers in [0, 1), the
+    # smallest value, the size of the range, and the limits of values that rounding may exceed.
+    action, values = kernel.layout.action, []
+    name = _type_name(action)
+    for index in range(action.size):
+        if np.dtype(action.dtype).kind == "f":
+            drawn = f"{name}(low[{index}] + size[{index}] * uniforms[{index}])"
+            values.append(f"min(max({drawn}, {name}(lowest[{index}])), {name}(highest[{index}]))")
+        else:
+            values.append(f"{name}(int64(low[{index}]) + int64(floor(uniforms[{index}] * size[{index}])))")
+    result = values[0] if kernel.layout.has_scalar_action else f"({', '.join(values)},)"
+    arguments = "kernel, uniforms, low, size, lowest, highest"
+    names = {"int64": np.int64, "floor": math.floor, **_scalar_types(action)}
+    return generated("random_action", arguments, [f"return {result}"], **names)
+
+
+@accessor("kernel, state, action, constants, random")
+def take_step(kernel: KernelType) -> Any:
+    """Take a step. Returns the state, the reward, whether it is terminal, and a number for the infos."""
+    fields = kernel.layout.fields
+    values = [
+        f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
+        for index, (field, _) in enumerate(_elements(fields))
+    ]
+    lines = [
+        f"after, reward, terminated, extra = step(state, action, {_constants(kernel)}, random)",
+        f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
+    ]
+    arguments = "kernel, state, action, constants, random"
+    step = njit(error_model="numpy", forceinline=True)(kernel.kernel.step)
+    return generated("take_step", arguments, lines, step=step, **_scalar_types(*fields))
+
+
+@accessor("kernel, state, ended, constants")
+def refuses(kernel: KernelType) -> Any:
+    """Return whether the environment itself has to handle a state."""
+    function = njit(error_model="numpy", forceinline=True)(kernel.kernel.refuses)
+    arguments = "kernel, state, ended, constants"
+    lines = [f"return function(state, ended, {_constants(kernel)})"]
+    return generated("refuses", arguments, lines, function=function)
+
+
+@accessor("kernel, data, row, state, constants")
+def store_observation(kernel: KernelType) -> Any:
+    """Write the observation of a state into the arrays `data` of the observations of a batch."""
+    lines, index = [f"numbers = function(state, {_constants(kernel)})"], 0
+    for part, field in enumerate(kernel.layout.observation):
+        size, name = np.dtype(field.dtype).itemsize, _type_name(field)
+        for number in range(field.size):
+            offset = f"row * {field.size * size} + {number * size}"
+            lines.append(f"store(data[{part}], {offset}, {name}, {name}(numbers[{index}]))")
+            index += 1
+    return generated(
+        "store_observation",
+        "kernel, data, row, state, constants",
+        lines,
+        function=njit(error_model="numpy", forceinline=True)(kernel.kernel.observe),
+        **_scalar_types(*kernel.layout.observation),
+    )
+
+
+# -- the fields that planvec adds to the state ----------------------------------------------------------
+
+
+@accessor("kernel")
+def record_size(kernel: KernelType) -> Any:
+    """Return the number of bytes of a record."""
+    return generated("record_size", "kernel", [f"return {kernel.layout.itemsize}"])
+
+
+@accessor("kernel")
+def action_size(kernel: KernelType) -> Any:
+    """Return A."""
+    return generated("action_size", "kernel", [f"return {kernel.layout.action.size}"])
+
+
+@accessor("kernel, data, at")
+def has_ended(kernel: KernelType) -> Any:
+    """Return whether the episode of the record at an offset has ended."""
+    first, second = sorted((kernel.layout.terminated, kernel.layout.truncated))
+    result = f"load(data, at + {first}, uint8) | load(data, at + {second}, uint8)"
+    if second == first + 1:
+        result = f"load(data, at + {first}, uint16)"
+    names = {"uint8": np.uint8, "uint16": np.uint16}
+    return generated("has_ended", "kernel, data, at", [f"return {result} != 0"], **names)
+
+
+@accessor("kernel, data, at")
+def ends_of(kernel: KernelType) -> Any:
+    """Return the flags `terminated` and `truncated` of the record at an offset."""
+    layout = kernel.layout
+    flags = [f"load(data, at + {offset}, uint8) != 0" for offset in (layout.terminated, layout.truncated)]
+    return generated("ends_of", "kernel, data, at", [f"return {', '.join(flags)}"], uint8=np.uint8)
+
+
+@accessor("kernel, data, at")
+def elapsed_of(kernel: KernelType) -> Any:
+    """Return the steps since the reset; 0 if states do not count them."""
+    offset = kernel.layout.elapsed
+    result = "0" if offset < 0 else f"load(data, at + {offset}, int32)"
+    return generated("elapsed_of", "kernel, data, at", [f"return {result}"], int32=np.int32)
+
+
+@accessor("kernel, data, at, elapsed, terminated, truncated")
+def store_ends(kernel: KernelType) -> Any:
+    """Write the flags and the steps since the reset."""
+    layout = kernel.layout
+    lines = [
+        f"store(data, at + {layout.terminated}, uint8, terminated)",
+        f"store(data, at + {layout.truncated}, uint8, truncated)",
+    ]
+    if layout.elapsed >= 0:
+        lines.append(f"store(data, at + {layout.elapsed}, int32, min(elapsed, 2147483647))")
+    arguments = "kernel, data, at, elapsed, terminated, truncated"
+    return generated("store_ends", arguments, lines, int32=np.int32, uint8=np.uint8)
+
+
+def _if_drawing(kernel: KernelType, line: str) -> list[str]:
+    """Return a line for a kernel whose states hold a generator; for others, one that does nothing."""
+    return ["pass"] if kernel.layout.generator < 0 else [line]
+
+
+@accessor("kernel, random, data, at")
+def generator_in(kernel: KernelType) -> Any:
+    """Read the generator of a record."""
+    lines = _if_drawing(kernel, f"load_generator(random, data, at + {kernel.layout.generator})")
+    return generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
+
+
+@accessor("kernel, random, data, at")
+def generator_out(kernel: KernelType) -> Any:
+    """Write the generator of a record."""
+    lines = _if_drawing(kernel, f"store_generator(random, data, at + {kernel.layout.generator})")
+    return generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
+
+
+@accessor("kernel, random, seed, pool")
+def reseed(kernel: KernelType) -> Any:
+    """Seed the generator, if there is one."""
+    lines = _if_drawing(kernel, "seed_generator(random, seed, pool)")
+    return generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)
+
 
 # result of a loop that met a state which the environment itself has to handle; 0 if there was none
 REFUSED = 1
@@ -159,4 +391,81 @@ def step_rows(
         store(truncated, row, np.uint8, is_truncated)
         if has_extras:
             extras[row] = extra
+    return 0
+
+
+# -- The compiled loop over the rollouts of a batch. It is compiled once for each kernel.
+#
+# It does what `planvec.stepping.row_loop` does, and draws the random actions of
+# `planvec.rows.random_actions`.
+#
+# Letters: B rows, H steps of a rollout, A numbers of an action.
+
+
+@jit(cache=True, allocates=True)
+def roll_rows(
+    kernel: Any,
+    constants: Any,
+    first: int,
+    last: int,
+    states: Bytes,  # the bytes of B states
+    actions: Bytes,  # the bytes of the actions, those of a row one after another; empty: random ones
+    horizon: int,
+    discount: float,
+    seeds: NDArray[np.uint64],  # `[B]`; empty: none
+    time_limit: int,
+    action_seed: np.uint64,
+    first_row: int,
+    low: NDArray[np.float64],  # `[A]`, see `random_action`
+    size: NDArray[np.float64],  # `[A]`
+    lowest: NDArray[np.float64],  # `[A]`
+    highest: NDArray[np.float64],  # `[A]`
+    new_states: Bytes,  # Written: the bytes of B states
+    results: Results,  # Written: returns, flags and numbers of steps, each `[B]`
+) -> int:
+    """Roll out rows. Arguments that `step_rows` has, too, are described there."""
+    # Returns 0 or `REFUSED`.
+    returns, terminated, truncated, num_steps = results
+    random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
+    uniforms, block = np.zeros(len(low)), np.zeros(4)
+    has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
+    for row in range(first, last):
+        at = row * record_size(kernel)
+        if has_ended(kernel, states, at):
+            status = keep_ended(kernel, constants, False, row, states, at, new_states, at, results)
+            if status != 0:
+                return status
+            continue
+        state = begin_state(kernel, states, at, new_states, at)
+        generator_in(kernel, random, states, at)
+        if has_seeds:
+            reseed(kernel, random, seeds[row], pool)
+        elapsed = elapsed_of(kernel, states, at)
+        left = time_limit - elapsed
+        wanted = min(horizon, left)
+        if wanted > MAX_REPEATS:
+            return REFUSED
+        total, weight, count, held, is_terminated = 0.0, 1.0, 0, -1, False
+        while True:
+            if refuses(kernel, state, False, constants):
+                return REFUSED
+            if has_actions:
+                action = load_action(kernel, actions, row * horizon + count)
+            else:
+                held = draw_uniforms(
+                    action_size(kernel), uniforms, block, action_seed, first_row + row, count, held
+                )
+                action = random_action(kernel, uniforms, low, size, lowest, highest)
+            state, reward, is_terminated, _ = take_step(kernel, state, action, constants, random)
+            total += weight * reward
+            weight *= discount
+            count += 1
+            if is_terminated or count >= wanted:
+                break
+        is_truncated = count >= left
+        store_state(kernel, new_states, at, state)
+        generator_out(kernel, random, new_states, at)
+        store_ends(kernel, new_states, at, elapsed + count, is_terminated, is_truncated)
+        returns[row], num_steps[row] = total, count
+        terminated[row], truncated[row] = is_terminated, is_truncated
     return 0

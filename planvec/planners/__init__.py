@@ -18,22 +18,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planvec.lazy import lazy_names
-from planvec.planners.acting import resume_episode, run_episode
-from planvec.planners.arguments import check_stepper
-from planvec.planners.base import Planner
+from planvec.planners.base import Planner, check_stepper, help_text, on_command_line, option
 from planvec.planners.driver import PlanCallback, PlanProgress
 from planvec.planners.episode import (
     Episode,
     EpisodeCallback,
     EpisodeRecorder,
     EpisodeStep,
+    actions_of_arrays,
+    arrays_of_actions,
+    replay_steps,
+    resume_episode,
+    run_episode,
+    save_trajectory,
+    trajectory_arrays,
 )
 from planvec.planners.mcts import MCTS, Tree, node_visits, view_of
 from planvec.planners.novelty import images_of, integer_rows, is_screen, numbers_of_space
-from planvec.planners.options import help_text, on_command_line, option
-from planvec.planners.plan import Plan
-from planvec.planners.plan_files import (
+from planvec.planners.plan import (
+    Plan,
     SearchData,
+    TreeView,
+    ViewedTree,
     arrays_of_plan,
     check_plan_states,
     load_plan,
@@ -45,14 +51,6 @@ from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequ
 from planvec.planners.shooting import CEM, ICEM, MPPI, Distribution, RandomShooting
 from planvec.planners.swarm import NormalDt, Swarm, SwarmWave
 from planvec.planners.table import PLANNERS, PlannerEntry
-from planvec.planners.trajectory import (
-    actions_of_arrays,
-    arrays_of_actions,
-    replay_steps,
-    save_trajectory,
-    trajectory_arrays,
-)
-from planvec.planners.tree_view import TreeView, ViewedTree
 from planvec.planners.width import IW, RolloutIW
 
 if TYPE_CHECKING:

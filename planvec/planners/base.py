@@ -3,25 +3,168 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
+import textwrap
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import Field, dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.errors import InvalidBatchError
-from planvec.planners.arguments import check_previous, check_stepper, one_state
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.driver import Budget, PlanCallback, drive
-from planvec.planners.options import document_options, option
 from planvec.planners.plan import Plan
-from planvec.planners.players import check_players
 from planvec.planners.search import Search
-from planvec.rows import BatchStepper, check_integer, check_number, check_seed
+from planvec.rows import BatchStepper, Start, check_integer, check_number, check_seed, has_players
+
+# -- Checks the arguments that planners share: steppers, planners, and states --------------------------------
+
+
+@runtime_checkable
+class _HasBaseState(Protocol):
+    """A stepper that keeps a base state; one made only to plan at given states may not."""
+
+    def get_state(self) -> Any: ...
+
+
+def check_stepper(env: Any) -> None:
+    """Check that an argument can step batches."""
+    if hasattr(env, "step_batch") and not isinstance(env, type):
+        return
+    if isinstance(env, str):
+        got, fix = f"the id {env!r}", f"planvec.make({env!r})"
+    elif isinstance(env, gymnasium.Env):
+        got, fix = f"the environment {env}", "planvec.PlanEnv(env)"
+    else:
+        got, fix = repr(env), "planvec.make(...)"
+    raise TypeError(f"env: expected an environment that steps batches, got {got}; open it with {fix}")
+
+
+def check_planner(planner: Any) -> None:
+    """Check that an argument is a planner."""
+    if isinstance(planner, type):
+        raise TypeError(
+            f"planner: expected an instance, got the class {planner.__name__}; call it: {planner.__name__}()"
+        )
+    if not hasattr(planner, "plan"):
+        raise TypeError(f"planner: expected an instance of a planvec.Planner, got {planner!r}")
+
+
+def check_previous(previous: Any, dtype: np.dtype[Any]) -> None:
+    """Check that an argument is None, or a plan whose states have a dtype."""
+    if previous is None:
+        return
+    if not isinstance(previous, Plan):
+        raise TypeError(f"previous: expected a planvec.Plan or None, got {previous!r}")
+    states = getattr(previous.search_data, "saved_states", None)
+    if states is not None and len(states) and states.dtype != dtype:
+        raise InvalidBatchError(
+            f"previous: expected a plan of this environment, whose states are {dtype}, got one with states "
+            f"{states.dtype}; pass None at the first decision in an environment"
+        )
+
+
+def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
+    """Return a state as an array `[1]`."""
+    if state is None:
+        if not isinstance(env, _HasBaseState):
+            raise InvalidBatchError(
+                f"state: expected one state, got None, and {type(env).__name__} has no get_state(); "
+                "pass the state to plan at, such as env.reset(seed=0).state"
+            )
+        state = env.get_state()
+    if isinstance(state, Start):
+        raise InvalidBatchError("state: expected one state, got Start; pass its .state")
+    if not isinstance(state, (np.ndarray, np.void)):
+        states = np.empty(1, object)  # np.array(state) would look for a sequence in it
+        states[0] = state
+        return states
+    states = np.atleast_1d(state)
+    if states.shape != (1,):
+        raise InvalidBatchError(f"state: expected one state, got shape {states.shape}")
+    return states
+
+
+# -- Fields of planners: one text each, for `help(planner)`, the API pages and the command line --------------
+
+T = TypeVar("T")
+
+_HELP = "help"  # keys of the metadata of a field
+_IS_FUNCTION = "is_function"
+
+
+def option(default: T, help_text: str, *, is_function: bool = False) -> T:
+    """Declare a dataclass field of a planner.
+
+    Args:
+        default: The default.
+        help_text: Sentences that say what it means, and what its values may be.
+        is_function: Whether it is a function. The command line offers all others, by their annotations:
+            numbers, words (`Literal`), flags, or tuples of numbers.
+
+    Returns:
+        The field, which type checkers take for a value of the annotated type.
+    """
+    declared: T = field(default=default, metadata={_HELP: help_text, _IS_FUNCTION: is_function})
+    return declared
+
+
+def on_command_line(declared: Field[Any]) -> bool:
+    """Return whether the command line offers a field."""
+    return not declared.metadata.get(_IS_FUNCTION, True)
+
+
+def help_text(declared: Field[Any]) -> str:
+    """Return the text of a field for the command line: its first sentence, and what None means."""
+    sentences = str(declared.metadata[_HELP]).replace("`", "").replace(" (above)", "")
+    first, *others = re.split(r"(?<=\.) (?=[A-Z(])", sentences)
+    text = " ".join([first[:1].lower() + first[1:], *(one for one in others if one.startswith("None: "))])
+    return text.removesuffix(".")
+
+
+def document_options(planner_class: type) -> None:
+    """Add the section "Args" to the docstring of a planner, whose dataclass fields it declares."""
+    doc = planner_class.__doc__
+    if not doc or "\n    Args:\n" in doc:
+        return
+    options: dict[str, Field[Any]] = {}
+    for owner in planner_class.__mro__:  # its own options come first
+        fields = vars(owner).get("__dataclass_fields__", vars(owner))
+        for name in vars(owner).get("__annotations__", ()):
+            if isinstance(fields.get(name), Field):
+                options.setdefault(name, fields[name])
+    lines = [f"{name}: {one.metadata[_HELP]}" for name, one in options.items() if _HELP in one.metadata]
+    if not lines:
+        return
+    wrap = textwrap.TextWrapper(width=108, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    section = "\n".join(["    Args:", *(line for text in lines for line in wrap.wrap(text))])
+    text, raises, rest = doc.partition("    Raises:\n")
+    planner_class.__doc__ = f"{text.rstrip()}\n\n{section}\n\n{raises}{rest}".rstrip() + "\n    "
+
+
+# -- Tells which planners play games of two players ----------------------------------------------------------
+
+
+class _Planner(Protocol):
+    """What is asked of a planner here."""
+
+    @property
+    def plays_games(self) -> bool: ...
+
+
+def check_players(dtype: np.dtype[Any], planner: _Planner) -> None:
+    """Check that a planner supports as many players as the states have."""
+    # `dtype`: The dtype of the states.
+    if has_players(dtype) and not planner.plays_games:
+        raise UnsupportedEnvError(
+            f"{type(planner).__name__}: expected an environment with one player, got a game of two; "
+            "it would plan as if the other one played along. planvec.MCTS plans against the other"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""What is recorded of an episode. Letters: T steps."""
+"""Plays an episode with a planner, records it, and writes its trajectory to a file. Letters: T steps."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +14,22 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.planners.base import Planner, check_planner, check_stepper, one_state
+from planvec.planners.driver import PlanCallback
 from planvec.planners.plan import Plan
+from planvec.planners.root_actions import space_leaves, tree_of_leaves
 from planvec.rows import (
     PLAYER_FIELD,
+    BatchStepper,
     Start,
     Transitions,
+    arrays_of_states,
+    check_integer,
+    check_seed,
     empty_rows,
     finish_rows,
     has_players,
+    one_action,
     stack_rows,
     take_row,
 )
@@ -237,3 +247,189 @@ def _stacked(space: Space[Any], elements: list[Any]) -> Any:
     rows = empty_rows(space, len(elements))
     stack_rows(space, elements, rows)
     return finish_rows(space, rows)
+
+
+# -- Act for one episode, with a new plan at every step (receding horizon) -----------------------------------
+
+
+def run_episode(
+    env: BatchStepper,
+    planner: Planner,
+    *,
+    seed: int | None = None,
+    max_steps: int | None = None,
+    callback: EpisodeCallback | None = None,
+    plan_callback: PlanCallback | None = None,
+    recorder: EpisodeRecorder | None = None,
+) -> Episode:
+    """Play one episode: plan, take one step, and plan again at the new state.
+
+    Real steps draw from the generator in the state, as the environment itself would; only the steps of the
+    planner are reseeded.
+
+    Args:
+        env: The stepper, which is reset.
+        planner: Chooses each action.
+        seed: Fixes the start (`env.reset(seed=seed)`), what is random, and every decision; None draws one.
+        max_steps: Largest number of steps; None goes on until the episode ends, which may never happen
+            without a time limit.
+        callback: `callback(step)` with an `EpisodeStep` after each step; True ends the episode.
+        plan_callback: `plan_callback(num_simulations, num_env_steps)` after each batch of a decision; True
+            ends the decision.
+        recorder: Records the steps, to read them after an interrupt; None uses a new one.
+
+    Raises:
+        TypeError: `env` or `planner` is something else.
+        ValueError: `max_steps` is below 1, or the seed is out of range.
+        InvalidBatchError, UnsupportedEnvError, EnvError: Errors of the planner or the environment.
+    """
+    check_stepper(env)
+    check_planner(planner)
+    seed = secrets.randbits(32) if seed is None else check_seed(seed)
+    recorder = recorder or EpisodeRecorder(env.action_space, env.observation_space)
+    start = env.reset(seed=seed)
+    recorder.begin(seed, start)
+    return _play(env, planner, recorder, start.state, start.info, None, max_steps, callback, plan_callback)
+
+
+def resume_episode(
+    env: BatchStepper,
+    planner: Planner,
+    recorder: EpisodeRecorder,
+    *,
+    info: dict[str, Any],
+    previous: Plan | None,
+    max_steps: int | None = None,
+    callback: EpisodeCallback | None = None,
+    plan_callback: PlanCallback | None = None,
+) -> Episode:
+    """Go on with an episode that was interrupted. It ends as if it had not been.
+
+    Args:
+        env: The stepper.
+        planner: The planner of the episode, with the same settings.
+        recorder: Holds the start and the steps so far.
+        info: The info at the last state.
+        previous: The last decision, with its `search_data`; None before the first one.
+        max_steps: Largest number of steps, those before the interrupt included.
+        callback: As in `run_episode`.
+        plan_callback: As in `run_episode`.
+
+    Raises:
+        TypeError: `env` or `planner` is something else.
+        InvalidBatchError, UnsupportedEnvError, EnvError: Errors of the planner or the environment.
+    """
+    check_stepper(env)
+    check_planner(planner)
+    state = recorder.last_state
+    return _play(env, planner, recorder, state, info, previous, max_steps, callback, plan_callback)
+
+
+def _play(
+    env: BatchStepper,
+    planner: Planner,
+    recorder: EpisodeRecorder,
+    state: Any,
+    info: dict[str, Any],
+    plan: Plan | None,
+    max_steps: int | None,
+    callback: EpisodeCallback | None,
+    plan_callback: PlanCallback | None,
+) -> Episode:
+    """Play from a state to the end of the episode. The arguments are those of `resume_episode`."""
+    if max_steps is not None:
+        check_integer("max_steps", max_steps, 1)
+    states = one_state(env, state)
+    decisions = np.random.SeedSequence(recorder.seed, n_children_spawned=recorder.num_steps)
+    options: dict[str, Any] = {} if plan_callback is None else {"callback": plan_callback}
+    while not recorder.has_ended and (max_steps is None or recorder.num_steps < max_steps):
+        plan_seed = int(decisions.spawn(1)[0].generate_state(1, np.uint64)[0])
+        plan = planner.plan(env, states[0], seed=plan_seed, previous=plan, info=info, **options)
+        before = states
+        out = env.step_batch(one_action(env.action_space, plan.action), states, blocking=True)
+        states = out.new_states
+        info = out.row(env.observation_space, 0)[-1]
+        recorder.add(plan.action, plan.value, plan.num_env_steps, out)
+        if callback is not None:
+            step = EpisodeStep(
+                recorder.num_steps, recorder.total_return, recorder.num_env_steps, plan, before, out
+            )
+            if callback(step):
+                break
+    return recorder.episode()
+
+
+# -- An episode as a NumPy archive that loads without running code, and how it is stepped again --------------
+
+
+def trajectory_arrays(
+    episode: Episode, action_space: Space[Any], observation_space: Space[Any]
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an episode. No time is among them, so they do not depend on the workers."""
+    # Each part of a Dict or Tuple has a key: "observations.<path>". Parts that are not arrays of numbers or
+    # text (such as those of a Graph space) are left out.
+    return {
+        **arrays_of_states("states", episode.states),
+        **arrays_of_actions(episode.actions, action_space),
+        "rewards": episode.rewards,
+        **_leaf_arrays("observations", observation_space, episode.observations),
+        "values": episode.values,
+        "terminated": np.array(episode.terminated),
+        "truncated": np.array(episode.truncated),
+        "seed": np.array(episode.seed, np.uint64),
+    }
+
+
+def arrays_of_actions(actions: Any, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
+    """Return stacked actions `[T, ...]` as arrays: "actions", or "actions.<path>" for each part."""
+    return _leaf_arrays("actions", action_space, actions)
+
+
+def actions_of_arrays(arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Any:
+    """Return the stacked actions `[T, ...]` that `arrays_of_actions` turned into arrays."""
+    return tree_of_leaves(action_space, "actions", arrays)
+
+
+def _leaf_arrays(name: str, space: Space[Any], tree: Any) -> dict[str, NDArray[Any]]:
+    arrays = {}
+    for path, _, leaf in space_leaves(space, tree):
+        try:
+            array = np.asarray(leaf)
+        except ValueError:  # elements of different shapes
+            continue
+        if array.dtype.kind in "biufcU":
+            arrays[f"{name}.{path}" if path else name] = array
+    return arrays
+
+
+def save_trajectory(
+    path: Path, episode: Episode, action_space: Space[Any], observation_space: Space[Any]
+) -> None:
+    """Write `trajectory_arrays` to a file. Read it with `np.load(path, allow_pickle=False)`."""
+    np.savez(path, **trajectory_arrays(episode, action_space, observation_space))  # type: ignore[arg-type]
+
+
+def replay_steps(
+    env: Any,
+    recorder: EpisodeRecorder,
+    seed: int,
+    actions: Any,
+    numbers: Sequence[tuple[float, int]],
+    dt: int = 1,
+    seeds: NDArray[np.uint64] | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """Step an episode again from its seed and its actions, and record it."""
+    # `seeds`: `[T]`, those of the steps; None: the generator in the state decides.
+    # Returns the last state, and the info there.
+    start = env.reset(seed=seed)
+    recorder.begin(seed, start)
+    info: dict[str, Any] = start.info
+    states = np.empty(1, env.state_dtype)
+    states[0] = start.state
+    for row, (value, num_env_steps) in enumerate(numbers):
+        action = take_row(env.action_space, actions, row)
+        own = None if seeds is None else seeds[row : row + 1]
+        out = env.step_batch(one_action(env.action_space, action), states, dt, seeds=own, blocking=True)
+        recorder.add(action, value, num_env_steps, out)
+        info, states = out.row(env.observation_space, 0)[-1], out.new_states
+    return states[0], info

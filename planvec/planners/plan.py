@@ -1,12 +1,20 @@
-"""The result of one decision of a planner. Letters: A root actions, L actions of a sequence, D depths."""
+"""The result of one decision, and its file. Letters: A root actions, L actions of a sequence, D depths."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError
+from planvec.planners.root_actions import space_leaves, tree_of_leaves
+from planvec.rows import DAMAGED, check_actions, one_action, read_arrays, take_row
 
 
 def _no_integers() -> NDArray[np.int64]:
@@ -70,3 +78,157 @@ class Plan:
             f"<Plan: action {self.action}, value {self.value:.4g}, {self.num_simulations} simulations, "
             f"{self.num_env_steps} env steps, {self.stop_reason}>"
         )
+
+
+# -- Writes plans to files and reads them. A file holds arrays and text, and runs no code when it is read.
+#
+# The data of a search (`Plan.search_data`) is written if its class has `to_arrays` and `from_arrays`, and is
+# named here: a file must not name any class that it likes.
+
+Arrays = Mapping[str, NDArray[Any]]
+
+# name of a class of search data -> its module
+_CLASSES = {
+    "Tree": "planvec.planners.mcts",
+    "WidthTree": "planvec.planners.width.tree",
+    "Walkers": "planvec.planners.swarm.walkers",
+    "Gaussian": "planvec.planners.shooting.distributions",
+    "Categorical": "planvec.planners.shooting.distributions",
+    "Uniform": "planvec.planners.shooting.distributions",
+}
+_NUMBERS = ("value", "best_return", "num_simulations", "num_env_steps", "elapsed")
+_ARRAYS = (
+    *("root_actions", "visit_counts", "action_values", "standard_errors"),
+    *("best_actions", "best_num_steps", "depth_histogram"),
+)
+_DATA = "search_data."
+
+
+@runtime_checkable
+class SearchData(Protocol):
+    """The data of a search that can be written to a file."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return arrays of numbers and text, from which `from_arrays` makes equal data."""
+        ...
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, action_space: Space[Any]) -> Self:
+        """Return the data that `to_arrays` turned into arrays."""
+        ...
+
+    @property
+    def saved_states(self) -> NDArray[Any]:
+        """The states in it, `[N]`, which have to be checked if they come from a file."""
+        ...
+
+
+def arrays_of_plan(plan: Plan, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a plan."""
+    data = plan.search_data
+    kind = "" if data is None else type(data).__name__
+    if data is not None and not (isinstance(data, SearchData) and kind in _CLASSES):
+        raise InvalidBatchError(
+            f"plan: expected the search_data of one of planvec's planners, got {kind}, which cannot be "
+            "written; write dataclasses.replace(plan, search_data=None)"
+        )
+    arrays = {name: np.array(getattr(plan, name)) for name in _NUMBERS}
+    arrays |= {name: getattr(plan, name) for name in _ARRAYS}
+    arrays["stop_reason"] = np.array(plan.stop_reason or "")
+    for path, _, leaf in space_leaves(action_space, one_action(action_space, plan.action)):
+        arrays[f"action.{path}" if path else "action"] = np.asarray(leaf)
+    arrays["search_data"] = np.array(kind)
+    if isinstance(data, SearchData):
+        arrays |= {f"{_DATA}{name}": array for name, array in data.to_arrays().items()}
+    return arrays
+
+
+def plan_of_arrays(arrays: Arrays, action_space: Space[Any]) -> Plan:
+    """Return the plan that `arrays_of_plan` turned into arrays."""
+    actions = tree_of_leaves(action_space, "action", arrays)
+    for several in (actions, arrays["root_actions"], arrays["best_actions"]):
+        if not (isinstance(several, np.ndarray) and several.size == 0):
+            check_actions(action_space, several)
+    kind, data = str(arrays["search_data"]), None
+    if kind:
+        data_class: type[SearchData] = getattr(importlib.import_module(_CLASSES[kind]), kind)
+        own = {name.removeprefix(_DATA): arrays[name] for name in arrays if name.startswith(_DATA)}
+        data = data_class.from_arrays(own, action_space)
+    parts: dict[str, Any] = {name: arrays[name].item() for name in _NUMBERS}
+    parts |= {name: arrays[name] for name in _ARRAYS}
+    stop_reason = str(arrays["stop_reason"]) or None
+    return Plan(take_row(action_space, actions, 0), **parts, stop_reason=stop_reason, search_data=data)
+
+
+def save_plan(path: str | Path, plan: Plan, env: Any) -> None:
+    """Write a plan to a NumPy archive, its tree, swarm or distribution included.
+
+    Args:
+        path: The file, which is overwritten.
+        plan: The plan.
+        env: The stepper at whose state it was made.
+
+    Raises:
+        InvalidBatchError: Its `search_data` belongs to a planner of the user's own.
+    """
+    arrays = arrays_of_plan(plan, env.action_space)
+    with open(path, "wb") as file:  # given the name, NumPy would append ".npz"
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def load_plan(path: str | Path, env: Any) -> Plan:
+    """Read a plan that `save_plan` wrote.
+
+    Args:
+        path: The file.
+        env: A `BatchEnv` or `PlanEnv` of the same environment, which checks the states in the plan.
+
+    Raises:
+        InvalidBatchError: The file is damaged, or holds something else than a plan of this environment.
+        OSError: The file cannot be read.
+    """
+    try:
+        plan = plan_of_arrays(read_arrays(path), env.action_space)
+    except DAMAGED as error:
+        raise InvalidBatchError(
+            f"plan: expected a file that save_plan wrote for this environment, got {path}, which is damaged "
+            f"or of another environment ({type(error).__name__}: {error})"
+        ) from error
+    check_plan_states(plan, env)
+    return plan
+
+
+def check_plan_states(plan: Plan, env: Any) -> None:
+    """Check the states in a plan that comes from a file."""
+    if isinstance(plan.search_data, SearchData) and len(plan.search_data.saved_states):
+        env.check_states(plan.search_data.saved_states)
+
+
+# -- What pictures show of a search tree of any planner. Letters: N nodes, E links, P actions of a path ------
+
+
+class TreeView(NamedTuple):
+    """The nodes of a tree, node 0 the root."""
+
+    parents: NDArray[np.int64]  # `[N]` int64, the node from which each was reached first; -1 for the root
+    actions: NDArray[np.int64]  # `[N]` int64, index of the action that leads there; -1 for the root
+    visits: NDArray[np.int64]  # `[N]` int64, how many simulations came there
+    # `[N]` float64, the return of the action that leads there; the value of the root
+    values: NDArray[np.float64]
+    best: NDArray[np.int64]  # `[P + 1]` int64, nodes on the path of best actions, from the root on
+    links: NDArray[np.int64]  # `[E, 2]` int64, a node and one to which an action leads, for every such pair
+
+
+@runtime_checkable
+class ViewedTree(Protocol):
+    """A search tree that can be drawn."""
+
+    num_nodes: int  # N
+
+    def view(self) -> TreeView:
+        """Return what pictures show."""
+        ...
+
+    def node_actions(self, node: int) -> NDArray[Any]:
+        """Return the actions `[A, *action shape]` of a node."""
+        ...

@@ -22,16 +22,22 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"planvec.plots needs matplotlib: {install_command('plot')}") from error
 
-from planvec.plots.episode import plot_episode
+from planvec.plots.episode import plot_episode, plot_returns
 from planvec.plots.exploration import plot_exploration
-from planvec.plots.fan import plot_fan
-from planvec.plots.returns import plot_returns
-from planvec.plots.sequence import plot_sequence
+from planvec.plots.planning import (
+    SwarmPicture,
+    TreePicture,
+    plot_fan,
+    plot_map,
+    plot_sequence,
+    plot_swarm,
+    plot_tree,
+    plot_visits,
+    swarm_picture,
+    tree_picture,
+)
 from planvec.plots.style import COLORS
-from planvec.plots.swarm import SwarmPicture, plot_swarm, swarm_picture
 from planvec.plots.throughput import plot_throughput
-from planvec.plots.tree import TreePicture, plot_tree, tree_picture
-from planvec.plots.visits import plot_map, plot_visits
 
 __all__ = [
     "COLORS",

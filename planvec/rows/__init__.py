@@ -5,39 +5,48 @@ The modules here know neither environments nor processes.
 
 from __future__ import annotations
 
-from planvec.rows.actions import check_actions, one_action
-from planvec.rows.arguments import check_compiled, check_integer, check_number, check_seed
-from planvec.rows.attributes import resolve
-from planvec.rows.checks import check_rollout, check_step
-from planvec.rows.description import EnvDescription
-from planvec.rows.files import DAMAGED, read_arrays, replacing, write_arrays
-from planvec.rows.info_bytes import decode_columns, encode_columns
+from planvec.rows.checks import (
+    check_actions,
+    check_compiled,
+    check_integer,
+    check_number,
+    check_rollout,
+    check_seed,
+    check_step,
+    one_action,
+)
+from planvec.rows.files import DAMAGED, is_installed, read_arrays, replacing, write_arrays
 from planvec.rows.infos import (
     Column,
     Columns,
+    LivesUse,
     check_info_keys,
     clear_row,
+    decode_columns,
+    encode_columns,
     merge_columns,
+    read_lives,
     row_values,
     stack_columns,
+    stacked_lives,
     unpicklable_rows,
     vector_infos,
 )
-from planvec.rows.installed import is_installed
-from planvec.rows.keys import state_keys
-from planvec.rows.legal_actions import (
+from planvec.rows.outputs import Answer, Errors, Outputs
+from planvec.rows.promises import AllDone, Completed, Failed, Promise, as_completed, wait_for
+from planvec.rows.random_actions import (
+    ActionStreams,
     action_masks,
+    actions_of,
     are_legal,
     draw_legal,
     has_action_masks,
     has_mask_field,
+    is_uniform,
     mask_of_info,
     mask_sizes,
+    uniform_actions,
 )
-from planvec.rows.lives import LivesUse, read_lives, stacked_lives
-from planvec.rows.outputs import Answer, Errors, Outputs
-from planvec.rows.promises import AllDone, Completed, Failed, Promise, as_completed, wait_for
-from planvec.rows.random_actions import ActionStreams, actions_of, is_uniform, uniform_actions
 from planvec.rows.requests import (
     CheckBatch,
     FlagBatch,
@@ -50,9 +59,9 @@ from planvec.rows.requests import (
     RowRequest,
     SetBaseStateRequest,
     StepBatch,
+    resolve,
 )
-from planvec.rows.results import OnError, Rollouts, Start, Transitions
-from planvec.rows.saved_state import ACTION_MASK_FIELD, GENERATOR_FIELD, PLAYER_FIELD, SavedState, has_players
+from planvec.rows.results import OnError, RolloutOptions, Rollouts, Start, StepOptions, Transitions
 from planvec.rows.space_arrays import (
     blank,
     copy_rows,
@@ -70,8 +79,21 @@ from planvec.rows.space_arrays import (
     take_row,
     take_rows,
 )
-from planvec.rows.state_files import arrays_of_states, states_of_arrays
-from planvec.rows.states import StateFormat, as_states, check_state, check_states
+from planvec.rows.states import (
+    ACTION_MASK_FIELD,
+    GENERATOR_FIELD,
+    PLAYER_FIELD,
+    EnvDescription,
+    SavedState,
+    StateFormat,
+    arrays_of_states,
+    as_states,
+    check_state,
+    check_states,
+    has_players,
+    state_keys,
+    states_of_arrays,
+)
 from planvec.rows.stepper import BatchStepper, KernelUse, Perform, StepsHere
 
 __all__ = [
@@ -103,6 +125,7 @@ __all__ = [
     "Request",
     "ResetRequest",
     "RolloutBatch",
+    "RolloutOptions",
     "Rollouts",
     "RowRequest",
     "SavedState",
@@ -110,6 +133,7 @@ __all__ = [
     "Start",
     "StateFormat",
     "StepBatch",
+    "StepOptions",
     "StepsHere",
     "Transitions",
     "action_masks",

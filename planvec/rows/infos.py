@@ -9,10 +9,14 @@ takes the dtype of the first value and truncates the others.) Letters: B rows.
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,3 +213,132 @@ def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
                     named.__cause__ = error
                     errors.setdefault(row, named)
     return dict(sorted(errors.items()))
+
+
+# -- Encodes infos of numbers and arrays as bytes, which costs less than pickling them -----------------------
+
+_PYTHON_TYPES = {"bool": bool, "int": int, "float": float}
+# The values of a column start at a multiple of this number of bytes, like arrays that NumPy allocates. The
+# flags of the rows that have the key follow after the values of all columns.
+_ALIGNMENT = 16
+
+
+class _Layout(NamedTuple):
+    """Describes the bytes of one column."""
+
+    name: str  # the info key
+    kind: Any  # `Column.kind`
+    dtype: np.dtype[Any]  # of the values
+    shape: tuple[int, ...]  # of the values, `[B, ...]`
+    start: int  # first byte of the values
+    present: int  # first byte of the flags of the rows that have the key
+
+
+def encode_columns(columns: Columns) -> bytes | None:
+    """Return the columns as bytes without pickling; None if one holds anything but numbers and arrays."""
+    header = _header(columns)
+    if header is None:
+        return None
+    text = json.dumps(header).encode()
+    parts = [len(text).to_bytes(4, "little"), text]
+    for column in columns.values():
+        data = column.values.tobytes()
+        padding = -len(data) % _ALIGNMENT
+        parts.append(data + b"\0" * padding if padding else data)
+    parts.extend(column.present.tobytes() for column in columns.values())
+    return b"".join(parts)
+
+
+def _header(columns: Columns) -> list[Any] | None:
+    """Return the name, type, dtype and shape of each column; None if one cannot be encoded."""
+    header = []
+    for name, column in columns.items():
+        if not isinstance(name, str) or not isinstance(column.values, np.ndarray):
+            return None
+        if column.values.dtype.names is not None:  # `dtype.str` does not tell the fields
+            return None
+        kind = column.kind.__name__ if column.kind in _PYTHON_TYPES.values() else ""
+        is_array = isinstance(column.kind, tuple)
+        header.append([name, kind, is_array, column.values.dtype.str, column.values.shape])
+    return header
+
+
+def decode_columns(data: bytes) -> Columns:
+    """Return the columns that `encode_columns` encoded."""
+    start = 4 + int.from_bytes(data[:4], "little")
+    content = bytearray(data[start:])  # the arrays are writable views of one copy
+    return {
+        layout.name: Column(
+            layout.kind,
+            np.ndarray(layout.shape, layout.dtype, content, layout.start),
+            np.ndarray(layout.shape[:1], np.bool_, content, layout.present),
+        )
+        for layout in _layouts(data[4:start])
+    }
+
+
+@lru_cache(maxsize=256)
+def _layouts(text: bytes) -> list[_Layout]:
+    """Return the layout that a header describes. The chunks of a batch often have the same one."""
+    header = [
+        (name, kind, is_array, np.dtype(code), tuple(shape))
+        for name, kind, is_array, code, shape in json.loads(text)
+    ]
+    sizes = [dtype.itemsize * math.prod(shape) for *_, dtype, shape in header]
+    starts = [0, *itertools.accumulate(size + -size % _ALIGNMENT for size in sizes)]
+    present = starts[-1]
+    layouts = []
+    for (name, kind, is_array, dtype, shape), start in zip(header, starts, strict=False):
+        scalar: Any = _PYTHON_TYPES.get(kind, dtype.type)
+        layouts.append(
+            _Layout(name, (dtype, shape[1:]) if is_array else scalar, dtype, shape, start, present)
+        )
+        present += shape[0]
+    return layouts
+
+
+# -- Reads from infos how many lives of a game are left. Letters: B rows -------------------------------------
+
+
+class LivesUse(NamedTuple):
+    """What needs to know the lives, for errors."""
+
+    setting: str
+    without: str  # how to do without lives
+    # what to do besides opening the environment with lives in its infos
+    first: str = "pass the info of the reset or the step, plan(..., info=start.info), and "
+
+
+def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
+    """Return the lives that are left by the info of a reset or a step."""
+    if info is not None and "lives" in info:
+        lives = np.asarray(info["lives"])
+        if lives.ndim or lives.dtype.kind not in "iuf":
+            raise InvalidBatchError(
+                f"info: expected a number of 'lives' together with {use.setting}, got {info['lives']!r}"
+            )
+        return float(lives)
+    got = "no info" if info is None else f"an info with {', '.join(info) or 'nothing'}"
+    raise InvalidBatchError(
+        f"info: expected one with 'lives' together with {use.setting}, got {got}. Where a game has no lives, "
+        f"take {use.without}; otherwise {use.first}open the environment by planvec.make(..., "
+        "info_keys=('lives',))"
+    )
+
+
+def stacked_lives(infos: Mapping[str, Any], rows: NDArray[np.bool_], use: LivesUse) -> NDArray[np.float64]:
+    """Return the lives that are left `[B]` by the infos of steps."""
+    # `rows`: `[B]`, which rows have to say; those of others may be anything.
+    lives = np.asarray(infos.get("lives", np.zeros(len(rows))))
+    present = np.asarray(infos.get("_lives", np.full(len(rows), "lives" in infos)))
+    missing = np.flatnonzero(rows & ~present)
+    if len(missing):
+        raise InvalidBatchError(
+            f"{use.setting}: expected infos with 'lives', got none in row {missing[0]}. Open the environment "
+            f"by planvec.make(..., info_keys=('lives',)); where not every step tells them, take {use.without}"
+        )
+    if lives.ndim != 1 or lives.dtype.kind not in "iuf":
+        raise InvalidBatchError(
+            f"{use.setting}: expected numbers of 'lives' in infos, got {lives[:1].tolist()}"
+        )
+    return lives.astype(np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,24 @@ from planvec.rows.space_arrays import take_row
 
 # the treatment of a row that fails: its error is raised, or the row is flagged
 OnError = Literal["raise", "mask"]
+
+
+class StepOptions(TypedDict, total=False):
+    """Further arguments of `step_batch`, for its overloads."""
+
+    seeds: Any
+    return_state: bool
+    on_error: OnError
+
+
+class RolloutOptions(TypedDict, total=False):
+    """Further arguments of `rollout_batch`, for its overloads."""
+
+    actions: Any
+    action_seed: int | None
+    seeds: Any
+    discount: float
+    on_error: OnError
 
 
 _OWN_KEYS = ("num_steps", "_num_steps", "error", "_error")  # keys of infos that planvec uses itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, overload, runtime_checkable
+from typing import Any, Literal, Protocol, Unpack, overload, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from planvec.rows.outputs import Outputs
 from planvec.rows.promises import Promise
 from planvec.rows.requests import Request
-from planvec.rows.results import OnError, Rollouts, Start, Transitions
+from planvec.rows.results import RolloutOptions, Rollouts, Start, StepOptions, Transitions
 
 
 @runtime_checkable
@@ -59,10 +59,8 @@ class BatchStepper(Protocol):
         states: Any = None,
         dt: Any = 1,
         *,
-        seeds: Any = None,
-        return_state: bool = True,
-        on_error: OnError = "raise",
         blocking: Literal[True],
+        **options: Unpack[StepOptions],
     ) -> Transitions: ...
 
     @overload
@@ -72,10 +70,8 @@ class BatchStepper(Protocol):
         states: Any = None,
         dt: Any = 1,
         *,
-        seeds: Any = None,
-        return_state: bool = True,
-        on_error: OnError = "raise",
         blocking: Literal[False],
+        **options: Unpack[StepOptions],
     ) -> Promise[Transitions]: ...
 
     def step_batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -88,12 +84,8 @@ class BatchStepper(Protocol):
         states: Any = None,
         horizon: int | None = None,
         *,
-        actions: Any = None,
-        action_seed: int | None = None,
-        seeds: Any = None,
-        discount: float = 1.0,
-        on_error: OnError = "raise",
         blocking: Literal[True],
+        **options: Unpack[RolloutOptions],
     ) -> Rollouts: ...
 
     @overload
@@ -102,12 +94,8 @@ class BatchStepper(Protocol):
         states: Any = None,
         horizon: int | None = None,
         *,
-        actions: Any = None,
-        action_seed: int | None = None,
-        seeds: Any = None,
-        discount: float = 1.0,
-        on_error: OnError = "raise",
         blocking: Literal[False],
+        **options: Unpack[RolloutOptions],
     ) -> Promise[Rollouts]: ...
 
     def rollout_batch(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,12 +9,18 @@ trajectories  plays a trajectory again and compares every bit
 
 from __future__ import annotations
 
-from planvec.runs.config import RunConfig, read_settings, with_tuples
-from planvec.runs.files import RunFiles
 from planvec.runs.log import StepLog, TensorBoardLog
-from planvec.runs.observer import RunObserver
-from planvec.runs.play import play_run
-from planvec.runs.trajectories import Replay, read_trajectory, replay
+from planvec.runs.play import (
+    Replay,
+    RunConfig,
+    RunFiles,
+    RunObserver,
+    play_run,
+    read_settings,
+    read_trajectory,
+    replay,
+    with_tuples,
+)
 
 __all__ = [
     "Replay",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planvec.errors import UnsupportedEnvError
 from planvec.planners import EpisodeStep
 from planvec.rows import replacing
-from planvec.runs.observer import RunObserver
+from planvec.runs.play import RunObserver
 
 _COLUMNS = (
     *("episode", "step", "action", "reward", "return", "value", "simulations", "env_steps", "seconds"),

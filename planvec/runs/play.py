@@ -2,28 +2,312 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners import (
     Episode,
     EpisodeRecorder,
     EpisodeStep,
+    Plan,
     Planner,
     PlanProgress,
+    actions_of_arrays,
+    arrays_of_actions,
+    arrays_of_plan,
+    check_plan_states,
+    plan_of_arrays,
+    replay_steps,
     resume_episode,
     run_episode,
     save_trajectory,
+    trajectory_arrays,
 )
-from planvec.rows import replacing
-from planvec.runs.checkpoint import Checkpoint
-from planvec.runs.config import RunConfig
-from planvec.runs.files import RunFiles
-from planvec.runs.observer import RunObserver
+from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
+
+# -- The checkpoint of a run: what it takes to go on after it was killed at any moment.
+#
+# It holds the actions so far, not the states: the steps of an episode take a small part of the time of its
+# plans, and stepping them again shows whether the environment is still the same. The last plan is saved with
+# its tree, swarm or distribution, with which the next decision goes on.
+#
+# Letters: T steps.
+
+_PLAN = "plan."
+_KEPT = "kept."
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A run after T steps of an episode."""
+
+    episode: int  # index of the episode, from 0
+    actions: Any  # `[T, ...]`, stacked by the action space
+    # `[T, 3]` float64: the value of each decision, the environment steps that it simulated, and its seconds
+    numbers: NDArray[np.float64]
+    state: NDArray[Any]  # `[1]`, the state after the last step
+    plan: Plan | None  # the last decision; None if T is 0
+    kept: Mapping[str, NDArray[Any]]  # what the observers of the run need to go on
+
+    def write(self, path: Path, env: Any) -> None:
+        """Replace the file of the checkpoint."""
+        arrays: dict[str, NDArray[Any]] = {
+            "episode": np.array(self.episode),
+            "numbers": self.numbers,
+            **arrays_of_states("state", self.state),
+            **arrays_of_actions(self.actions, env.action_space),
+        }
+        if self.plan is not None:
+            plan = arrays_of_plan(self.plan, env.action_space)
+            arrays |= {f"{_PLAN}{name}": array for name, array in plan.items()}
+        arrays |= {f"{_KEPT}{name}": array for name, array in self.kept.items()}
+        with replacing(path) as temporary:
+            np.savez(temporary, **arrays)  # type: ignore[arg-type]
+
+    @classmethod
+    def read(cls, path: Path, env: Any) -> Checkpoint:
+        """Read a checkpoint."""
+        try:
+            arrays = read_arrays(path)
+            checkpoint = cls(
+                int(arrays["episode"]),
+                actions_of_arrays(arrays, env.action_space),
+                arrays["numbers"],
+                states_of_arrays("state", arrays),
+                plan_of_arrays(_part(arrays, _PLAN), env.action_space) if f"{_PLAN}value" in arrays else None,
+                _part(arrays, _KEPT),
+            )
+        except DAMAGED as error:
+            raise InvalidBatchError(
+                f"{path}: expected the checkpoint of a run, got a file that is damaged "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        if checkpoint.plan is not None:
+            check_plan_states(checkpoint.plan, env)
+        return checkpoint
+
+    def replay(self, env: Any, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
+        """Step the episode again up to the checkpoint, and record it."""
+        # Returns the info at the last state.
+        numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self.numbers.tolist()]
+        state, info = replay_steps(env, recorder, seed, self.actions, numbers)
+        if bytes(state) != bytes(self.state[0]):
+            raise UnsupportedEnvError(
+                f"the run cannot be resumed: step {len(self.numbers)} leads to another state than before, so "
+                "that the environment, or a package that it uses, is not the same any more"
+            )
+        recorder.earlier_seconds = float(self.numbers[:, 2].sum())
+        return info
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+# -- The settings of a run: all that determines its trajectory. They are a file of the run -------------------
+
+# names of settings, their types, and how messages call these
+_TYPES: tuple[tuple[str, Any, str], ...] = (
+    ("env_id", str, "a text"),
+    ("make", dict, "a table of arguments"),
+    ("wrappers", list, "a list of texts"),
+    ("codec", str | None, "a text"),
+    ("planner", str, "a text"),
+    ("planner_options", dict, "a table of options"),
+    ("seed", int, "an integer"),
+    ("episodes", int, "an integer"),
+    ("max_steps", int | None, "an integer"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The settings of a run."""
+
+    env_id: str  # A name as in `planvec.make`
+    make: dict[str, Any] = field(default_factory=dict)  # arguments of `gymnasium.make`
+    # wrappers of `gymnasium.wrappers`, such as "TimeLimit=50", or "module:Wrapper", innermost first
+    wrappers: list[str] = field(default_factory=list)
+    codec: str | None = None  # how states are saved; None for the best way
+    planner: str  # name of the planner
+    # options of the planner that are not the defaults
+    planner_options: dict[str, Any] = field(default_factory=dict)
+    seed: int  # seed of the first episode; the next ones have the following seeds
+    episodes: int = 1  # number of episodes
+    max_steps: int | None = None  # largest number of steps of an episode; None: no limit
+
+    def __post_init__(self) -> None:
+        """Check the types, which a file may have wrong."""
+        for name, kind, expected in _TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise InvalidBatchError(f"{name}: expected {expected}, got {value!r}")
+        for name, lowest in (("seed", 0), ("episodes", 1), ("max_steps", 1)):
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
+
+    def episode_seed(self, episode: int) -> int:
+        """Return the seed of an episode, which is counted from 0."""
+        return (self.seed + episode) % 2**64
+
+    def write(self, path: Path) -> None:
+        """Write the settings as JSON."""
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> RunConfig:
+        """Read the settings of a run."""
+        parts: dict[str, Any] = {
+            name: with_tuples(value) if isinstance(value, dict) else value
+            for name, value in read_settings(path).items()
+        }
+        try:
+            return cls(**parts)
+        except TypeError as error:
+            raise InvalidBatchError(f"{path}: expected the settings of a run, got others: {error}") from error
+        except InvalidBatchError as error:
+            raise InvalidBatchError(f"{path}: {error}") from error
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read settings from a file of TOML or JSON."""
+    text = path.read_text()
+    try:
+        settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (ValueError, UnicodeDecodeError) as error:
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise InvalidBatchError(f"{path}: expected {kind}, got an error: {error}") from error
+    known = [one.name for one in fields(RunConfig)]
+    unknown = (
+        sorted(set(settings) - set(known)) if isinstance(settings, Mapping) else [type(settings).__name__]
+    )
+    if unknown:
+        raise InvalidBatchError(f"{path}: expected some of {', '.join(known)}, got {', '.join(unknown)}")
+    return dict(settings)
+
+
+def with_tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with tuples for lists: JSON and TOML have no tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+
+
+# -- The files of a run, and how they are written: a file is replaced when the new one is complete.
+#
+# run.json            the settings
+# steps.csv           one line per step, written as the run goes on
+# trajectory.npz      the first episode: seed, states, actions, rewards, observations, values
+# trajectory-2.npz    the second one, and so on
+# summary.json        what the episodes scored, and what they cost
+# events.out.*        scalars for TensorBoard, with `--tensorboard`
+# checkpoint.npz      what `--resume` needs; it is removed when the run is complete
+
+
+class RunFiles:
+    """Names the files of a run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / "run.json"
+        self.steps = directory / "steps.csv"
+        self.summary = directory / "summary.json"
+        self.checkpoint = directory / "checkpoint.npz"
+
+    def trajectory(self, episode: int) -> Path:
+        """Return the file of an episode, which is counted from 0."""
+        return self.directory / (f"trajectory-{episode + 1}.npz" if episode else "trajectory.npz")
+
+    def trajectories(self) -> list[Path]:
+        """Return the files of the episodes that are there, in their order."""
+        return sorted(self.directory.glob("trajectory*.npz"), key=lambda path: (len(path.name), path))
+
+    def events(self) -> list[Path]:
+        """Return TensorBoard's files, one for each time that the run was begun or resumed."""
+        return sorted(self.directory.glob("events.out.tfevents.*"))
+
+    def written(self) -> list[Path]:
+        """Return the files that are there, the summary first."""
+        files = [self.summary, *self.trajectories(), self.steps, self.config, *self.events(), self.checkpoint]
+        return [path for path in files if path.exists()]
+
+    def check_writable(self) -> None:
+        """Make the directory, and write a file there, before anything is played."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for path in self._unfinished():
+            path.unlink(missing_ok=True)
+        with replacing(self.directory / ".planvec") as path:
+            path.touch()
+        (self.directory / ".planvec").unlink()
+
+    def _unfinished(self) -> list[Path]:
+        """Return what was being written when a process was killed."""
+        own = [self.config, self.steps, self.summary, self.checkpoint, self.directory / ".planvec"]
+        names = {f".{path.stem}-{'[0-9a-f]' * 8}{path.suffix}" for path in own}
+        names |= {f".trajectory*-{'[0-9a-f]' * 8}.npz", ".planvec"}
+        return [path for name in names for path in self.directory.glob(name)]
+
+    def clear(self) -> None:
+        """Remove the files of an earlier run, which would be mixed up with those of a new one."""
+        if not self.config.exists():
+            return
+        own = [self.config, self.steps, self.summary, self.checkpoint]
+        for path in [*own, *self.trajectories(), *self.events()]:
+            path.unlink(missing_ok=True)
+
+
+# -- The base class of what follows a run: a progress bar, a log, a report -----------------------------------
+
+
+class RunObserver:
+    """Follows a run. Every method does nothing unless it is overridden."""
+
+    def prepare(self) -> None:
+        """Called before the planner compiles what it has to compile."""
+
+    def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
+        """Called before an episode, or before it goes on.
+
+        Args:
+            episode: Index of the episode, from 0.
+            seed: Its seed.
+            num_steps: Steps before the run was interrupted; 0 for a new episode.
+            total_return: Sum of their rewards.
+        """
+
+    def search(self, num_simulations: int, num_env_steps: int) -> None:
+        """Called after each batch of a decision."""
+
+    def step(self, step: EpisodeStep) -> None:
+        """Called after each step."""
+
+    def end_episode(self, episode: Episode) -> None:
+        """Called after an episode, also if the run is interrupted."""
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Return arrays from which `restore` brings the observer back to this step."""
+        return {}
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Go on after an interrupt.
+
+        Args:
+            kept: What `kept` returned at the step from which the run goes on; empty if it was not there then.
+        """
+
+    def close(self) -> None:
+        """Called at the end of the run, also after an error."""
+
 
 # largest share of the time in which checkpoints are written; those of large trees would take most of it
 _SHARE = 0.05
@@ -146,3 +430,77 @@ class _Player:
         self._written_steps = self._last.num_steps
         self._written = time.perf_counter()
         self._cost = self._written - started
+
+
+# -- Plays a trajectory again, and compares every bit with what was written. Letters: T steps ----------------
+
+
+class Replay(NamedTuple):
+    """A trajectory that was played again."""
+
+    episode: Episode  # the episode as it was played now
+    # what differs from the file, such as "rewards at step 3: expected 1.0, got 0.5"; at most one line for
+    # each array
+    differences: list[str]
+
+
+def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a trajectory."""
+    try:
+        arrays = read_arrays(path)
+        if not {"seed", "rewards", "terminated", "truncated"} <= set(arrays):
+            raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}")
+    except DAMAGED as error:
+        raise InvalidBatchError(
+            f"{path}: expected a trajectory that planvec wrote, got another file or a damaged one "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return arrays
+
+
+def replay(env: Any, arrays: Mapping[str, NDArray[Any]]) -> Replay:
+    """Play a trajectory again: reset with its seed, and take its actions."""
+    try:
+        actions = actions_of_arrays(arrays, env.action_space)
+    except KeyError as error:
+        raise InvalidBatchError(
+            f"trajectory: expected actions of {env.action_space}, got no {error}"
+        ) from error
+    recorder = EpisodeRecorder(env.action_space, env.observation_space)
+    numbers = [(float(value), 0) for value in arrays["values"]]
+    replay_steps(env, recorder, int(arrays["seed"]), actions, numbers)
+    episode = recorder.episode()
+    played = trajectory_arrays(episode, env.action_space, env.observation_space)
+    return Replay(episode, _differences(arrays, played))
+
+
+def _differences(arrays: Mapping[str, NDArray[Any]], played: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Return one line for each array that differs in any bit."""
+    lines = []
+    for name, expected in arrays.items():
+        if name not in played:
+            lines.append(f"{name}: expected by the file, and not there now")
+            continue
+        got = played[name]
+        if expected.dtype == got.dtype and expected.shape == got.shape:
+            if expected.tobytes() == got.tobytes():
+                continue
+            if expected.ndim and expected.size:
+                pairs = zip(expected, got, strict=True)
+                row = next(row for row, (one, other) in enumerate(pairs) if one.tobytes() != other.tobytes())
+                lines.append(
+                    f"{name} at step {row}: expected {_short(expected[row])}, got {_short(got[row])}"
+                )
+            else:
+                lines.append(f"{name}: expected {_short(expected)}, got {_short(got)}")
+        else:
+            lines.append(
+                f"{name}: expected {expected.dtype} of shape {expected.shape}, got {got.dtype} of {got.shape}"
+            )
+    return lines
+
+
+def _short(value: Any) -> str:
+    """Return a value in one line of a readable length."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

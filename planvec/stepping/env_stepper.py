@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import Rows, StateCodec, from_file
+from planvec.codecs import Rows, StateCodec, from_file, wrappers_of
 from planvec.errors import EnvError, InvalidBatchError
+from planvec.kernels import class_digest, is_harmless
 from planvec.rows import (
     Answer,
     CheckBatch,
@@ -29,14 +33,51 @@ from planvec.rows import (
     SetBaseStateRequest,
     Start,
     StepBatch,
+    is_installed,
     own_copy,
     resolve,
     stack_rows,
 )
-from planvec.stepping.code_files import code_digests
-from planvec.stepping.env_errors import as_env_error
 from planvec.stepping.lazy_kernel import LazyKernel
-from planvec.stepping.row_loop import RowLoop
+from planvec.stepping.row_loop import RowLoop, as_env_error
+
+# -- Digests of the files that the code of an environment comes from.
+#
+# A worker that is replaced imports its modules anew. If a file was edited since the environment was opened,
+# the new worker would run other code than the remaining ones. Their digests show that.
+
+# packages whose files are not compared: a program that edits these has other problems
+_LIBRARIES = ("planvec", "gymnasium", "numpy")
+
+
+def code_digests(env: Any) -> dict[str, str]:
+    """Return the digest of each file from which this process has imported code of an environment."""
+    # These are the modules of the classes of the environment and of its wrappers, and all imported modules
+    # that are not installed as a package, since the environment may use them.
+    classes = {base for layer in (env.unwrapped, *wrappers_of(env)) for base in type(layer).__mro__}
+    own = {cls.__module__ for cls in classes}
+    digests = {}
+    for name, module in sorted(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not path or name.partition(".")[0] in _LIBRARIES or not path.endswith(".py"):
+            continue
+        if name in own or not is_installed(path):
+            content = _content(path)
+            if content is not None:
+                digests[path] = hashlib.sha256(content).hexdigest()
+    env_class = type(env.unwrapped)
+    if is_harmless(env_class.__module__, env_class.__name__):  # it may be stepped in the process of the user
+        digests[f"the functions or constants of {env_class.__name__}"] = class_digest(env_class)
+    return digests
+
+
+def _content(path: str) -> bytes | None:
+    """Return the bytes of a file; None if it is gone, or lies in an archive."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
 
 T = TypeVar("T")
 

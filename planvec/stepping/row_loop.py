@@ -5,16 +5,20 @@ Letters: B rows, H horizon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import add
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.codecs import RollOut, Rows, StateCodec
-from planvec.errors import EnvError
+from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import (
     Columns,
     Errors,
@@ -23,14 +27,181 @@ from planvec.rows import (
     StepBatch,
     are_legal,
     blank,
+    empty_rows,
     list_rows,
+    mask_sizes,
     own_copy,
     put_row,
     stack_columns,
+    stack_rows,
 )
-from planvec.stepping.env_errors import as_env_error, without_numpy
-from planvec.stepping.progress import ROW, STEP, new_progress
-from planvec.stepping.row_results import RowResults
+
+# -- Converts the exceptions of environments into planvec's errors -------------------------------------------
+
+_LOOKS_ILLEGAL = re.compile(
+    r"illegal|invalid|unavailable|occupied|forbidden|already|\b(action|move)s?\b|"
+    r"not (an? )?(legal|valid|allowed|permitted|possible|available)",
+    re.IGNORECASE,
+)
+_MASK_HINT = (
+    ". If an action is not legal there: let reset and step report info['action_mask'], a 1 for each legal "
+    "action and a 0 for each other one. Planners and random rollouts then take legal ones only"
+)
+_ALL_HINT = (
+    ". The reset or step before reported info['action_mask'] with ones alone, or reported none, which allows "
+    "all actions: report a mask each time"
+)
+
+
+def as_env_error(
+    error: BaseException,
+    row: int | None = None,
+    action: Any = None,
+    where: str = "",
+    *,
+    stepped: tuple[StateCodec, Space[Any]] | None = None,
+) -> BaseException:
+    """Return the error to raise for an exception that an environment raised."""
+    if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
+        return error
+    if isinstance(error, UnsupportedEnvError):
+        return error
+    detail = f"{type(error).__name__}: {text_of(error)}"
+    if isinstance(error, EnvError):
+        detail, row = error.detail, row if error.row is None else error.row
+    elif stepped is not None:
+        codec, space = stepped
+        if not codec.is_built_in and mask_sizes(space).size and _LOOKS_ILLEGAL.search(detail):
+            if codec.current_mask is None:
+                detail += _MASK_HINT
+            elif codec.current_mask().all():
+                detail += _ALL_HINT
+    return EnvError(where + detail, row=row, action=without_numpy(action))
+
+
+def without_numpy(action: Any) -> Any:
+    """Return an action as it is shown in messages: a NumPy scalar as a Python number."""
+    return action.item() if isinstance(action, np.generic) else action
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception of the user, whose `__str__` may raise."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be read: {type(another).__name__})"
+
+
+def ignores_interrupts() -> bool:
+    """Return whether this process ignores Ctrl-C, as workers do. Then only the environment can raise it."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+# -- Reports which row a stepping loop is working on, while it runs ------------------------------------------
+
+# Indices of the progress: the number of the request, the row that is stepped (-1 before the first and after
+# the last), and the step of its rollout. The progress of a worker lies in shared memory. If the worker
+# crashes, the parent reads there on which row.
+TICKET, ROW, STEP = range(3)
+
+
+def new_progress() -> memoryview:
+    """Return a progress in the memory of this process: 3 integers, indexed by `TICKET`, `ROW` and `STEP`."""
+    # A memoryview, because writing an element costs 20 ns, and 30 ns in a NumPy array.
+    return memoryview(np.full(3, -1, np.int64))  # type: ignore[arg-type]
+
+
+# -- Collects the results of the row loop as columns, and writes them into the outputs of the batch ----------
+
+
+class RowResults:
+    """Collects the results of a batch while its rows are stepped one after another."""
+
+    # The columns are Python lists, which become arrays once per batch. Reading and writing single elements of
+    # arrays would cost as much as a step of a small environment.
+
+    def __init__(self, before: Rows, want_values: bool) -> None:
+        self.before = before
+        self.want_values = want_values
+        self.values: list[Any] = []
+        self.observations: list[Any] = []
+        self.rewards: list[Any] = []
+        self.terminated: list[bool] = []
+        self.truncated: list[bool] = []
+        self.num_steps: list[int] = []
+        self.infos: list[dict[str, Any] | None] = []
+
+    def add_unchanged(self, row: int, observation: Any) -> None:
+        """Add a row whose episode has ended: its state does not change, and its reward is 0."""
+        self.values.append(self.before.values[row])
+        self.observations.append(own_copy(observation))
+        self.rewards.append(0.0)
+        self.terminated.append(self.before.terminated[row])
+        self.truncated.append(self.before.truncated[row])
+        self.num_steps.append(0)
+        self.infos.append(None)
+
+    def replace_failed(self, row: int, blank: Any) -> None:
+        """Remove the incomplete results of a row that raised, and add it as an unchanged row."""
+        columns: tuple[list[Any], ...] = (
+            self.values,
+            self.observations,
+            self.rewards,
+            self.terminated,
+            self.truncated,
+            self.num_steps,
+            self.infos,
+        )
+        for column in columns:
+            del column[row:]
+        self.add_unchanged(row, blank)
+
+    def invalid_rows(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
+        """Yield each row whose observation or reward is invalid, with the error that says why."""
+        scratch = empty_rows(space, 1)
+        for row, (observation, reward) in enumerate(zip(self.observations, self.rewards, strict=True)):
+            try:
+                stack_rows(space, [observation], scratch)
+                _check_rewards([reward])
+            except EnvError as error:
+                yield row, EnvError(error.detail, row=row)
+
+    def after(self) -> Rows:
+        """Return the states that the rows have reached."""
+        elapsed = list(map(add, self.before.elapsed, self.num_steps))
+        return Rows(self.values, elapsed, self.terminated, self.truncated)
+
+    def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
+        """Write the columns into the outputs of the batch."""
+        assert out.rewards is not None
+        assert out.terminated is not None
+        assert out.truncated is not None
+        assert out.num_steps is not None
+        if out.observations is not None:
+            stack_rows(space, self.observations, out.observations)
+        if out.new_states is not None:
+            codec.dump(self.after(), out.new_states)
+        if len(self.rewards) == 1:
+            if isinstance(self.rewards[0], float):  # assigning elements is faster than converting lists
+                out.rewards[0], out.num_steps[0] = self.rewards[0], self.num_steps[0]
+                out.terminated[0], out.truncated[0] = self.terminated[0], self.truncated[0]
+                return
+            if np.ndim(self.rewards[0]):  # NumPy would broadcast it, but not in a batch of several rows
+                _check_rewards(self.rewards)
+        try:
+            out.rewards[:] = self.rewards
+        except (TypeError, ValueError):
+            _check_rewards(self.rewards)
+            raise
+        out.terminated[:], out.truncated[:] = self.terminated, self.truncated
+        out.num_steps[:] = self.num_steps
+
+
+def _check_rewards(rewards: list[Any]) -> None:
+    for row, reward in enumerate(rewards):
+        if np.ndim(reward) or not np.can_cast(np.asarray(reward).dtype, np.float64):
+            raise EnvError(f"reward: expected a number, got {reward!r}", row=row)
+
 
 _UNLIMITED = 2**62
 
@@ -49,7 +220,7 @@ class RowLoop:
         self._action_space = action_space
         self._observation_space = observation_space
         self._info_keys = None if info_keys is None else tuple(info_keys)
-        # The row at work, see `planvec.stepping.progress`. A worker replaces it by shared memory.
+        # The row at work, see `planvec.stepping.row_loop`. A worker replaces it by shared memory.
         self.progress = new_progress()
 
     def step(self, batch: StepBatch, out: Outputs, errors: Errors) -> Columns:

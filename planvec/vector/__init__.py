@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.vector.env_pool import EnvPool
+    from planvec.vector.env_pool import EnvPool, PoolStep
     from planvec.vector.gymnasium_env import AsyncVectorEnv
-    from planvec.vector.pool_step import PoolStep
     from planvec.vector.sb3 import SubprocVecEnv
 
 __all__ = ["AsyncVectorEnv", "EnvPool", "PoolStep", "SubprocVecEnv"]
@@ -26,7 +25,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
         {
             "AsyncVectorEnv": "planvec.vector.gymnasium_env",
             "EnvPool": "planvec.vector.env_pool",
-            "PoolStep": "planvec.vector.pool_step",
+            "PoolStep": "planvec.vector.env_pool",
             "SubprocVecEnv": "planvec.vector.sb3",
         },
     )

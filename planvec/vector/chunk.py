@@ -1,18 +1,20 @@
-"""Defines `Chunk`, an operation on rows of one worker, and `RowGroup`, which performs chunks.
+"""Defines `Chunk`, an operation on rows of one worker, `RowGroup`, which performs it, and calls.
 
 Letters: B rows of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.rows import copy_rows
+from planvec.rows import copy_rows, map_leaves
 from planvec.vector.arrays import RowArrays
+from planvec.vector.env_row import InfoForm, join_infos, unpack_infos
 from planvec.vector.operations import Operation, Reply
 
 # time of a part of the rows of a worker that are done one after another: many times what a message costs
@@ -124,3 +126,164 @@ def rows_per_part(group: RowGroup) -> int:
     if not group.seconds_per_step:
         return group.num_rows
     return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))
+
+
+# -- Defines `RowsCall`, one call of the user: its chunks on the workers, and its results.
+#
+# Letters: B rows.
+
+
+class RowsResult(NamedTuple):
+    """Holds the results of rows."""
+
+    observations: Any  # A tree of arrays `[B, ...]`, or a list if the size of observations varies
+    rewards: NDArray[Any]  # `[B]`, or `[B, ...]` if rewards are vectors
+    terminated: NDArray[np.bool_]  # `[B]` bool
+    truncated: NDArray[np.bool_]  # `[B]` bool
+    infos: Any  # in the form of the face; `{}` if all are empty
+
+
+class RowsCall:
+    """Holds the chunks of one call until all are done."""
+
+    # `rows`: `[B]`, the rows in the order of the chunks. `out`: Receives the results, `[B]`; None if there
+    # are none. `order`: `[B]`, the positions of the rows in the order of the caller; None if it is the same.
+
+    def __init__(
+        self, rows: NDArray[np.intp], out: RowArrays | None, order: NDArray[np.intp] | None = None
+    ) -> None:
+        self.rows = rows
+        self.out = out
+        self.order = order
+        self.chunks: list[Chunk] = []
+        self.num_left = 0  # number of chunks that are not done
+        # groups and chunks that are submitted one by one, when others are done
+        self.waiting: deque[tuple[RowGroup, Chunk]] = deque()
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk that has not been submitted."""
+        self.chunks.append(chunk)
+        self.num_left += 1
+        chunk.on_done = self._chunk_done
+
+    @classmethod
+    def of_one(cls, chunk: Chunk) -> RowsCall:
+        """Return the call that consists of one chunk which is done."""
+        call = cls(chunk.rows, chunk.out)
+        call.chunks.append(chunk)
+        return call
+
+    def _chunk_done(self, chunk: Chunk) -> None:
+        self.num_left -= 1
+        if self.waiting:
+            group, following = self.waiting.popleft()
+            group.submit(following)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether something failed."""
+        return any(chunk.has_errors for chunk in self.chunks)
+
+    def is_done(self) -> bool:
+        """Return whether all chunks are done."""
+        return not self.num_left
+
+    def abandon(self) -> None:
+        """Give up the results. The operations are performed nevertheless."""
+        for chunk in self.chunks:
+            chunk.is_abandoned = True
+
+    def values(self) -> list[Any]:
+        """Return the values of all rows, in the order of the caller."""
+        values: list[Any] = []
+        for chunk in self.chunks:
+            assert chunk.reply is not None
+            values += chunk.reply.value
+        return values if self.order is None else [values[position] for position in self.order]
+
+    def result(self, form: InfoForm) -> RowsResult:
+        """Return the results of a call without errors, in the order of the caller."""
+        assert self.out is not None
+        return join_results(self.chunks, self.out, form, self.order)
+
+
+class DoneCall(RowsCall):
+    """Holds a step of all rows that was done at once, whose results lie in arrays. It has no chunks."""
+
+    # `out`: The results, `[N]`.
+
+    rows = np.empty(0, np.intp)
+    order = None
+    chunks: Sequence[Chunk] = ()  # type: ignore[assignment]
+    num_left = 0
+    has_errors = False
+
+    def __init__(self, out: RowArrays) -> None:
+        self.out: RowArrays = out
+
+    def result(self, form: InfoForm) -> RowsResult:
+        out = self.out
+        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
+
+
+def errors_of(chunks: Sequence[Chunk]) -> dict[int, Exception]:
+    """Return what failed in chunks that are done: row -> the error of its environment or its worker."""
+    errors: dict[int, Exception] = {}
+    for chunk in chunks:
+        if chunk.error is not None:
+            row = getattr(chunk.error, "row", None)
+            errors[int(chunk.rows[0]) if row is None else row] = chunk.error
+        elif chunk.reply is not None and chunk.reply.errors:
+            for index, failure in sorted(chunk.reply.errors.items()):
+                errors[int(chunk.rows[index])] = failure.to_error()
+    return errors
+
+
+def raise_errors(chunks: Sequence[Chunk]) -> None:
+    """Raise the error of the first row that failed, with a note of the others."""
+    for chunk in chunks:
+        if chunk.has_errors:
+            break
+    else:  # a loop is faster than any(), for few rows
+        return
+    errors = errors_of(chunks)
+    row, *others = sorted(errors)
+    errors[row].add_note(f"raised by environment {row}" + (f"; so did {others}" if others else ""))
+    raise errors[row]
+
+
+def join_results(
+    chunks: Sequence[Chunk], out: RowArrays, form: InfoForm, order: NDArray[np.intp] | None
+) -> RowsResult:
+    """Join the results of chunks."""
+    # `out`: Their results, `[B]`, in the order of the chunks.
+    replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
+    observations, rewards = out.observations, out.rewards
+    if isinstance(observations, list):
+        observations = [row for reply in replies for row in reply.observations or ()]
+    if any(reply.rewards is not None for reply in replies):
+        rewards = _join_rewards(chunks, out.rewards)
+    infos: Any = {}
+    if any(reply.infos is not None for reply in replies):
+        parts = [
+            (unpack_infos(reply.infos), len(chunk.rows)) for chunk, reply in zip(chunks, replies, strict=True)
+        ]
+        infos = join_infos(parts, form, order)
+    if order is None:
+        return RowsResult(observations, rewards, out.terminated, out.truncated, infos)
+    if isinstance(observations, list):
+        observations = [observations[position] for position in order]
+    else:
+        observations = map_leaves(lambda leaf: leaf[order], observations)
+    return RowsResult(observations, rewards[order], out.terminated[order], out.truncated[order], infos)
+
+
+def _join_rewards(chunks: Sequence[Chunk], common: NDArray[np.float64]) -> NDArray[Any]:
+    parts, start = [], 0
+    for chunk in chunks:
+        stop = start + len(chunk.rows)
+        reply = chunk.reply
+        assert reply is not None
+        parts.append(common[start:stop] if reply.rewards is None else reply.rewards)
+        start = stop
+    return np.concatenate(parts)

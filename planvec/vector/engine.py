@@ -9,32 +9,165 @@ import itertools
 import logging
 import os
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
-from planvec.codecs import EnvFunctions
+from planvec.codecs import EnvFunctions, Proof, registered_codecs
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
-from planvec.vector.advice import Advice
 from planvec.vector.arrays import RowArrays
-from planvec.vector.call import RowsCall
-from planvec.vector.checks import check_actions
-from planvec.vector.chunk import Chunk, RowGroup, rows_per_part
-from planvec.vector.layout import RowsLayout
-from planvec.vector.local_rows import LocalRows
-from planvec.vector.operations import Step
-from planvec.vector.options import EngineOptions, ServerFactory, make_resident
-from planvec.vector.requests import MakeOperation, step_maker
-from planvec.vector.worker_rows import OnCrash, WorkerRows
+from planvec.vector.checks import MakeOperation, check_actions, step_maker
+from planvec.vector.chunk import Chunk, DoneCall, RowGroup, RowsCall, rows_per_part
+from planvec.vector.env_row import InfoForm, kept
+from planvec.vector.operations import Call, Operation, Reply, Step
+from planvec.vector.resident_envs import ResidentEnvs
+from planvec.vector.worker_rows import OnCrash, RowsLayout, RowsServer, WorkerRows
+
+# -- Says when the environments would be stepped faster without workers.
+#
+# A message to a worker and back takes many times as long as a step of a cheap environment. Whether workers
+# pay is known after some calls: the time that the workers have needed is about what this process would need.
 
 _log = logging.getLogger("planvec")
+
+# -- Performs operations on environments in this process -----------------------------------------------------
+
+_PLAIN = (np.ndarray, list, dict, tuple, set)
+
+
+class LocalRows:
+    """Performs operations at once. Implements `RowGroup`."""
+
+    first_row = 0
+    seconds_per_step = 0.0
+
+    def __init__(self, resident: ResidentEnvs) -> None:
+        self._resident = resident
+        self.num_rows = len(resident.rows)
+        self._all_rows = np.arange(self.num_rows)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._resident.close()
+
+    def prepare(self, chunk: Chunk) -> None:
+        """Do nothing; see `RowGroup`."""
+
+    def submit(self, chunk: Chunk) -> None:
+        """Perform an operation; see `RowGroup`."""
+        operation, out = chunk.operation, chunk.out
+        if out is None or operation.rows is not None:
+            reply = self._resident.perform(operation)
+            arrays = self._resident.arrays
+        else:
+            if not isinstance(operation, Step):
+                out.make(self._resident.observation_space, len(chunk.rows))
+            reply, arrays = self._perform(operation, out), out
+        if isinstance(operation, Step):
+            self.seconds_per_step = reply.seconds / max(1, len(chunk.rows))
+        if isinstance(operation, Call):  # the environment may change them later
+            reply.value = [kept(value) if type(value) in _PLAIN else value for value in reply.value]
+        _keep_observations(reply)
+        chunk.finish(reply, arrays)
+
+    def _perform(self, operation: Operation, out: RowArrays) -> Reply:
+        """Perform an operation on all rows, and write the results without a copy."""
+        resident = self._resident
+        own, resident.arrays = resident.arrays, out
+        try:
+            return resident.perform(operation)
+        finally:
+            resident.arrays = own  # those of the caller must not be written again
+
+    def step(self, operation: Step, out: RowArrays) -> RowsCall:
+        """Step all rows. Faster than `submit`, for few cheap environments."""
+        reply = self._perform(operation, out)
+        _keep_observations(reply)
+        self.seconds_per_step = reply.seconds / self.num_rows
+        if reply.is_plain:
+            return DoneCall(out)
+        chunk = Chunk(operation, self._all_rows, out)
+        chunk.finish(reply, out)
+        return RowsCall.of_one(chunk)
+
+
+def _keep_observations(reply: Reply) -> None:
+    """Copy the observations that lie in no array: the environment may change them later."""
+    if reply.observations is not None:
+        reply.observations = [kept(observation) for observation in reply.observations]
+
+
+# -- Holds the options of vector environments, and makes the environments of a process with them -------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Holds the options of a vector environment."""
+
+    num_workers: int  # number of worker processes; 0 steps in this process
+    mode: AutoresetMode  # when environments are reset by themselves
+    info_form: InfoForm = InfoForm.VECTOR
+    keeps_rewards: bool = False  # whether rewards of other dtypes than float64 are returned as they are
+    start_method: str | None = None  # how workers are started; None takes the default
+    timeout: float | None = None  # seconds that one operation may take in a worker; None: no limit
+    max_restarts: int = 3  # how often an operation is retried after a worker exited on it
+    # what happens to the rows of a worker that exits; None: restored if states are exact
+    on_crash: OnCrash | None = None
+    max_worker_rss: int | None = None  # bytes of memory above which a worker is replaced; None: no limit
+    # modules that workers need and that take long to import; see `ExternalProcess`
+    preload: tuple[str, ...] = ()
+    # what proofs have shown of each environment, if each has a process of its own, in which no other one is
+    # made; None otherwise
+    proofs: Sequence[Proof | str | None] | None = None
+    max_concurrency: int | None = None  # largest number of workers that work at the same time; None: all
+
+    def for_rows(self, start: int, stop: int) -> EngineOptions:
+        """Return the options of the worker of consecutive environments."""
+        return self if self.proofs is None else replace(self, proofs=self.proofs[start:stop])
+
+
+class ServerFactory:
+    """Makes the `RowsServer` of a worker."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions, first_row: int) -> None:
+        self._env_fns = env_fns
+        self._options = options
+        self._codecs = registered_codecs()
+        # As after a fork, where Python seeds `random` anew and leaves the generator of NumPy as it is. But a
+        # script that seeds them has the same environments in every run.
+        self._numpy_state = np.random.get_state()  # noqa: NPY002
+        self._random_state, self._first_row = random.getstate(), first_row
+
+    def __call__(self) -> RowsServer:
+        self._codecs.install()
+        random.setstate(self._random_state)
+        if self._first_row:
+            random.seed(f"{random.getrandbits(64)} {self._first_row}")
+        np.random.set_state(self._numpy_state)  # noqa: NPY002
+        resident = make_resident(self._env_fns, self._options, as_bytes=True)
+        return RowsServer(resident, self._options.num_workers)
+
+
+def make_resident(
+    env_fns: Sequence[Callable[[], Any]], options: EngineOptions, *, as_bytes: bool
+) -> ResidentEnvs:
+    """Make environments. If one raises, close the others."""
+    return ResidentEnvs(
+        env_fns,
+        options.mode,
+        options.info_form,
+        keeps_rewards=options.keeps_rewards,
+        as_bytes=as_bytes,
+        saves_states=options.on_crash in (None, OnCrash.RESTORE),
+        proofs=options.proofs,
+    )
 
 
 class Engine:
@@ -50,7 +183,6 @@ class Engine:
         self._processes: ServedProcesses | None = None
         self._local: LocalRows | None = None
         self._is_closed = False
-        self._advice: Advice | None = None
         try:
             self._groups = self._open(env_fns)
         except WorkerStartError:
@@ -104,7 +236,7 @@ class Engine:
         proofs = [proof for layout in self.layouts for proof in layout.proofs]
         if any(sharing.is_seen for sharing in found):
             proofs = [next(sharing.why for sharing in found if sharing.is_seen)] * self.num_envs
-        self._options = replace(separate, num_workers=self.num_envs, proofs=proofs, advises=False)
+        self._options = replace(separate, num_workers=self.num_envs, proofs=proofs)
         return self._open_workers(for_workers)
 
     def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
@@ -144,8 +276,6 @@ class Engine:
             on_crash = self._policy()
             for group in groups:
                 group.begin(on_crash)
-            if options.advises:
-                self._advice = Advice(options.num_workers, lambda: sum(group.seconds for group in groups))
         except BaseException:
             self.close()
             raise
@@ -272,10 +402,7 @@ class Engine:
     def wait(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
         """Wait until `is_done()` returns True."""
         if self._processes is not None:
-            started = time.perf_counter()
             self._processes.wait_for(is_done, timeout)
-            if self._advice is not None and self._advice.add(time.perf_counter() - started):
-                self._advice = None
 
     def poll(self) -> None:
         """Handle the answers that have arrived, without waiting."""

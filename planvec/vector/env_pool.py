@@ -6,7 +6,7 @@ Letters: N environments, B rows of a call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -16,15 +16,34 @@ from planvec.errors import InvalidBatchError
 from planvec.rows import finish_rows
 from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
-from planvec.vector.call import RowsCall, RowsResult, join_results, raise_errors
-from planvec.vector.chunk import Chunk
-from planvec.vector.engine import Engine
-from planvec.vector.infos import InfoForm
+from planvec.vector.checks import MakeOperation, reset_maker, set_attribute_maker, step_maker
+from planvec.vector.chunk import Chunk, RowsCall, RowsResult, join_results, raise_errors
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import Call
-from planvec.vector.options import EngineOptions
-from planvec.vector.pool_step import PoolStep
-from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker, step_maker
 from planvec.vector.states_face import StatesFace
+
+# -- Defines `PoolStep`, the results of steps of an `EnvPool`. Letters: B rows -------------------------------
+
+
+class PoolStep(NamedTuple):
+    """Holds the results of steps.
+
+    Attributes:
+        observations: `[B, ...]`, nested for Dict and Tuple spaces.
+        rewards: `[B]` float64.
+        terminated: `[B]` bool.
+        truncated: `[B]` bool.
+        infos: Per key an array `[B, ...]`, and its mask under `_key`, as in Gymnasium's vector environments.
+        rows: `[B]`, the environments.
+    """
+
+    observations: Any
+    rewards: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: dict[str, Any]
+    rows: NDArray[np.intp]
 
 
 class EnvPool(StatesFace):
@@ -36,7 +55,7 @@ class EnvPool(StatesFace):
             Each worker has consecutive environments.
         autoreset_mode: When an environment is reset after the end of an episode: "NextStep", "SameStep" or
             "Disabled", as in Gymnasium.
-        start_method: How workers are started: "template" (default), "spawn", "forkserver" or "fork".
+        start_method: How workers are started: "template" (default), "spawn" or "fork".
         timeout: Seconds that one step of the environments of a worker may take before it is killed; None: no
             limit.
         max_restarts: How often a step is retried after a worker exited on it.
@@ -74,7 +93,6 @@ class EnvPool(StatesFace):
         factories = checks.check_env_fns(env_fns)
         options = EngineOptions(
             num_workers=checks.check_num_workers(num_workers, len(factories)),
-            advises=num_workers is None,
             mode=checks.check_mode(autoreset_mode),
             start_method=start_method,
             timeout=timeout,

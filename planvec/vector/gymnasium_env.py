@@ -6,29 +6,189 @@ Letters: N environments.
 from __future__ import annotations
 
 import inspect
+import logging
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.error import ClosedEnvironmentError
+from gymnasium import logger
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AsyncVectorEnv as OwnAsyncVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_shared_memory
 from numpy.typing import NDArray
 
-from planvec.errors import InvalidBatchError
+from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import copy_rows, empty_rows, finish_rows
 from planvec.vector import checks
 from planvec.vector.arrays import RowArrays
-from planvec.vector.call import RowsCall, join_results
-from planvec.vector.engine import Engine
-from planvec.vector.infos import InfoForm
+from planvec.vector.checks import reset_maker, set_attribute_maker
+from planvec.vector.chunk import RowsCall, errors_of, join_results
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import Call, Observe
-from planvec.vector.options import EngineOptions
-from planvec.vector.pending import Kind, PendingCall, log_and_raise
-from planvec.vector.requests import reset_maker, set_attribute_maker
 from planvec.vector.states_face import StatesFace
-from planvec.vector.vector_spaces import vector_spaces
+from planvec.vector.worker_rows import RowsLayout
+
+# -- Defines `PendingCall`, the call that an asynchronous interface has begun and not finished ---------------
+
+_log = logging.getLogger("planvec")
+
+
+class Kind(Enum):
+    """Names the kinds of calls, as Gymnasium does."""
+
+    RESET = "reset"
+    STEP = "step"
+    CALL = "call"
+
+
+class PendingCall:
+    """Holds at most one call that was begun, with Gymnasium's errors for calls in the wrong order."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kind: Kind | None = None
+        self._calls: list[RowsCall] = []
+        self._finish: Callable[[list[RowsCall]], Any] = list
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the call; None if there is none."""
+        return self._kind
+
+    def check_free(self, name: str) -> None:
+        """Check that there is no call."""
+        if self._kind is not None:
+            text = f"Calling `{name}` while waiting for a pending call to `{self._kind.value}` to complete."
+            raise AlreadyPendingCallError(text, self._kind.value)
+
+    def begin(self, kind: Kind, calls: list[RowsCall], finish: Callable[[list[RowsCall]], Any]) -> None:
+        """Note what was begun."""
+        self._kind, self._calls, self._finish = kind, calls, finish
+
+    def wait(self, kind: Kind, timeout: float | None) -> Any:
+        """Wait for the call, and return its result."""
+        # `timeout`: Seconds to wait; None waits without a limit.
+        if self._kind is not kind:
+            name = kind.value
+            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
+        calls, finish = self._calls, self._finish
+        try:
+            self._engine.wait(lambda: all(call.is_done() for call in calls), timeout)
+        except WorkerTimeoutError as error:
+            text = f"The call to `{kind.value}_wait` has timed out after {timeout} second(s)."
+            raise multiprocessing.TimeoutError(text) from error
+        finally:
+            self._kind, self._calls = None, []
+            for call in calls:
+                if not call.is_done():
+                    call.abandon()
+        return finish(calls)
+
+    def finish(self, timeout: float | None) -> None:
+        """Warn if there is a call, and wait for it at most `timeout` seconds. Its results are lost."""
+        kind = self._kind
+        if kind is None:
+            return
+        logger.warn(f"Calling `close` while waiting for a pending call to `{kind.value}` to complete.")
+        try:
+            self.wait(kind, timeout)
+        except Exception as error:
+            _log.info("the pending call to %s has failed: %r", kind.value, error)
+
+
+def log_and_raise(calls: Sequence[RowsCall]) -> None:
+    """Log what environments have raised, and raise the last of it, as Gymnasium does."""
+    for call in calls:
+        if call.has_errors:
+            break
+    else:  # a loop is faster than any(), for few rows
+        return
+    errors = errors_of([chunk for call in calls for chunk in call.chunks])
+    for row, error in errors.items():
+        logger.error(f"Received the following error from Worker-{row} - Shutting it down")
+        logger.error(f"{getattr(error.__cause__, 'text', error)}")
+    logger.error("Raising the last exception back to the main process.")
+    raise errors[max(errors)]
+
+
+# -- Batches the spaces of environments, with Gymnasium's rules and errors -----------------------------------
+
+# in place of multiprocessing: Gymnasium checks a space, and allocates nothing
+_NO_MEMORY: Any = SimpleNamespace(Array=lambda code, size: None)
+
+
+class VectorSpaces(NamedTuple):
+    """Holds the spaces of a vector environment."""
+
+    observation: gymnasium.Space[Any]  # the batched space of observations
+    single_observation: gymnasium.Space[Any]
+    action: gymnasium.Space[Any]  # the batched space of actions
+    single_action: gymnasium.Space[Any]
+
+
+def vector_spaces(mode: Any, layouts: Sequence[RowsLayout], shared_memory: bool) -> VectorSpaces:
+    """Return the spaces of environments."""
+    batched, single = _batched(mode, [space for layout in layouts for space in layout.observation_spaces])
+    actions = [space for layout in layouts for space in layout.action_spaces]
+    if any(space != actions[0] for space in actions):
+        raise RuntimeError(
+            f"Some environments have an action space different from `{actions[0]}`. "
+            "In order to batch actions, the action spaces from all environments must be equal."
+        )
+    if shared_memory:
+        try:
+            create_shared_memory(single, n=1, ctx=_NO_MEMORY)
+        except gymnasium.error.CustomSpaceError as error:
+            raise ValueError(
+                "Using `AsyncVector(..., shared_memory=True)` caused an error, you can disable this "
+                "feature with `shared_memory=False` however this is slower."
+            ) from error
+    return VectorSpaces(batched, single, batch_space(actions[0], len(actions)), actions[0])
+
+
+def _batched(
+    mode: Any, spaces: Sequence[gymnasium.Space[Any]]
+) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """Return the batched space and the space of one observation."""
+    batched: gymnasium.Space[Any]
+    single: gymnasium.Space[Any]
+    if isinstance(mode, tuple) and len(mode) == 2:
+        batched, single = mode
+        if not (isinstance(batched, gymnasium.Space) and isinstance(single, gymnasium.Space)):
+            raise TypeError(
+                "Expected both elements of observation_mode to be Spaces, got "
+                f"{type(batched)} and {type(single)}"
+            )
+    elif mode == "same":
+        single = spaces[0]
+        if any(space != single for space in spaces):
+            raise RuntimeError(
+                "AsyncVectorEnv(..., observation_mode='same') however some of the sub-environments "
+                "observation spaces are not equivalent. If this is intentional, use "
+                "`observation_mode='different'` instead."
+            )
+        return batch_space(single, len(spaces)), single
+    elif mode == "different":
+        single, batched = spaces[0], batch_differing_spaces(spaces)
+    else:
+        raise ValueError(
+            "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch "
+            f"observation space, actual got {mode}"
+        )
+    if not all(is_space_dtype_shape_equiv(single, space) for space in spaces):
+        raise RuntimeError(
+            "AsyncVectorEnv(..., observation_mode='different' or custom space) however the sub-environment's "
+            "observation spaces do not share a common shape and dtype."
+        )
+    return batched, single
+
 
 # observations, rewards, terminated, truncated and infos
 Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -47,7 +207,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         shared_memory: Whether observations must fit into shared memory, as in Gymnasium. (planvec always puts
             observations of fixed size there.)
         copy: Whether each call returns new arrays of observations, instead of the same ones with new content.
-        context: How workers are started: "spawn", "forkserver", "fork" or None for planvec's own way.
+        context: How workers are started: "spawn", "fork", or None for planvec's own way, as for
+            "forkserver".
         daemon: Ignored: workers always end with this process, and may start processes of their own.
         worker: A function that Gymnasium runs in a process per environment, with the signature that Gymnasium
             asks for. With it, the constructor returns a `gymnasium.vector.AsyncVectorEnv`.
@@ -113,9 +274,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             self.env_fns,
             EngineOptions(
                 num_workers=count if limit is None else min(count, limit),
-                advises=num_workers is None,
                 mode=self.autoreset_mode,
-                start_method=context,
+                start_method=checks.start_method_of(context),
                 timeout=timeout,
                 max_restarts=max_restarts,
                 on_crash=checks.check_on_crash(on_crash),

@@ -12,19 +12,19 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from planvec.codecs import EnvFunctions, Proof, Sharing, Watch, find_shared, same_layers
-from planvec.errors import UnsupportedEnvError
+from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
-from planvec.stepping import ROW, new_progress
-from planvec.vector.arrays import RowArrays
-from planvec.vector.env_row import EnvRow, row_class
-from planvec.vector.infos import InfoForm, pack_infos
+from planvec.stepping import ROW, ignores_interrupts, new_progress
+from planvec.vector.arrays import RowArrays, Rows, write_observations
+from planvec.vector.env_row import Ending, EnvRow, InfoForm, ResidentStates, pack_infos, row_class
 from planvec.vector.operations import (
     Apply,
     Call,
@@ -36,14 +36,204 @@ from planvec.vector.operations import (
     Reply,
     Reset,
     Restore,
+    RowFailure,
     Save,
     SetAttribute,
     SetStates,
     Step,
 )
-from planvec.vector.reply_rows import for_each, put_observations, run_rows
-from planvec.vector.resident_states import ResidentStates
-from planvec.vector.step_rows import put_outcomes, step_rows, take_endings
+
+# -- Runs loops over rows in which an environment may raise, and writes their observations.
+#
+# Letters: N environments, B rows of an operation.
+
+T = TypeVar("T")
+
+
+def run_rows(
+    run_from: Callable[[int], None],
+    fill: Callable[[int], None],
+    num_rows: int,
+    reply: Reply,
+    next_row: Callable[[], int],
+) -> None:
+    """Run a loop over rows, and continue after each row whose environment raised."""
+    start = 0
+    while start < num_rows:
+        try:
+            run_from(start)
+            return
+        except BaseException as error:
+            index = next_row()
+            note_error(error, index, reply)
+            fill(index)
+            start = index + 1
+
+
+def note_error(error: BaseException, index: int, reply: Reply) -> None:
+    """Note what the environment of a row raised."""
+    if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
+        raise error
+    reply.errors[index] = RowFailure.of(error)
+
+
+def for_each(function: Callable[[T], Any], items: Sequence[T], reply: Reply) -> list[Any]:
+    """Call a function with one item per row, and return its results; None where it raises."""
+    results: list[Any] = []
+
+    def call_from(start: int) -> None:
+        for item in islice(items, start, None):
+            results.append(function(item))
+
+    run_rows(call_from, lambda _: results.append(None), len(items), reply, lambda: len(results))
+    return results
+
+
+def put_observations(
+    space: gymnasium.Space[Any], observations: list[Any], arrays: RowArrays, rows: Rows, reply: Reply
+) -> None:
+    """Write observations, but those of rows that failed. Wrong ones become errors of their rows."""
+    out, valid = arrays.observations, list[int]()
+    if reply.errors and not isinstance(out, list):
+        valid = [index for index in range(len(observations)) if index not in reply.errors]
+        rows = np.arange(len(arrays.rewards))[rows][valid]
+        observations = [observations[index] for index in valid]
+    wrong = write_observations(space, observations, out, rows)
+    for index, error in wrong.items():
+        reply.errors[valid[index] if valid else index] = RowFailure.of(error)
+    if isinstance(out, list):
+        reply.observations = observations
+
+
+# -- Steps rows one after another, and writes the results.
+#
+# Letters: N environments, B rows of an operation.
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+class Outcomes:
+    """Holds what the steps of rows returned, as lists `[B]`."""
+
+    __slots__ = ("infos", "observations", "rewards", "terminated", "truncated")
+
+    def __init__(self) -> None:
+        self.observations: list[Any] = []  # the observations; None where an environment raised
+        self.rewards: list[Any] = []
+        self.terminated: list[bool] = []  # whether the episode was terminated
+        self.truncated: list[bool] = []  # whether the episode was truncated
+        self.infos: list[dict[str, Any]] = []
+
+    def fill(self, index: int) -> None:
+        """Note that the environment of the next row raised."""
+        for column in (self.observations, self.rewards, self.terminated, self.truncated, self.infos):
+            del column[index:]
+        self.observations.append(None)
+        self.rewards.append(0.0)
+        self.terminated.append(False)
+        self.truncated.append(False)
+        self.infos.append({})
+
+
+def step_rows(rows: Sequence[EnvRow], actions: Sequence[Any], progress: Any, reply: Reply) -> Outcomes:
+    """Step rows, and go on after each one whose environment raises, as `run_rows` does."""
+    # The loop is not that of `run_rows`, whose functions would take 4 % of a step of two CartPoles.
+    outcomes = Outcomes()
+    observations, rewards, infos = outcomes.observations, outcomes.rewards, outcomes.infos
+    all_terminated, all_truncated = outcomes.terminated, outcomes.truncated
+    start = 0
+    while True:
+        try:
+            for index, row in enumerate(islice(rows, start, None), start):
+                progress[ROW] = index
+                outcome = row.step_lost() if row.is_lost else row.step(actions[index])
+                observation, reward, terminated, truncated, info = outcome
+                infos.append(info)
+                observations.append(observation)
+                rewards.append(reward)
+                all_terminated.append(terminated)
+                all_truncated.append(truncated)
+            return outcomes
+        except BaseException as error:
+            index = progress[ROW]
+            note_error(error, index, reply)
+            outcomes.fill(index)
+            start = index + 1
+
+
+def put_outcomes(
+    space: gymnasium.Space[Any],
+    outcomes: Outcomes,
+    arrays: RowArrays,
+    rows: Rows,
+    reply: Reply,
+    keeps_dtype: bool,
+) -> None:
+    """Write the outcomes of rows, but their infos."""
+    # `reply`: Receives the errors, observations of variable size, and rewards that are vectors or must keep a
+    # dtype other than float64.
+    if arrays.observations is None:
+        if not reply.errors and _put_new(space, outcomes, arrays, reply, keeps_dtype):
+            return
+        arrays.make(space, len(outcomes.rewards))
+    put_observations(space, outcomes.observations, arrays, rows, reply)
+    rewards = _rewards(outcomes, reply)
+    if rewards.ndim == 1:
+        arrays.rewards[rows] = rewards
+    if rewards.ndim != 1 or (keeps_dtype and rewards.dtype != np.float64):
+        reply.rewards = rewards
+    arrays.terminated[rows] = _flags(outcomes.terminated)
+    arrays.truncated[rows] = _flags(outcomes.truncated)
+
+
+def _rewards(outcomes: Outcomes, reply: Reply) -> NDArray[Any]:
+    """Return rewards as an array. Those of another shape than the first one become errors of their rows."""
+    try:
+        return np.array(outcomes.rewards)
+    except ValueError:
+        valid = [np.shape(reward) for row, reward in enumerate(outcomes.rewards) if row not in reply.errors]
+        shape = next((shape for shape in valid if shape), ())
+        for row, reward in enumerate(outcomes.rewards):
+            if np.shape(reward) != shape:
+                outcomes.rewards[row] = np.zeros(shape)
+                if row not in reply.errors:
+                    text = f"reward: expected shape {shape} as in other environments, got {reward!r}"
+                    reply.errors[row] = RowFailure.of(EnvError(text))
+        return np.array(outcomes.rewards)
+
+
+def _put_new(
+    space: gymnasium.Space[Any], outcomes: Outcomes, arrays: RowArrays, reply: Reply, keeps_dtype: bool
+) -> bool:
+    """Make arrays of the outcomes of all rows at once, if these are simple, and return whether they were."""
+    if type(space) is not gymnasium.spaces.Box:
+        return False
+    try:
+        observations, given = np.array(outcomes.observations, space.dtype), np.array(outcomes.rewards)
+        rewards = given if given.dtype is _FLOAT64 else given.astype(np.float64)
+        terminated, truncated = _flags(outcomes.terminated), _flags(outcomes.truncated)
+    except (TypeError, ValueError):
+        return False
+    if observations.shape[1:] != space.shape or rewards.ndim != 1:
+        return False
+    if keeps_dtype and rewards is not given:
+        reply.rewards = given
+    arrays.observations, arrays.rewards = observations, rewards
+    arrays.terminated, arrays.truncated = terminated, truncated
+    return True
+
+
+def _flags(flags: list[bool]) -> NDArray[np.bool_]:
+    """Return flags as an array. Most often, all are False. An array of one element is a flag."""
+    return np.array([bool(flag) for flag in flags], bool) if any(flags) else np.zeros(len(flags), bool)
+
+
+def take_endings(rows: Sequence[EnvRow]) -> dict[int, Ending]:
+    """Return the ends of episodes that were followed by a reset within the step, and forget them."""
+    endings = {index: row.ending for index, row in enumerate(rows) if row.ending is not None}
+    for index in endings:
+        rows[index].ending = None
+    return endings
 
 
 class ResidentEnvs:
@@ -103,7 +293,7 @@ class ResidentEnvs:
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
         # The actions and results. A worker replaces them by shared memory.
         self.arrays = RowArrays.allocate(self.observation_space, None, len(self.rows))
-        self.progress = new_progress()  # the row at work; see `planvec.stepping.progress`
+        self.progress = new_progress()  # the row at work; see `planvec.stepping.row_loop`
         self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
             Step: self._step,
             Reset: self._reset,

@@ -20,14 +20,43 @@ from numpy.typing import NDArray
 
 from planvec.errors import ClosedError
 from planvec.vector import checks
-from planvec.vector.call import RowsCall, raise_errors
-from planvec.vector.engine import Engine
-from planvec.vector.infos import InfoForm
+from planvec.vector.checks import MakeOperation, reset_maker, set_attribute_maker
+from planvec.vector.chunk import RowsCall, raise_errors
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import Apply, Call
-from planvec.vector.options import EngineOptions
-from planvec.vector.requests import MakeOperation, reset_maker, set_attribute_maker
-from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
+
+# -- Runs in workers for `SubprocVecEnv`, without importing stable-baselines3, which takes two seconds -------
+
+
+def make_patched(env_fn: Callable[[], Any]) -> Any:
+    """Make an environment, wrapped as stable-baselines3 does if it has an older interface."""
+    env = env_fn()
+    if isinstance(env, gymnasium.Env):
+        return env
+    from stable_baselines3.common.vec_env.patch_gym import _patch_env
+
+    return _patch_env(env)
+
+
+def has_attribute(name: str, env: Any) -> bool:
+    """Return whether an environment or one of its wrappers has an attribute."""
+    try:
+        env.get_wrapper_attr(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def is_wrapped(wrapper_class: type, env: Any) -> bool:
+    """Return whether an environment is wrapped by a class."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, wrapper_class):
+            return True
+        env = env.env
+    return False
+
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -50,7 +79,8 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
 
     Args:
         env_fns: N functions that make the environments.
-        start_method: How workers are started: "spawn", "forkserver", "fork" or None for planvec's own way.
+        start_method: How workers are started: "spawn", "fork", or None for planvec's own way, as for
+            "forkserver".
         num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
         timeout: Seconds that one call may take in a worker before it is killed; None: no limit.
         max_restarts: How often a call is retried after a worker exited on it.
@@ -86,11 +116,10 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             factories,
             EngineOptions(
                 num_workers=checks.check_num_workers(num_workers, len(factories)),
-                advises=num_workers is None,
                 mode=AutoresetMode.SAME_STEP,
                 info_form=InfoForm.ROWS,
                 keeps_rewards=True,
-                start_method=start_method,
+                start_method=checks.start_method_of(start_method),
                 timeout=timeout,
                 max_restarts=max_restarts,
                 on_crash=checks.check_on_crash(on_crash),

@@ -10,12 +10,32 @@ with a truncation (`"reset"`), or the call raises (`"raise"`).
 from __future__ import annotations
 
 import logging
+import mmap
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import cloudpickle
+import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
-from planvec.backends import ProcessWorker, Stats, WorkerExit, pause_before_restart
+from planvec.backends import (
+    Allocator,
+    ProcessWorker,
+    ServedRequest,
+    Server,
+    Stats,
+    WorkerExit,
+    load_from_parent,
+    load_pickled,
+    pause_before_restart,
+)
+from planvec.codecs import Proof, Sharing
 from planvec.errors import (
     ClosedError,
     EnvError,
@@ -23,16 +43,360 @@ from planvec.errors import (
     PlanvecError,
     WorkerCrashedError,
     WorkerStartError,
+    WorkerTimeoutError,
 )
-from planvec.rows import copy_rows, copy_tree, take_rows
-from planvec.vector.arrays import RowArrays, fits_arrays
+from planvec.rows import clear_row, copy_rows, copy_tree, take_rows, unpicklable_rows
+from planvec.vector.arrays import RowArrays, action_of, fits_arrays
 from planvec.vector.chunk import Chunk
-from planvec.vector.crash_error import crash_error
-from planvec.vector.journal import Journal
-from planvec.vector.layout import RowsLayout
-from planvec.vector.operations import Load, Lose, Operation, Reply, Reset, SetStates, Step
-from planvec.vector.rows_request import RowsRequest
-from planvec.vector.server import read_reply, write_operation
+from planvec.vector.env_row import ResidentStates, SnapshotClock
+from planvec.vector.operations import (
+    Call,
+    Load,
+    Lose,
+    Operation,
+    Reply,
+    Reset,
+    Restore,
+    RowFailure,
+    SetAttribute,
+    SetStates,
+    Step,
+)
+from planvec.vector.resident_envs import ResidentEnvs
+
+# -- Makes the error for the exit of a worker ----------------------------------------------------------------
+
+
+def crash_error(exit: WorkerExit, chunk: Chunk | None = None, advice: str = "") -> PlanvecError:
+    """Return the error for the exit of a worker."""
+    make = WorkerTimeoutError if exit.was_late else WorkerCrashedError
+    what, row, action = exit.what + advice, None, None
+    if chunk is not None and exit.row is not None and exit.row < len(chunk.rows):
+        row = int(chunk.rows[exit.row])
+        operation = chunk.operation
+        if isinstance(operation, Step):
+            action = action_of(operation.actions, exit.row)
+    if chunk is not None and chunk.num_exits > 1:
+        what += f"; {round(chunk.num_exits)} workers failed on it, one after another"
+    return make(what, row=row, action=action)
+
+
+# -- Remembers how to bring the environments of a lost worker up to date in its replacement.
+#
+#     settings   snapshot   operations since         operations that the worker had not finished
+#     --------   --------   ----------------------   -------------------------------------------
+#     made       restored   performed again, their   performed again
+#     again                 results are dropped
+#
+# Settings are what no state contains: attributes that the user has set. All of it is a pure function of what
+# the worker was asked, so the rows go on with the same bits.
+
+_CHANGING = (Step, Reset, Call, SetAttribute, SetStates, Load)
+
+
+class _Entry(NamedTuple):
+    operation: Operation
+    is_setting: bool
+
+
+class Journal:
+    """Records the operations of one worker."""
+
+    def __init__(self, has_snapshots: bool) -> None:
+        self._has_snapshots = has_snapshots
+        self._settings: dict[object, Operation] = {}
+        self._snapshot: bytes | None = None
+        self._since: list[_Entry] = []
+
+    def record(self, operation: Operation, reply: Reply) -> None:
+        """Record an operation that is done."""
+        is_setting = isinstance(operation, SetAttribute) or reply.changes_settings
+        if not isinstance(operation, _CHANGING) or (isinstance(operation, Call) and operation.only_reads):
+            return
+        if self._has_snapshots or is_setting:
+            self._since.append(_Entry(operation, is_setting))
+        if reply.snapshot is not None:
+            self._snapshot = reply.snapshot
+        if reply.snapshot is not None or not self._has_snapshots:
+            self._keep_settings()
+
+    def _keep_settings(self) -> None:
+        for operation, is_setting in self._since:
+            if not is_setting:
+                continue
+            key: object = operation
+            if isinstance(operation, SetAttribute):  # a later value replaces an earlier one
+                rows = None if operation.rows is None else operation.rows.tobytes()
+                key = (operation.name, rows, operation.on_outermost)
+                self._settings.pop(key, None)
+            self._settings[key] = operation
+        self._since.clear()
+
+    def operations(self) -> list[Operation]:
+        """Return the operations that bring new environments up to date."""
+        restore: list[Operation] = [] if self._snapshot is None else [Restore(None, self._snapshot)]
+        return [*self._settings.values(), *restore, *(entry.operation for entry in self._since)]
+
+    def end_snapshots(self) -> None:
+        """Record only settings from now on."""
+        self.forget()
+        self._has_snapshots = False
+
+    def forget(self) -> None:
+        """Forget everything but the settings: the episodes are lost."""
+        self._keep_settings()
+        self._snapshot = None
+
+
+# -- Describes the environments of one worker to the parent, and lays out the memory that both share.
+#
+# The actions and the results of every environment have a place of their own:
+#
+#     progress seconds | actions observations rewards terminated truncated
+#
+# The parent writes actions before it sends a step, and reads results after the reply.
+
+
+@dataclass(slots=True)
+class RowsLayout:
+    """Describes the environments of one worker. Implements `SharedLayout`."""
+
+    observation_spaces: list[gymnasium.Space[Any]]  # the space of the observations of each environment
+    action_spaces: list[gymnasium.Space[Any]]  # the space of the actions of each environment
+    metadata: dict[str, Any]  # the metadata of the first environment
+    render_mode: str | None  # the render mode of the first environment
+    inexact: str = ""  # why states are not saved; "" if they are
+    # why each environment needs a process of its own
+    sharing: Sharing = Sharing()  # noqa: RUF009
+    # what proofs have shown of each row, if it gets a process of its own
+    proofs: list[Proof | str | None] = field(default_factory=list)
+    arrays: RowArrays = field(init=False, compare=False)  # the arrays in the memory, once it is mapped
+    # the row at work; see `planvec.stepping.row_loop`
+    progress: memoryview = field(init=False, compare=False)
+    # `[1]` float64, the time that the last operation took in the worker
+    seconds: NDArray[np.float64] = field(init=False, compare=False)
+
+    @classmethod
+    def of(cls, resident: ResidentEnvs) -> RowsLayout:
+        """Return the description of environments."""
+        envs = [row.env for row in resident.rows]
+        return cls(
+            _shared([env.observation_space for env in envs]),
+            _shared([env.action_space for env in envs]),
+            dict(getattr(envs[0], "metadata", None) or {}),
+            getattr(envs[0], "render_mode", None),
+            resident.inexact,
+            resident.sharing,
+            resident.proofs,
+        )
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (
+            self.observation_spaces,
+            self.action_spaces,
+            self.metadata,
+            self.render_mode,
+            self.inexact,
+            self.sharing,
+            self.proofs,
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.observation_spaces, self.action_spaces, self.metadata, self.render_mode = state[:4]
+        self.inexact, self.sharing, self.proofs = state[4:]
+
+    def map_memory(self, memory: int) -> memoryview:
+        """Map the shared memory; see `SharedLayout`."""
+        counter = Allocator(None)
+        self._allocate(counter)
+        num_bytes = max(counter.offset, 1)
+        if os.fstat(memory).st_size < num_bytes:
+            os.ftruncate(memory, num_bytes)
+        self._allocate(Allocator(mmap.mmap(memory, num_bytes)))
+        return self.progress
+
+    def _allocate(self, allocate: Allocator) -> None:
+        progress, self.seconds = allocate(3, np.int64), allocate(1, np.float64)
+        self.progress = memoryview(progress)  # type: ignore[arg-type]
+        self.arrays = RowArrays.allocate(
+            self.observation_spaces[0], self.action_spaces[0], len(self.action_spaces), allocate
+        )
+
+    def difference(self, replacement: RowsLayout) -> str | None:
+        """Return how the environments of a restarted worker differ from these; see `SharedLayout`."""
+        for name in ("observation_spaces", "action_spaces"):
+            before, after = getattr(self, name), getattr(replacement, name)
+            for row, (old, new) in enumerate(zip(before, after, strict=True)):
+                if old != new:
+                    return f"{name}[{row}] was {old}, and is {new}"
+        return None
+
+
+def _shared(spaces: list[gymnasium.Space[Any]]) -> list[gymnasium.Space[Any]]:
+    """Return spaces with one object for those that are equal, so that they are pickled once."""
+    distinct: list[gymnasium.Space[Any]] = []
+    shared = []
+    for space in spaces:
+        known = next((other for other in distinct if other == space), None)
+        if known is None:
+            distinct.append(space)
+        shared.append(space if known is None else known)
+    return shared
+
+
+# -- Defines `RowsRequest`, which asks a worker to perform the operation of a chunk --------------------------
+
+
+class RowsRequest(ServedRequest):
+    """Asks a `RowsServer` to perform the operation of a chunk."""
+
+    def __init__(self, chunk: Chunk, write: Callable[[Chunk], bytes]) -> None:
+        self._chunk = chunk
+        self._write = write
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._chunk.rows)
+
+    @property
+    def verb(self) -> str:  # type: ignore[override]
+        return type(self._chunk.operation).__name__.lower()
+
+    def write(self) -> bytes:
+        return self._write(self._chunk)
+
+
+# -- Hosts the environments of one worker in its process, and answers operations on them.
+#
+# The reply to a step of cheap environments is often empty: everything lies in the shared memory.
+
+_MOVING = (Step, Reset, SetStates, Load, Call)  # operations after which a snapshot may be taken
+_PLAIN = frozenset((bool, int, float, str))
+
+
+class RowsServer(Server):
+    """Answers operations on environments."""
+
+    def __init__(self, resident: ResidentEnvs, num_workers: int) -> None:
+        self._resident = resident
+        self.layout: RowsLayout = RowsLayout.of(resident)
+        self._clock = SnapshotClock(num_workers)
+
+    def serve(self, payload: bytes) -> bytes:
+        layout, resident = self.layout, self._resident
+        arrays = resident.arrays = layout.arrays
+        resident.progress = layout.progress
+        operation: Operation = load_from_parent(payload) if payload else Step(None, None)
+        if isinstance(operation, Step) and operation.actions is None:
+            rows = operation.rows
+            operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
+        reply = resident.perform(operation)
+        if resident.watch is not None and isinstance(operation, Step):
+            reply.shared = resident.watch.change()
+            if reply.shared:
+                resident.watch = None  # it is said once
+        if resident.states is not None and isinstance(operation, _MOVING):
+            self._take_snapshot(resident.states, reply)
+        layout.seconds[0], reply.seconds = reply.seconds, 0.0
+        return b"" if _is_empty(reply) else _write_reply(reply)
+
+    def _take_snapshot(self, states: ResidentStates, reply: Reply) -> None:
+        """Take a snapshot if it is time for one."""
+        try:
+            reply.snapshot = self._clock.take(
+                partial(_pickle_all, states), reply.seconds, states.needs_snapshot
+            )
+        except Exception as error:  # it may run code of the environment
+            self._resident.give_up_states(f"{type(error).__name__}: {error}")
+            reply.inexact = self._resident.inexact
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._resident.close()
+
+
+def _pickle_all(states: ResidentStates) -> bytes:
+    return pickle.dumps(states.save(), protocol=5)
+
+
+def write_operation(operation: Operation, has_actions_in_memory: bool) -> bytes:
+    """Return an operation as bytes."""
+    if has_actions_in_memory:
+        return b"" if operation.rows is None else pickle.dumps(Step(operation.rows, None), protocol=5)
+    actions = operation.actions if isinstance(operation, Step) else None
+    if isinstance(actions, list) and all(_is_plain(action) for action in actions):
+        return pickle.dumps(operation, protocol=5)  # ten times as fast
+    data: bytes = cloudpickle.dumps(operation, protocol=5)
+    return data
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether `pickle` writes a value without the classes of the user."""
+    kind = type(value)
+    return (
+        kind in _PLAIN or (kind is np.ndarray and not value.dtype.hasobject) or isinstance(value, np.generic)
+    )
+
+
+def read_reply(data: bytes) -> Reply:
+    """Return the reply of a worker."""
+    reply: Reply = load_pickled(data) if data else Reply()
+    return reply
+
+
+def _is_empty(reply: Reply) -> bool:
+    parts = (reply.infos, reply.observations, reply.rewards, reply.value, reply.snapshot)
+    return not (
+        reply.inexact
+        or reply.shared
+        or reply.errors
+        or reply.changes_settings
+        or any(part is not None for part in parts)
+    )
+
+
+def _write_reply(reply: Reply) -> bytes:
+    try:
+        return pickle.dumps(reply, protocol=5)
+    except Exception:
+        _drop_unpicklable(reply)
+    data: bytes = cloudpickle.dumps(reply, protocol=5)
+    return data
+
+
+def _drop_unpicklable(reply: Reply) -> None:
+    """Replace what cannot be sent by an error of its row."""
+    unsent: dict[int, EnvError] = {}
+    if isinstance(reply.infos, dict) and all(isinstance(key, int) for key in reply.infos):
+        unsent = _unpicklable(reply.infos.items(), "info")
+        for row in unsent:
+            del reply.infos[row]
+    elif isinstance(reply.infos, dict):  # columns; those that were encoded as bytes can be sent
+        unsent = unpicklable_rows(reply.infos)
+        for row in unsent:
+            clear_row(reply.infos, row)
+    if isinstance(reply.value, list):
+        unsent |= _unpicklable(enumerate(reply.value), "the return value")
+        for row in unsent:
+            reply.value[row] = None
+    if reply.observations is not None:
+        unsent |= _unpicklable(enumerate(reply.observations), "observation")
+        for row in unsent:
+            reply.observations[row] = None
+    reply.errors |= {row: RowFailure.of(error) for row, error in unsent.items()}
+
+
+def _unpicklable(items: Any, what: str) -> dict[int, EnvError]:
+    errors = {}
+    for row, value in items:
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            kind = type(value).__name__
+            errors[row] = EnvError(f"{what}: expected something that can be pickled, got a {kind} ({error})")
+            errors[row].__cause__ = error
+    return errors
+
 
 _log = logging.getLogger("planvec")
 
@@ -53,7 +417,6 @@ class WorkerRows:
     ) -> None:
         self.first_row, self.num_rows = first_row, num_rows
         self.seconds_per_step = 0.0
-        self.seconds = 0.0
         self.on_crash = OnCrash.RESTORE
         self._worker = worker
         self._max_restarts = max_restarts
@@ -201,7 +564,6 @@ class WorkerRows:
         rows = operation.selection
         if isinstance(operation, Step):
             seconds = float(self.layout.seconds[0])
-            self.seconds += seconds
             self.seconds_per_step = seconds / max(1, len(chunk.rows))
         else:
             self._has_episode[rows], self._is_lost[rows] = True, False

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.backends.messages.main_classes import load_from_parent
-    from planvec.backends.messages.unpickling import load_pickled
-    from planvec.backends.processes.external_process import ExternalProcess
-    from planvec.backends.processes.os.cores import num_cores
-    from planvec.backends.processes.pool import over_processes
-    from planvec.backends.processes.served_processes import ServedProcesses
-    from planvec.backends.processes.wire.served import ServedRequest, Server
-    from planvec.backends.processes.wire.slab import Allocator
-    from planvec.backends.processes.worker import ProcessWorker
+    from planvec.backends.messages import load_from_parent, load_pickled
+    from planvec.backends.processes.requests import ServedRequest, Server
+    from planvec.backends.processes.slab import Allocator
+    from planvec.backends.processes.system import num_cores
+    from planvec.backends.processes.worker import (
+        ExternalProcess,
+        ProcessWorker,
+        ServedProcesses,
+        over_processes,
+    )
 
 __all__ = [
     "Allocator",
@@ -35,15 +36,15 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "Allocator": "planvec.backends.processes.wire.slab",
-            "ExternalProcess": "planvec.backends.processes.external_process",
+            "Allocator": "planvec.backends.processes.slab",
+            "ExternalProcess": "planvec.backends.processes.worker",
             "ProcessWorker": "planvec.backends.processes.worker",
-            "ServedProcesses": "planvec.backends.processes.served_processes",
-            "ServedRequest": "planvec.backends.processes.wire.served",
-            "Server": "planvec.backends.processes.wire.served",
-            "load_from_parent": "planvec.backends.messages.main_classes",
-            "load_pickled": "planvec.backends.messages.unpickling",
-            "num_cores": "planvec.backends.processes.os.cores",
-            "over_processes": "planvec.backends.processes.pool",
+            "ServedProcesses": "planvec.backends.processes.worker",
+            "ServedRequest": "planvec.backends.processes.requests",
+            "Server": "planvec.backends.processes.requests",
+            "load_from_parent": "planvec.backends.messages",
+            "load_pickled": "planvec.backends.messages",
+            "num_cores": "planvec.backends.processes.system",
+            "over_processes": "planvec.backends.processes.worker",
         },
     )

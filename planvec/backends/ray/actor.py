@@ -2,24 +2,117 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import sys
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import ray
 
-from planvec.backends.messages.factories import load_factory
-from planvec.backends.messages.failures import Failure
-from planvec.backends.messages.serving import perform
-from planvec.backends.messages.unpickling import load_pickled
-from planvec.backends.messages.values import write_value
-from planvec.backends.processes.os.procfs import bytes_shared, bytes_used
-from planvec.backends.ray.packing import Packed, pack, unpack
-from planvec.rows import Answer, Columns, Outputs, Request, unpicklable_rows
+from planvec.backends.messages import Failure, load_factory, load_pickled, perform, write_value
+from planvec.backends.processes.system import bytes_shared, bytes_used
+from planvec.rows import Answer, Columns, Outputs, Request, SavedState, unpicklable_rows
 from planvec.stepping import ROW, STEP, EnvStepper
+
+# -- Puts a large state that several requests hold into the object store once. Each node fetches it once -----
+
+LARGE = 100_000  # Bytes of a state from which on it is shared. Ray copies less into the message.
+_KEPT_BYTES = 1 << 26  # bytes of states that are remembered
+
+
+class SharedStates:
+    """Remembers the large states that were sent of late. All workers of a backend share it."""
+
+    def __init__(self) -> None:
+        self._references: OrderedDict[SavedState, Any] = OrderedDict()
+        self._num_bytes = 0
+
+    def reference(self, state: SavedState) -> Any:
+        """Return Ray's reference to the bytes of a state that was sent before; None for a new one."""
+        # Most states are sent once: a put for each of them would cost more than their place in the message.
+        if state not in self._references:
+            self._references[state] = None
+            self._num_bytes += state.nbytes
+            while self._num_bytes > _KEPT_BYTES:
+                self._num_bytes -= self._references.popitem(last=False)[0].nbytes
+            return None
+        self._references.move_to_end(state)
+        if self._references[state] is None:
+            self._references[state] = ray.put(np.frombuffer(bytes(state), np.uint8))
+        return self._references[state]
+
+
+# -- Packs requests and answers, so that Ray keeps their arrays in its object store and copies them no more
+
+# A pickle without the contents of its arrays, and these: `NDArray[uint8]` or a reference to one
+Packed = tuple[bytes, list[Any]]
+
+
+_SMALL = 1 << 14  # bytes of an array up to which it stays in the pickle: Ray takes 70 us for each array
+
+
+def pack(value: Any) -> Packed:
+    """Pack a value. Classes are pickled by name, so that the bytes are the same in every process."""
+    buffers = _Buffers()
+    return pickle.dumps(value, protocol=5, buffer_callback=buffers.add), buffers.contents
+
+
+def pack_by_value(value: Any, shared_states: SharedStates) -> Packed:
+    """Pack a value that may contain functions and classes of the user's script."""
+    stream, buffers = io.BytesIO(), _Buffers(shared_states)
+    _Pickler(stream, buffers).dump(value)
+    return stream.getvalue(), buffers.contents
+
+
+def unpack(data: bytes, buffers: list[Any]) -> Any:
+    """Return what was packed. Its arrays are views of the buffers, and cannot be written."""
+    arrays = [ray.get(buffer) if isinstance(buffer, ray.ObjectRef) else buffer for buffer in buffers]
+    return load_pickled(data, arrays)
+
+
+class _Buffers:
+    """Collects the contents of large arrays and states, in the order in which they are pickled."""
+
+    def __init__(self, shared_states: SharedStates | None = None) -> None:
+        self.contents: list[Any] = []
+        self._shared_states = shared_states
+        self._reference: Any = None
+
+    def reduced(self, state: SavedState) -> Any:
+        """Return how to pickle a large state, whose bytes `add` receives next."""
+        assert self._shared_states is not None
+        restore, (data, *rest) = state.__reduce__()
+        self._reference = self._shared_states.reference(state)
+        return restore, (pickle.PickleBuffer(data), *rest)
+
+    def add(self, buffer: pickle.PickleBuffer) -> bool:
+        """Add the contents of an array or a state. Returns whether they stay in the pickle."""
+        contents = np.frombuffer(buffer.raw(), np.uint8)
+        if len(contents) < _SMALL:
+            return True
+        self.contents.append(contents if self._reference is None else self._reference)
+        self._reference = None
+        return False
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # which has no types
+    """Pickles arrays and large states without their contents."""
+
+    def __init__(self, stream: io.BytesIO, buffers: _Buffers) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=buffers.add)
+        self._buffers = buffers
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is SavedState and value.nbytes >= LARGE:
+            return self._buffers.reduced(value)
+        return super().reducer_override(value)
+
 
 # each group of methods has a thread of its own, so that it is answered while rows are stepped
 CONCURRENCY_GROUPS = {"watch": 1, "life": 1}

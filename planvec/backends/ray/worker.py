@@ -8,25 +8,269 @@ A thread that waits for an answer handles the events, starts actors and checks t
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+import re
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ray.exceptions import ActorDiedError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    RayError,
+    RaySystemError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+)
 
-from planvec.backends.base import WorkerExit
-from planvec.backends.messages.failures import Failure
-from planvec.backends.messages.ready import read_description, start_error
-from planvec.backends.ray.exits import died, lost_node, with_advice
-from planvec.backends.ray.inbox import Inbox
-from planvec.backends.ray.launcher import Launcher
-from planvec.backends.ray.messenger import Messenger
+from planvec.backends.base import ExitReason, Pending, WorkerExit
+from planvec.backends.messages import Failure, read_description, start_error
+from planvec.backends.ray.actor import Reply, pack_by_value, read_reply
+from planvec.backends.ray.cluster import Launcher, cluster_nodes
 from planvec.backends.sharded import check_replacement, check_same
-from planvec.backends.stats import ExitReason
-from planvec.errors import ClosedError, PlanvecError, WorkerStartError
-from planvec.rows import EnvDescription
+from planvec.backends.signals import delayed_signals
+from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
+from planvec.rows import EnvDescription, Request
+
+# -- Finds out why an actor has died, or could not be made ---------------------------------------------------
+
+_CAUSE = re.compile(r"The actor is dead because (.*?)(?:\. |\.?$)", re.DOTALL | re.MULTILINE)
+_MISSING = re.compile(r"No module named '([^']+)'")
+_ADVICE = (
+    "install the same packages on all nodes, or let Ray install what is missing: "
+    'ray_actor_options={"runtime_env": {"pip": [...]}}, or "py_modules" for modules of your own'
+)
+
+
+def died(error: BaseException | None, node: str) -> tuple[str, PlanvecError | None]:
+    """Return how an actor ended, for messages, and the error if all others would end in the same way."""
+    text = str(error)
+    if isinstance(error, RuntimeEnvSetupError):
+        return "", WorkerStartError(f"ray_actor_options: the runtime_env cannot be set up: {text.strip()}")
+    missing = _MISSING.search(text)
+    if missing is not None and not node:
+        return "", WorkerStartError(
+            f"a node of the cluster lacks the package {missing.group(1).partition('.')[0]!r}: {_ADVICE}"
+        )
+    if lost_node(node):
+        return "was lost with its node, which has left the cluster", None
+    if isinstance(error, ActorUnavailableError):
+        return "cannot be reached, perhaps since its node has left", None
+    cause = _CAUSE.search(text)
+    return ("died: " + " ".join((cause.group(1) if cause else text).split())[:300]), None
+
+
+def lost_node(node: str) -> bool:
+    """Return whether a node has left the cluster."""
+    return bool(node) and any(info["NodeID"] == node and not info["Alive"] for info in cluster_nodes())
+
+
+def with_advice(failure: Failure) -> Failure:
+    """Return why an environment could not be made, with the fix if a module is missing on the node."""
+    if _MISSING.search(failure.detail) is None:
+        return failure
+    return replace(failure, detail=f"{failure.detail} on its node: {_ADVICE}")
+
+
+# -- Defines `Inbox`, which hands the events of Ray's threads to the threads that wait -----------------------
+
+
+class Inbox:
+    """Collects the results of calls of actors."""
+
+    # Ray calls back in a thread that must not block and must not call Ray, so the results are handled later.
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Callable[[Any], None]] = {}
+        self._numbers = itertools.count()
+        self._events: deque[tuple[int, Any]] = deque()
+        self._bell = threading.Event()
+
+    def expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
+        """Call `handle(future)` in `deliver` when a call is done."""
+        number = next(self._numbers)
+        self._handlers[number] = handle
+        # Ray keeps the callback until the call is done, which may be never: it must not keep the workers.
+        reference.future().add_done_callback(partial(_put, weakref.ref(self), number))
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for a result. Returns whether there is one."""
+        return self._bell.wait(max(0.0, timeout))
+
+    def deliver(self) -> bool:
+        """Handle all results that have arrived, and return whether there were any."""
+        any_events = False
+        self._bell.clear()
+        while self._events:
+            with delayed_signals():  # an interrupt must not lose an answer
+                try:
+                    number, future = self._events.popleft()
+                except IndexError:  # another thread has taken it
+                    break
+                self._handlers.pop(number)(future)
+            any_events = True
+        return any_events
+
+
+def _put(reference: weakref.ref[Inbox], number: int, future: Any) -> None:
+    """Note that a call is done, if anyone still waits for it."""
+    inbox = reference()
+    if inbox is not None:
+        inbox._events.append((number, future))
+        inbox._bell.set()
+
+
+# -- Sends the requests of one worker to its actor, and reads the answers ------------------------------------
+
+_CAPACITY = 1 << 16  # largest number of rows in one request
+
+
+class Messenger(ABC):
+    """Sends requests to an actor and reads its answers. A subclass starts, ends and restarts the actor."""
+
+    # `capacity`: Largest number of rows in one request.
+    # `node`: The id of the node of the actor; "" while it has no place.
+    # `pid`: The process id of the actor.
+    # `rss`: Bytes of memory that the actor used before its first request; 0 if they are not known.
+
+    _actor: Any
+
+    capacity = _CAPACITY
+
+    def __init__(self, name: str, launcher: Launcher, inbox: Inbox) -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        self.timeout: float | None = None  # seconds that one request may take, or None for no limit
+        # bytes of memory that the actor may use between two requests, or None for no limit
+        self.max_rss: int | None = None
+        # The description of the environment. Valid once the actor is ready.
+        self.description: EnvDescription | None = None
+        self.exit: WorkerExit | None = None  # the exit of the actor until it is restarted; None while it runs
+        # `is_ready`: whether the environment is made and the actor accepts requests
+        self.is_ready = self.is_closed = False  # `is_closed`: whether `close` was called
+        self.node, self.pid, self.rss = "", 0, 0
+        self._launcher, self._inbox = launcher, inbox
+        self._changed: Callable[[Any], None] = lambda worker: None
+        self._sent: deque[Pending] = deque()  # to the actor, the oldest first
+        self._waiting: deque[Pending] = deque()  # for the actor to be ready
+        self._generation = 0  # of the actor: events of earlier ones are dropped
+        self._num_answers = 0  # of the actor
+        self._late_since: float | None = None
+        self._is_outgrown = False
+
+    @abstractmethod
+    def _died(self, error: BaseException | None) -> None:
+        """Report that the actor has died, given what a call of it raised."""
+
+    @abstractmethod
+    def _lose(self, exit: WorkerExit) -> None:
+        """Kill the actor, and report its exit to the futures and to the callback for changes."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the actor has requests to answer."""
+        return bool(self._sent)
+
+    def _text(self) -> str:
+        return f"{self.name} (pid {self.pid}, node {self.node[:8]})" if self.node else self.name
+
+    def _expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
+        """Call `handle(future)`, in a thread that waits, when a call of the present actor is done."""
+        generation = self._generation
+
+        def handle_unless_replaced(future: Any) -> None:
+            with self.lock:
+                if generation == self._generation:
+                    handle(future)
+
+        self._inbox.expect(reference, handle_unless_replaced)
+
+    def submit(self, request: Request[Any]) -> Pending:
+        """Queue a request and return its future. It is sent at once if the actor is ready."""
+        pending = Pending(request)
+        with self.lock:
+            if self.exit is not None:
+                pending.fail(self.exit, is_current=False)
+            elif self._has_room():
+                self._send(pending)
+            else:
+                pending.request = request.copy()
+                self._waiting.append(pending)
+        return pending
+
+    def _has_room(self) -> bool:
+        """Return whether the next request may be sent."""
+        may_send = self.is_ready and not self._is_outgrown
+        return may_send and not (self._sent and self._launcher.caution.is_needed)
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._has_room():
+            pending = self._waiting.popleft()
+            if not pending.done():
+                self._send(pending)
+
+    def _send(self, pending: Pending) -> None:
+        closed = self._launcher.why_unusable()
+        if closed is not None:
+            pending.finish(error=closed)
+            return
+        try:
+            packed = pack_by_value(pending.request, self._launcher.shared_states)
+        except RayError as error:
+            pending.finish(error=EnvError(f"{pending.request.verb}: {type(error).__name__}: {error}"))
+            return
+        except Exception as error:
+            text = f"an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
+            pending.finish(error=InvalidBatchError(f"{pending.request.verb}: {text}"))
+            return
+        with delayed_signals():  # an interrupt must not leave a request that nobody waits for
+            reference = self._actor.perform.remote(*packed, self.max_rss is not None)
+            if not self._sent:
+                self._since = time.monotonic()
+            self._sent.append(pending)
+            pending.is_sent = True
+            self._expect(reference, lambda future: self._answered(pending, future))
+
+    def _answered(self, pending: Pending, future: Any) -> None:
+        error = future.exception()
+        if isinstance(error, RayError) and not isinstance(error, (RaySystemError, RayTaskError)):
+            self._died(error)  # or its answer was lost, with a node or for want of memory
+            return
+        self._sent.remove(pending)
+        self._num_answers += 1
+        self._since, self._late_since = time.monotonic(), None
+        if error is not None:  # the answer cannot be read here
+            pending.finish(error=EnvError(f"{self.name}: {type(error).__name__}: {error}"))
+            return
+        self._launcher.caution.answered()
+        reply: Reply = future.result()
+        if self.max_rss is not None and reply.rss > self.max_rss:
+            self._is_outgrown = True
+        if reply.failure is not None:
+            pending.finish(error=reply.failure.to_error())
+        else:
+            assert reply.answer is not None
+            try:
+                answer = read_reply(reply.answer)
+            except Exception as error:
+                text = f"the answer cannot be read in this process ({type(error).__name__}: {error})"
+                advice = "exclude infos that only the nodes can make with info_keys"
+                pending.finish(error=EnvError(f"{pending.request.verb}: {text}; {advice}"))
+            else:
+                pending.finish(answer)
+        if self._is_outgrown and not self._sent and self.exit is None:
+            how = f"took more memory than max_worker_rss={self.max_rss:,} bytes"
+            self._lose(WorkerExit(ExitReason.OUTGROWN, f"{self._text()} {how}"))
+        self._send_waiting()
+
 
 _START_SECONDS = 60.0  # longest time for an actor that has a place to make its environment
 _CANCELLED_SECONDS = 1.0  # longest time that an actor may spend on a cancelled request
@@ -223,3 +467,65 @@ class RayWorker(Messenger):
             else:
                 pending.fail(exit, is_current=pending is current)
         self._changed(self)
+
+
+# -- Handles the events of several actors, and closes them together ------------------------------------------
+
+_CLOCK_SECONDS = 0.05  # interval of the deadline checks while answers arrive without a pause
+_MAX_SECONDS = 0.5  # longest sleep: another thread may have restarted a worker
+
+
+class RayGroup:
+    """Handles what happens to the actors of a backend. Implements `backends.base.WorkerGroup`."""
+
+    def __init__(
+        self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher, check: Callable[[], None]
+    ) -> None:
+        self._workers, self._inbox, self._launcher, self._check = workers, inbox, launcher, check
+        self._next_clock_check = 0.0
+        self._pid = os.getpid()
+        weakref.finalize(self, launcher.end_later).atexit = False  # Ray itself ends them at exit
+
+    def poll(self) -> None:
+        """Handle all events that have happened, without waiting."""
+        self._check_owner()
+        self._inbox.deliver()
+        self._check_clock()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until something happens, and handle it."""
+        # `timeout`: Seconds to wait, or None for no limit.
+        # Returns whether anything was handled.
+        self._check_owner()
+        now = time.monotonic()
+        left = [_MAX_SECONDS, *(worker.seconds_left(now) for worker in self._workers)]
+        self._inbox.wait(min(left if timeout is None else [*left, timeout]))
+        has_any = self._inbox.deliver()
+        if not has_any or time.monotonic() >= self._next_clock_check:
+            self._check_clock()
+        return has_any
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClosedError("the workers belong to the process that forked this one; open new ones here")
+
+    def _check_clock(self) -> None:
+        error = self._launcher.why_unusable()
+        if error is not None:
+            for worker in self._workers:
+                worker.give_up(error)
+            return
+        now = time.monotonic()
+        self._next_clock_check = now + _CLOCK_SECONDS
+        for worker in self._workers:
+            if worker.seconds_left(now) <= 0:
+                with delayed_signals():  # an interrupt must not lose an actor, or the report of its exit
+                    worker.check_clock(now)
+        self._check()
+
+    def close(self) -> None:
+        """Kill all actors. Stop Ray if planvec has started it. Does nothing in a fork."""
+        if os.getpid() == self._pid:  # another thread may have held the locks during the fork
+            for worker in self._workers:
+                worker.close()
+            self._launcher.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from planvec.backends.sharded.backend import Sharded
-from planvec.backends.sharded.description import check_replacement, check_same
+from planvec.backends.sharded.backend import Sharded, check_replacement, check_same
 
 __all__ = ["Sharded", "check_replacement", "check_same"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.attributes import (
+    ADVICE,
+    Attributes,
+    LibraryMemory,
+    cell_contents,
+    hidden_generator,
+    is_simulator_module,
+    is_simulator_object,
+    reseed_generators,
+)
 from planvec.codecs.generic.copied import (
     Copied,
     CopiedCodec,
     CopiedWrapperCodec,
     GraphCodec,
 )
-from planvec.codecs.generic.functions import cell_contents
-from planvec.codecs.generic.generators import hidden_generator, reseed_generators
 from planvec.codecs.generic.graph import ObjectGraph
-from planvec.codecs.generic.library_memory import LibraryMemory
 from planvec.codecs.generic.replay import ReplayCodec
-from planvec.codecs.generic.simulators import is_simulator_module, is_simulator_object
 from planvec.codecs.generic.survey import Entry, entries_of
 
 __all__ = [

@@ -7,16 +7,97 @@ since an attribute that has not changed yet may still change.
 
 from __future__ import annotations
 
+import bisect
 import copy
+import enum
+import functools
+import random
+import struct
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
 
-from planvec.codecs.generic.generators import hidden_generator
+from planvec.codecs.compare import dtype_text
 from planvec.errors import UnsupportedEnvError
+
+# -- Reads what functions use: the variables in their closures, and the names in their code ------------------
+
+
+def cell_contents(cells: Iterable[types.CellType]) -> list[Any]:
+    """Return the values of cells, without the variables that have no value yet."""
+    contents = []
+    for cell in cells:
+        try:
+            contents.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return contents
+
+
+def names_in_code(code: types.CodeType) -> set[str]:
+    """Return the names of attributes and of globals in the code of a function and of functions inside it."""
+    inner = (names_in_code(part) for part in code.co_consts if isinstance(part, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+# -- Random generators among the attributes of an object -----------------------------------------------------
+
+# the types of generators that `reseed_generators` takes
+RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+
+
+def is_reseedable(value: Any) -> bool:
+    """Return whether `reseed_generators` takes a value: one of `RESEEDABLE`, or a generator of PyTorch."""
+    return isinstance(value, RESEEDABLE) or _is_of_torch(value)
+
+
+def _is_of_torch(value: Any) -> bool:
+    return (type(value).__module__, type(value).__name__) == ("torch._C", "Generator")
+
+
+def hidden_generator(value: Any) -> bool:
+    """Return whether a function holds a random generator in a place where it cannot be saved."""
+    return _holds_generator(value, set())
+
+
+def _holds_generator(value: Any, seen: set[int]) -> bool:
+    """Look into a function. `seen` has the ids of the functions before it: they may hold each other."""
+    function = getattr(value, "__func__", value)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None) or ()
+    if id(function) in seen:
+        return False
+    seen.add(id(function))
+    inner: list[Any] = [*defaults, getattr(value, "__self__", None), *cell_contents(cells)]
+    return any(
+        isinstance(item, (*_GENERATORS, types.GeneratorType))
+        or type(item).__module__ == "random"
+        or _is_of_torch(item)
+        or (isinstance(item, types.FunctionType) and _holds_generator(item, seen))
+        for item in inner
+    )
+
+
+def reseed_generators(generators: Sequence[Any], seed: int) -> None:
+    """Seed each generator from its own stream, derived from the seed and its index."""
+    for index, generator in enumerate(generators):
+        sequence = np.random.SeedSequence([seed, index])
+        if isinstance(generator, np.random.Generator):
+            bit_generator: Any = type(generator.bit_generator)
+            generator.bit_generator.state = bit_generator(sequence).state
+        elif isinstance(generator, np.random.RandomState):
+            generator.seed(sequence.generate_state(8))
+        elif _is_of_torch(generator):
+            generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+        else:
+            generator.seed(int.from_bytes(sequence.generate_state(8).tobytes(), "little"))
+
 
 ADVICE = (
     "Register a codec for it (planvec.register_codec), or, if it restarts exactly from a seed, pass "
@@ -171,3 +252,131 @@ class Attributes:
             del attributes[key]
         attributes.update(self._constants)
         attributes.update(changing)
+
+
+# -- Recognises the objects of simulators, which are referred to by name and never copied.
+#
+# What they hold lies in the memory of a C library. The codec of the simulator's family saves it.
+
+# modules that define the objects of simulators, their renderers and indices, with their submodules
+_MODULES = (
+    *("ale_py._ale_py", "mujoco", "dm_control.mujoco", "dm_control.mjcf", "dm_control._render"),
+    *(
+        "stable_retro._retro",
+        "gymnasium.envs.mujoco.mujoco_rendering",
+        "gymnasium_robotics.utils.mujoco_utils",
+    ),
+)
+_PREFIXES = tuple(f"{name}." for name in _MODULES)
+
+
+def is_simulator_object(value: Any) -> bool:
+    """Return whether a value belongs to a simulator or a renderer."""
+    kind: Any = type(value)
+    return is_simulator_type(kind)
+
+
+@functools.cache
+def is_simulator_type(kind: Any) -> bool:
+    """Return whether a class, or one of its bases, is defined by a simulator or a renderer."""
+    return any(map(is_simulator_module, (getattr(base, "__module__", "") for base in kind.__mro__)))
+
+
+def is_simulator_module(name: str) -> bool:
+    """Return whether a module belongs to a simulator or a renderer."""
+    return f"{name}.".startswith(_PREFIXES)
+
+
+# -- Values without identity (numbers, text, definitions): bytes that stand for them, their order in
+# sets.
+#
+# The bytes and the order are the same in every process, however a set was filled.
+
+ATOMS = (str, bytes, int, float, bool, complex, type(None))  # numbers and text of Python
+_PLAIN = (*ATOMS, np.generic, enum.Enum, type)
+
+
+def token_of_atom(value: Any) -> bytes | None:
+    """Return the bytes of a value without identity; None for any other."""
+    if isinstance(value, enum.Enum):  # one object for each name
+        return f"{type(value).__module__}.{type(value).__qualname__}.{value._name_};".encode()
+    if isinstance(value, float):
+        return b"float" + struct.pack("<d", value)
+    if value is None or isinstance(value, (bool, int, complex, range)) or value is Ellipsis:
+        return f"{type(value).__name__} {value!r};".encode()
+    if isinstance(value, str):
+        return f"{type(value).__name__} {len(value)} {value};".encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return f"bytes {len(value)};".encode() + value
+    if isinstance(value, np.generic) and not value.dtype.hasobject:
+        return f"scalar {dtype_text(value.dtype)};".encode() + value.tobytes()
+    if isinstance(value, np.dtype):
+        return f"dtype {dtype_text(value)};".encode()
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__};".encode()
+    if is_compiled_function(value):
+        return f"compiled {getattr(value, '__name__', '')};".encode()
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__};".encode()
+    return None
+
+
+def sort_key(element: Any) -> tuple[str, bytes]:
+    """Return a key that sorts the elements of a plain set."""
+    kind = type(element)
+    if isinstance(element, (tuple, frozenset)):
+        keys = [sort_key(part) for part in element]
+        token = repr(keys if isinstance(element, tuple) else sorted(keys)).encode()
+    else:
+        token = token_of_atom(element) or b""
+    return f"{kind.__module__}.{kind.__qualname__}", token
+
+
+def is_plain(elements: Collection[Any]) -> bool:
+    """Return whether a collection holds only values without identity, and tuples and frozen sets of them."""
+    return all(
+        isinstance(element, _PLAIN) or (isinstance(element, (tuple, frozenset)) and is_plain(element))
+        for element in elements
+    )
+
+
+# -- Arrays in the memory of a C library, whose content a codec saves: states refer to their places ----------
+
+# name of the array that owns the memory, offset in bytes, shape, strides, dtype
+Place = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
+
+
+class LibraryMemory:
+    """Tells where in the memory of a library an array lies, and makes it again."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self._arrays = arrays
+        self._starts = sorted((int(array.ctypes.data), name) for name, array in arrays.items() if array.size)
+
+    def place_of(self, array: NDArray[Any]) -> Place | None:
+        """Return the place of an array; None if it lies elsewhere."""
+        if array.base is None or not is_in_library(array):
+            return None
+        address = int(array.ctypes.data)
+        index = bisect.bisect_right(self._starts, (address, "\uffff")) - 1
+        if index >= 0:
+            start, name = self._starts[index]
+            if address < start + self._arrays[name].nbytes:
+                return name, address - start, array.shape, array.strides, array.dtype.str
+        raise UnsupportedEnvError(
+            "view of memory of the simulator that planvec does not save (a contact, a picture). Copy it"
+        )
+
+    def array_at(self, place: Place) -> NDArray[Any]:
+        """Return an array at a place."""
+        name, offset, shape, strides, dtype = place
+        buffer: Any = self._arrays[name]
+        return np.ndarray(shape, dtype, buffer, offset, strides)
+
+
+def is_in_library(array: NDArray[Any]) -> bool:
+    """Return whether an array is a view of memory that a C library owns."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return type(owner).__name__ == "PyCapsule"

@@ -21,11 +21,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from planvec.codecs.base import layers_of
 from planvec.codecs.generic.attributes import ADVICE, spaces_in
-from planvec.codecs.generic.structure import digests_of
+from planvec.codecs.generic.structure import digests_of, torch_generator_state
 from planvec.codecs.generic.survey import functions_of, variables_beside
-from planvec.codecs.generic.torch_forms import torch_generator_state
-from planvec.codecs.layers import layers_of
 from planvec.errors import UnsupportedEnvError
 
 

@@ -7,16 +7,15 @@ import copy
 import functools
 import timeit
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from planvec.codecs.generic.attributes import ADVICE, Attributes
+from planvec.codecs.generic.attributes import ADVICE, Attributes, LibraryMemory, is_in_library, spaces_in
 from planvec.codecs.generic.beside import Beside
-from planvec.codecs.generic.library_memory import LibraryMemory, is_in_library
-from planvec.codecs.generic.named_spaces import NamedSpaces
+from planvec.codecs.generic.pickling import GraphWriter
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
     Entry,
@@ -26,8 +25,44 @@ from planvec.codecs.generic.survey import (
     objects_beside,
     own_classes,
 )
-from planvec.codecs.generic.writer import GraphWriter
 from planvec.errors import UnsupportedEnvError
+
+# -- Holds the spaces that pickles refer to by name, and saves their generators if the environment draws -----
+
+
+class NamedSpaces:
+    """Holds spaces, with those inside them."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._spaces = {
+            path: spaces_in(space) for path, space in named.items() if isinstance(space, gymnasium.Space)
+        }
+        self._first = {
+            path: [copy.deepcopy(space._np_random) for space in spaces]
+            for path, spaces in self._spaces.items()
+        }
+        self.saved: list[gymnasium.Space[Any]] = []  # the spaces whose generators are part of states
+
+    def all(self) -> list[gymnasium.Space[Any]]:
+        """Return all spaces. Resets may draw from them, which no state shows."""
+        return [space for spaces in self._spaces.values() for space in spaces]
+
+    def save(self, paths: Sequence[str]) -> None:
+        """Put the generators of spaces back to the start, and save them from now on."""
+        for path in paths:
+            spaces = self._spaces[path]
+            for space, generator in zip(spaces, self._first[path], strict=True):
+                space._np_random = copy.deepcopy(generator)
+            self.saved += spaces
+
+    def generators(self) -> list[Any]:
+        """Return the generators that are saved."""
+        return [space._np_random for space in self.saved]
+
+    def restore(self, generators: Sequence[Any]) -> None:
+        """Restore what `generators` returned."""
+        for space, generator in zip(self.saved, generators, strict=True):
+            space._np_random = generator
 
 
 class ObjectGraph:

@@ -17,10 +17,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec
+from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec, with_own_action
 from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
-from planvec.codecs.own_actions import with_own_action
 from planvec.codecs.reported_masks import ReportedMask, is_mask_reported
 from planvec.rows import SavedState, StateFormat, own_copy
 

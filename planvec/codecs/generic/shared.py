@@ -41,11 +41,16 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from planvec.codecs.base import layers_of
 from planvec.codecs.compare import same
-from planvec.codecs.generic.atoms import ATOMS
-from planvec.codecs.generic.attributes import attributes_of, is_compiled_function, spaces_in
+from planvec.codecs.generic.attributes import (
+    ATOMS,
+    attributes_of,
+    cell_contents,
+    is_compiled_function,
+    spaces_in,
+)
 from planvec.codecs.generic.beside import global_generators
-from planvec.codecs.generic.functions import cell_contents
 from planvec.codecs.generic.shared_code import (
     CONTAINERS,
     CodeReader,
@@ -55,7 +60,6 @@ from planvec.codecs.generic.shared_code import (
 )
 from planvec.codecs.generic.structure import digests_of
 from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_classes, variables_beside
-from planvec.codecs.layers import layers_of
 from planvec.codecs.reported_masks import LegalActions
 
 # steps of the trial, and the time after which no further one is taken, but for the first ones

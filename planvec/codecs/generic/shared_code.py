@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planvec.codecs.generic.generators import RESEEDABLE
+from planvec.codecs.generic.attributes import RESEEDABLE
 from planvec.rows import is_installed
 
 CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)

@@ -2,17 +2,309 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import hashlib
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import PCG64, SeedSequence
 from numpy.typing import NDArray
 
-from planvec.codecs.generic.library_memory import LibraryMemory, Place
-from planvec.codecs.generic.mersenne import RandomStates
-from planvec.codecs.generic.pcg64 import Pcg64s, SavedPcg64
-from planvec.codecs.generic.tables import Tables
+from planvec.codecs.differences import is_equal_memory
+from planvec.codecs.generic.attributes import ATOMS, LibraryMemory, Place
+from planvec.errors import UnsupportedEnvError
+
+# -- Short forms of the state of the Mersenne Twister, the generator behind `np.random.RandomState`.
+#
+# Its state is 624 words. After `RandomState(seed)` with an integer, they follow from the seed alone, and 624
+# draws later from these words. So a state is written as the seed and the number of such transitions, if there
+# is a seed, and else as it is.
+#
+# Source: Matsumoto and Nishimura, "Mersenne Twister", ACM TOMACS 8 (1998), 3-30.
+
+_N, _M = 624, 397
+_UPPER, _LOWER, _MATRIX = np.uint32(0x80000000), np.uint32(0x7FFFFFFF), np.uint32(0x9908B0DF)
+_FACTOR = 1812433253
+_INVERSE = pow(_FACTOR, -1, 1 << 32)
+_MAX_TRANSITIONS = 4  # largest number of transitions that are undone to find the seed
+_SHORT = struct.Struct("<IB")
+# position in the words, whether there is a spare normal number, and that number
+_REST = struct.Struct("<H?d")
+_MEMORY = 4 * _N + 4  # size of the memory with the words and the position in them
+
+
+class RandomStates:
+    """Saves `RandomState`s, and restores them into objects of its own, since making one takes 100 us."""
+
+    # The objects that a state of the environment refers to are filled anew for the next state.
+
+    def __init__(self) -> None:
+        self._slots: list[_Slot] = []
+        self._slot_of: dict[int, _Slot] = {}
+
+    def save(self, generator: np.random.RandomState) -> bytes | None:
+        """Return the state of a generator; None if it is no Mersenne Twister."""
+        slot = self._slot_of.get(id(generator))
+        return _state_of(generator) if slot is None else slot.save()
+
+    def restore(self, index: int, data: bytes) -> np.random.RandomState:
+        """Return a generator in a saved state."""
+        while index >= len(self._slots):
+            slot = _Slot()
+            self._slots.append(slot)
+            self._slot_of[id(slot.generator)] = slot
+        return self._slots[index].restore(data)
+
+
+class _Slot:
+    """Holds one generator, and knows without asking NumPy whether it was used since it was restored."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.RandomState(0)
+        self._address = int(self.generator._bit_generator.ctypes.state_address)
+        self._words, self._data = b"", b""
+
+    def save(self) -> bytes | None:
+        if self._is_unused():
+            return self._data
+        return _state_of(self.generator)
+
+    def restore(self, data: bytes) -> np.random.RandomState:
+        if data != self._data or not self._is_unused():
+            position, has_spare, spare = _REST.unpack_from(data)
+            words = np.frombuffer(expand_state(data[_REST.size :]), np.uint32)
+            self.generator.set_state(("MT19937", words, position, int(has_spare), spare))
+            # The spare normal number can be used without a draw. It would not show in the words.
+            self._words, self._data = b"" if has_spare else self._read(), data
+        return self.generator
+
+    def _is_unused(self) -> bool:
+        return self._words != b"" and self._read() == self._words
+
+    def _read(self) -> bytes:
+        return ctypes.string_at(self._address, _MEMORY)
+
+
+def _state_of(generator: np.random.RandomState) -> bytes | None:
+    state: Any = generator.get_state(legacy=False)
+    if state["bit_generator"] != "MT19937":
+        return None
+    inner = state["state"]
+    rest = _REST.pack(inner["pos"], bool(state["has_gauss"]), state["gauss"])
+    return rest + compress_state(inner["key"].tobytes())
+
+
+@functools.lru_cache(maxsize=256)
+def compress_state(words: bytes) -> bytes:
+    """Return a short form of 624 words of 32 bits, or the words themselves if there is none."""
+    state = np.frombuffer(words, np.uint32)
+    for number in range(_MAX_TRANSITIONS + 1):
+        seed = _seed_of(state)
+        if seed is not None and expand_state(_SHORT.pack(seed, number)) == words:
+            return _SHORT.pack(seed, number)
+        state = _undo_transition(state)
+    return words
+
+
+@functools.lru_cache(maxsize=256)
+def expand_state(data: bytes) -> bytes:
+    """Return the 624 words that `compress_state` took."""
+    if len(data) != _SHORT.size:
+        return data
+    seed, num_transitions = _SHORT.unpack(data)
+    generator = np.random.MT19937()
+    generator._legacy_seeding(seed)
+    if num_transitions:
+        generator.random_raw(_N * num_transitions, output=False)
+    state: Any = generator.state
+    words: bytes = state["state"]["key"].tobytes()
+    return words
+
+
+def _seed_of(state: NDArray[np.uint32]) -> int | None:
+    """Return the seed from which words 1 to 623 follow; None if there is none. Word 0 is ignored."""
+    before = state[1:-1]
+    with np.errstate(over="ignore"):
+        after = np.uint32(_FACTOR) * (before ^ (before >> np.uint32(30))) + np.arange(2, _N, dtype=np.uint32)
+    if not np.array_equal(after, state[2:]):
+        return None
+    mixed = (int(state[1]) - 1) * _INVERSE % (1 << 32)
+    return mixed ^ (mixed >> 30)
+
+
+def _undo_transition(state: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the words before the last 624 draws. The lower 31 bits of word 0 are lost."""
+    after = state.copy()
+    before = np.zeros(_N, np.uint32)
+    mixed = np.zeros(_N, np.uint32)  # upper bit of word i and lower bits of word i + 1
+    mixed[_N - 1 :] = _unmix(after[_N - 1 :] ^ after[_M - 1 : _M])
+    after[0] = (after[0] & _UPPER) | (mixed[_N - 1] & _LOWER)
+    split = _N - _M
+    mixed[split:] = _unmix(after[split:] ^ after[: _N - split])
+    _join(before, mixed, split)
+    mixed[:split] = _unmix(after[:split] ^ before[_M:])
+    _join(before, mixed, 0)
+    return before
+
+
+def _join(before: NDArray[np.uint32], mixed: NDArray[np.uint32], start: int) -> None:
+    before[start:] = mixed[start:] & _UPPER
+    before[start + 1 :] |= mixed[start : _N - 1] & _LOWER
+
+
+def _unmix(twisted: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Undo the multiplication by the matrix of the generator."""
+    odd = twisted >> np.uint32(31)
+    result: NDArray[np.uint32] = ((twisted ^ (odd * _MATRIX)) << np.uint32(1)) | odd
+    return result
+
+
+# -- Saves PCG64, the generator behind `np.random.default_rng`, and restores it into objects that are
+# kept.
+#
+# Python's own pickle of one takes 500 bytes, and making a new one from it 20 us. NumPy 1 forgets its seed
+# sequence, from which further generators are spawned.
+
+# state, increment, whether 32 bits are left from the last draw, these bits, and the `_Seeds`
+SavedPcg64 = tuple[int, int, int, int, Any]
+# entropy, spawn key, size of the pool, and number of spawned children
+_Seeds = tuple[Any, tuple[int, ...], int, int]
+
+
+class Pcg64s:
+    """Saves and restores bit generators."""
+
+    # The objects that a state of the environment refers to are filled anew for the next state.
+
+    def __init__(self) -> None:
+        self._slots: list[tuple[PCG64, _Seeds]] = []
+
+    def save(self, generator: PCG64) -> SavedPcg64 | None:
+        """Return the state of a generator; None if its seed sequence is none of NumPy's."""
+        seeds = _seeds_of(generator)
+        if seeds is None:
+            return None
+        state: Any = generator.state
+        inner = state["state"]
+        return inner["state"], inner["inc"], state["has_uint32"], state["uinteger"], seeds
+
+    def restore(self, index: int, saved: SavedPcg64) -> PCG64:
+        """Return a generator in a saved state."""
+        state, increment, has_uint32, uinteger, seeds = saved
+        while index >= len(self._slots):
+            self._slots.append(_new((0, (), 4, 0)))
+        generator, own_seeds = self._slots[index]
+        if seeds != own_seeds or _seeds_of(generator) != own_seeds:
+            generator, _ = self._slots[index] = _new(seeds)
+        generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": state, "inc": increment},
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
+        }
+        return generator
+
+
+def _new(seeds: _Seeds) -> tuple[PCG64, _Seeds]:
+    entropy, spawn_key, pool_size, num_spawned = seeds
+    sequence = SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=num_spawned)
+    return PCG64(sequence), seeds
+
+
+def _is_flat(entropy: Any) -> bool:
+    return isinstance(entropy, (list, tuple)) and all(isinstance(word, (int, np.integer)) for word in entropy)
+
+
+def _seeds_of(generator: PCG64) -> _Seeds | None:
+    sequence: Any = generator.seed_seq
+    if type(sequence) is not SeedSequence:
+        return None
+    entropy: Any = sequence.entropy
+    if not (entropy is None or isinstance(entropy, (int, np.integer)) or _is_flat(entropy)):
+        return None
+    return entropy, tuple(sequence.spawn_key), sequence.pool_size, sequence.n_children_spawned
+
+
+# -- Arrays that an environment made when it was opened and has not changed since: prices, maps, weights.
+#
+# Pickles refer to them by name. Whether they have changed is seen by comparing their memory, which takes 5 us
+# for 160 KB; pickling as much takes many times longer, and every state would hold it.
+
+_MIN_BYTES = 16 << 10  # size of the smallest array that is a table
+
+
+class _Table:
+    """Holds an array and its content at the start."""
+
+    def __init__(self, array: NDArray[Any], name: str) -> None:
+        self.array, self.name = array, name
+        self._first = array.copy(order="K")  # of an array of objects, it keeps the objects alive
+        self._form = _form_of(array)
+        self._place = int(array.ctypes.data), int(self._first.ctypes.data), int(array.nbytes)
+
+    def is_unchanged(self) -> bool:
+        return _form_of(self.array) == self._form and is_equal_memory(*self._place)
+
+    def restore(self) -> NDArray[Any]:
+        if self.is_unchanged():
+            return self.array
+        if _form_of(self.array) != self._form:  # resized, reshaped or made read-only
+            return self._first.copy(order="K")
+        self.array[...] = self._first
+        return self.array
+
+
+def _form_of(array: NDArray[Any]) -> tuple[Any, ...]:
+    """Return all of an array but its content."""
+    return array.shape, array.strides, array.dtype, array.flags.writeable, array.ctypes.data
+
+
+class Tables:
+    """Gives names to large arrays, as long as they hold what they held at the start."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, _Table] = {}
+        self._by_name: dict[str, _Table] = {}
+
+    def names(self) -> list[str]:
+        """Return the names, which depend on the order of the arrays and on their content."""
+        return [table.name for table in self._by_id.values()]
+
+    def add(self, value: Any) -> None:
+        """Make a value a table if it is a large array whose memory shows every change."""
+        if type(value) is not np.ndarray or value.nbytes < _MIN_BYTES or id(value) in self._by_id:
+            return
+        is_dense = value.flags.c_contiguous or value.flags.f_contiguous
+        # A view is none: it would have to share its memory with a copy of the other array, once one is made.
+        is_own = value.base is None and value.flags.owndata
+        if not (is_own and is_dense and value.flags.writeable) or value.dtype.names is not None:
+            return
+        if value.dtype.hasobject and not all(type(item) in ATOMS for item in value.flat):
+            return
+        content = repr(value.tolist()).encode() if value.dtype.hasobject else value.tobytes()
+        digest = hashlib.sha256(f"{value.dtype.str} {value.shape}".encode() + content).hexdigest()
+        table = _Table(value, f"table {len(self._by_id)} {digest[:16]}")
+        self._by_id[id(value)] = self._by_name[table.name] = table
+
+    def name_of(self, array: Any) -> str | None:
+        """Return the name of an array; None if it is no table, or has changed."""
+        table = self._by_id.get(id(array))
+        return None if table is None or not table.is_unchanged() else table.name
+
+    def resolve(self, name: str) -> NDArray[Any]:
+        """Return an array by its name, with its content at the start."""
+        table = self._by_name.get(name)
+        if table is None:
+            raise UnsupportedEnvError(
+                "states: expected states of this environment, got one that refers to data (a large array) "
+                "which this environment does not hold. Make both environments from the same data"
+            )
+        return table.restore()
+
 
 # types of objects inside generators that an environment may hold, too
 PARTS = (np.random.SeedSequence, np.random.MT19937)

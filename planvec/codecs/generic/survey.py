@@ -19,11 +19,14 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.codecs.generic.atoms import ATOMS
-from planvec.codecs.generic.attributes import attributes_of, is_compiled_function
-from planvec.codecs.generic.functions import names_in_code
-from planvec.codecs.generic.generators import RESEEDABLE
-from planvec.codecs.generic.simulators import is_simulator_object
+from planvec.codecs.generic.attributes import (
+    ATOMS,
+    RESEEDABLE,
+    attributes_of,
+    is_compiled_function,
+    is_simulator_object,
+    names_in_code,
+)
 
 _MAX_ENTRIES = 200_000
 _ATOMS = (*ATOMS, np.generic, range, type(Ellipsis))

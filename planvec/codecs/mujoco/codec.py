@@ -12,19 +12,256 @@ Letters: B rows.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.base import Codec
-from planvec.codecs.families import FamilyCodec, WrapperSupport
-from planvec.codecs.mujoco.attached import makers_of
-from planvec.codecs.mujoco.camera import fix_camera
+from planvec.codecs.base import Codec, layer_name, layers_by_name
+from planvec.codecs.generic import (
+    Attributes,
+    Entry,
+    GraphCodec,
+    LibraryMemory,
+    ObjectGraph,
+    cell_contents,
+    entries_of,
+    is_simulator_module,
+    is_simulator_object,
+)
 from planvec.codecs.mujoco.fast_step import install_fast_step
-from planvec.codecs.mujoco.simulation import BEYOND_STATE, INTEGRATION, POSES, check_sleep, model_bytes
+from planvec.codecs.mujoco.simulation import (
+    BEYOND_STATE,
+    INTEGRATION,
+    POSES,
+    ModelFields,
+    SavedSimulation,
+    Simulation,
+    Way,
+    check_sleep,
+    model_bytes,
+)
+from planvec.codecs.selection import FamilyCodec, WrapperSupport
+from planvec.errors import UnsupportedEnvError
+
+# -- Makes the pictures of a MuJoCo environment depend on its state alone ------------------------------------
+
+
+def fix_camera(env: Any) -> None:
+    """Point a free camera at the model in the pose that its file describes."""
+    # Gymnasium points it at the state that is rendered first, so pictures would depend on the worker.
+    # (`AddRenderObservation` renders in its constructor, after a reset without a seed.)
+    described = mujoco.MjData(env.model)
+    mujoco.mj_kinematics(env.model, described)
+    renderer = env.mujoco_renderer
+    config = {"lookat": np.median(described.geom_xpos, axis=0), **(renderer.default_cam_config or {})}
+    renderer.default_cam_config = config
+    for viewer in getattr(renderer, "_viewers", {}).values():
+        viewer.cam.lookat[:] = config["lookat"]
+
+
+# -- Finds the names that occur in the code of an environment, to tell which arrays it may read --------------
+
+# packages whose functions are not looked into
+_FOREIGN = {"builtins", "cloudpickle", "mujoco", "numpy", "planvec", "scipy", *sys.stdlib_module_names}
+# attributes of methods, properties and partial functions that hold the functions
+_INSIDE = ("__func__", "fget", "fset", "fdel", "func")
+_MAX_ITEMS = 1000
+
+
+def names_in_code(values: Iterable[Any]) -> set[str]:
+    """Return the names and strings in the functions of some objects, and in those that these may call."""
+    # Functions that are reached through variables of a module are included. The result is the same in every
+    # process.
+    names: set[str] = set()
+    seen: set[int] = set()
+    stack = [*values, *(type(value) for value in values)]
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, types.FunctionType):
+            if _is_own(value.__module__):
+                new = _names_of(value.__code__)
+                names |= new
+                stack += [value.__globals__[name] for name in new if name in value.__globals__]
+                stack += _held_by(value)
+        elif isinstance(value, type):
+            for base in value.__mro__:
+                if _is_own(base.__module__):
+                    stack += vars(base).values()
+        elif isinstance(value, types.ModuleType):
+            if _is_own(value.__name__):
+                functions = (types.FunctionType, type)
+                own = [item for item in vars(value).values() if isinstance(item, functions)]
+                stack += [item for item in own if item.__module__ == value.__name__]
+        else:
+            stack += _callables_in(value)
+    return names
+
+
+def _held_by(function: types.FunctionType) -> list[Any]:
+    """Return what a function holds: in its closure, its default arguments and its attributes."""
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return [*defaults, *cell_contents(function.__closure__ or ()), *vars(function).values()]
+
+
+def _callables_in(value: Any) -> list[Any]:
+    """Return what a method, a property, a partial function or a small container is made of."""
+    if isinstance(value, (list, tuple)):
+        return [*value[:_MAX_ITEMS]]
+    if isinstance(value, dict):
+        return [*value.values()][:_MAX_ITEMS]
+    return [getattr(value, name) for name in _INSIDE if hasattr(type(value), name)]
+
+
+def _is_own(module: str | None) -> bool:
+    name = module or "builtins"
+    return name.partition(".")[0] not in _FOREIGN and not f"{name}.".startswith("dm_control.mujoco.")
+
+
+def _names_of(code: types.CodeType) -> set[str]:
+    """Return the names and strings in a function and in the functions inside it."""
+    names = {*code.co_names}
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            names.add(constant)
+        elif isinstance(constant, tuple):
+            names |= {part for part in constant if isinstance(part, str)}
+        elif isinstance(constant, types.CodeType):
+            names |= _names_of(constant)
+    return names
+
+
+# -- A codec for environments of any class that hold MuJoCo simulations.
+#
+# The simulations are found among the objects that the environment holds. Everything else is a pickle of the
+# attributes, in which the objects of MuJoCo are referred to by name.
+
+_READ, _ALL = Way(saves_all=False, recomputes=False), Way(saves_all=True, recomputes=False)
+_READ_AGAIN, _ALL_AGAIN = Way(saves_all=False, recomputes=True), Way(saves_all=True, recomputes=True)
+
+
+def makers_of(env: Any) -> tuple[Callable[[Any], Codec], ...]:
+    """Return makers of codecs for an environment, the cheapest states first; () if it holds no simulation."""
+    # Which one is exact depends on what the environment reads, and is found out by verification.
+    objects = _objects_in(env)
+    if not any(isinstance(value, mujoco.MjData) for value in objects.values()):
+        return ()
+    is_dm_control = any(type(value).__module__.startswith("dm_control.") for value in objects.values())
+    ways = (_READ_AGAIN, _ALL_AGAIN, _ALL) if is_dm_control else (_READ, _ALL, _READ_AGAIN, _ALL_AGAIN)
+    return tuple(partial(SimulationsCodec, way=way) for way in ways)
+
+
+def _objects_in(env: Any) -> dict[str, Any]:
+    """Return the objects that an unwrapped environment holds, and those of simulators, by path."""
+    name = layer_name(env)
+    roots = [Entry(f"{name}.{key}", value) for key, value in sorted(vars(env).items())]
+    return dict(entries_of(roots, [env], enter_simulators=True))
+
+
+# the simulations, what changed in models without one, and the attributes
+_Value = tuple[list[SavedSimulation], list[bytes], bytes]
+
+
+class SimulationsCodec(GraphCodec, Codec):
+    """Saves the simulations of an environment, what it changed in their models, and its attributes."""
+
+    how = "the physics, and a pickle of the attributes"
+
+    def __init__(self, env: Any, way: Way) -> None:
+        vars(env).setdefault("_np_random", None)
+        objects = _objects_in(env)
+        names = names_in_code([env, *objects.values()])
+        is_rendered = getattr(env, "render_mode", None) is not None
+        if is_rendered and hasattr(env, "mujoco_renderer"):
+            fix_camera(env)
+        _check_forces(env, names)
+        data = {path: value for path, value in objects.items() if isinstance(value, mujoco.MjData)}
+        for item in data.values():
+            check_sleep(env, item.model)
+        self._simulations = [Simulation(item, names, way, is_rendered) for item in data.values()]
+        self._models = _distinct(objects.values(), [item.model for item in data.values()])
+        with_data = {id(item.model) for item in data.values()}
+        self._other_fields = [ModelFields(model) for model in self._models if id(model) not in with_data]
+        extended = {path: value for path, value in objects.items() if _is_extended(value)}
+        members = [Attributes(env, layer_name(env), ["_np_random"])]
+        members += [Attributes(value, path, []) for path, value in extended.items()]
+        self.graph = ObjectGraph(members, layers_by_name(env) | extended, env, _memory_of(data))
+
+    def identity(self, env: Any) -> list[Any]:
+        """Return the module of the class, the whole models, and how the simulations are saved."""
+        layouts = [simulation.layout for simulation in self._simulations]
+        return [type(env).__module__, layouts, *map(model_bytes, self._models)]
+
+    def before_reset(self, saved: Any) -> None:
+        super().before_reset(saved)
+        for simulation in self._simulations:
+            simulation.before_reset()
+        for fields in self._other_fields:
+            fields.set(b"")
+
+    def get(self, saved: Any) -> _Value:
+        fields = [fields.get() for fields in self._other_fields]
+        return [simulation.get() for simulation in self._simulations], fields, self.graph.save()
+
+    def set(self, saved: Any, value: _Value) -> None:
+        simulations, changes, attributes = value
+        self.graph.restore(attributes)
+        for fields, change in zip(self._other_fields, changes, strict=True):
+            fields.set(change)
+        for simulation, physics in zip(self._simulations, simulations, strict=True):
+            simulation.set(physics)
+
+    def digests(self, saved: Any) -> dict[str, bytes]:
+        """Return a digest of each attribute that is saved, and the physics."""
+        physics = {
+            f"simulation {number}": b"|".join(simulation.get())
+            for number, simulation in enumerate(self._simulations)
+        }
+        return {**self.graph.digests(), **physics}
+
+
+def _is_extended(value: Any) -> bool:
+    """Return whether an object of a simulator has attributes of a class that is defined elsewhere."""
+    has_own_class = not is_simulator_module(type(value).__module__)
+    return has_own_class and is_simulator_object(value) and hasattr(value, "__dict__")
+
+
+def _distinct(objects: Iterable[Any], models: list[Any]) -> list[Any]:
+    """Return the models of simulations and those among other objects, each once."""
+    found = [*models, *(value for value in objects if isinstance(value, mujoco.MjModel))]
+    return list({id(model): model for model in found}.values())
+
+
+def _memory_of(data: dict[str, Any]) -> LibraryMemory:
+    """Return the memory of simulations and their models."""
+    arrays = {}
+    for path, item in data.items():
+        for owner, kind in ((item, "data"), (item.model, "model"), (item.model.opt, "model.opt")):
+            for name in dir(owner):
+                array = None if name.startswith("_") else getattr(owner, name, None)
+                if isinstance(array, np.ndarray):
+                    arrays[f"{path} {kind}.{name}"] = array
+    return LibraryMemory(arrays)
+
+
+def _check_forces(env: Any, names: set[str]) -> None:
+    """Check that no code reads the forces of constraints, which are not saved."""
+    forces = sorted(name for name in names if name == "mj_contactForce" or name.startswith("efc_"))
+    if forces:
+        raise UnsupportedEnvError(
+            f"{type(env).__name__}: its code reads {', '.join(forces)}, and the forces of constraints are no "
+            'part of a state. Use a sensor of the model instead, or pass codec="replay", which is exact if '
+            "the environment restarts from its seed"
+        )
+
 
 # Gymnasium's module -> the arrays of `MjData` that it reads before the simulation runs, or to observe
 _ARRAYS_READ: dict[str, tuple[str, ...]] = {

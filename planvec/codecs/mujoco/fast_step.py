@@ -20,8 +20,7 @@ from typing import Any, Protocol
 import mujoco
 import numpy as np
 
-from planvec.codecs.base import Outcome, Step
-from planvec.codecs.fast_steps import outcome_bits, replace_step
+from planvec.codecs.base import Outcome, Step, outcome_bits, replace_step
 
 
 class _FastStep(Protocol):

@@ -12,12 +12,14 @@ from gymnasium.envs.classic_control import (
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 
 from planvec.kernels.base import Kernel
-from planvec.kernels.gymnasium.acrobot import ACROBOT
-from planvec.kernels.gymnasium.blackjack import BLACKJACK
-from planvec.kernels.gymnasium.cart_pole import CART_POLE
-from planvec.kernels.gymnasium.grid import GRID, TAXI
-from planvec.kernels.gymnasium.mountain_car import CONTINUOUS_MOUNTAIN_CAR, MOUNTAIN_CAR
-from planvec.kernels.gymnasium.pendulum import PENDULUM
+from planvec.kernels.gymnasium.classic_control import (
+    ACROBOT,
+    CART_POLE,
+    CONTINUOUS_MOUNTAIN_CAR,
+    MOUNTAIN_CAR,
+    PENDULUM,
+)
+from planvec.kernels.gymnasium.toy_text import BLACKJACK, GRID, TAXI
 
 __all__ = ["GYMNASIUM_KERNELS"]
 

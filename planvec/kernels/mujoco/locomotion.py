@@ -7,18 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planvec.kernels.mujoco.compiling import inner
-from planvec.kernels.mujoco.norms import dot_is_fused, norm
-from planvec.kernels.mujoco.shared import control_cost, control_kind, copy_from, is_single
-from planvec.kernels.mujoco.sums import clip
 from planvec.kernels.mujoco.task import (
     Arrays,
     Info,
     Task,
     check_observation,
     check_terms,
+    clip,
+    control_cost,
+    control_kind,
+    copy_from,
+    dot_is_fused,
     flag,
+    inner,
+    is_single,
     kind_of_product,
+    norm,
     number,
 )
 

@@ -7,12 +7,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planvec.kernels.mujoco.compiling import inner
 from planvec.kernels.mujoco.legged import humanoid_observe, shown_arrays
-from planvec.kernels.mujoco.norms import dot_is_fused, norm3
-from planvec.kernels.mujoco.shared import copy_from, is_single
-from planvec.kernels.mujoco.sums import clip, single_squares, squares
-from planvec.kernels.mujoco.task import Info, Task, check_observation, check_terms, kind_of_product, number
+from planvec.kernels.mujoco.task import (
+    Info,
+    Task,
+    check_observation,
+    check_terms,
+    clip,
+    copy_from,
+    dot_is_fused,
+    inner,
+    is_single,
+    kind_of_product,
+    norm3,
+    number,
+    single_squares,
+    squares,
+)
 
 
 def _nothing_before(arrays: Any, constants: Any) -> float:

@@ -22,18 +22,23 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from planvec.codecs import saved_arrays
-from planvec.kernels.bound_loop import compile_loop
-from planvec.kernels.buffers import UNLIMITED, bytes_of
-from planvec.kernels.mujoco.batch import REFUSED, Results, Shared
-from planvec.kernels.mujoco.draws import Draws
-from planvec.kernels.mujoco.library import has_callbacks, has_valid_options, is_original
-from planvec.kernels.mujoco.loops import DONE, MORE, roll_rows, step_rows
-from planvec.kernels.mujoco.originals import Originals
-from planvec.kernels.mujoco.records import records_of
-from planvec.kernels.mujoco.simulation import Simulation
+from planvec.kernels.base import UNLIMITED, ActionRange, bytes_of
+from planvec.kernels.digests import check_originals
+from planvec.kernels.kernel_type import compile_loop
+from planvec.kernels.mujoco.loops import (
+    DONE,
+    MORE,
+    REFUSED,
+    Draws,
+    Results,
+    Shared,
+    TaskType,
+    records_of,
+    roll_rows,
+    step_rows,
+)
+from planvec.kernels.mujoco.simulation import Simulation, has_callbacks, has_valid_options, is_original
 from planvec.kernels.mujoco.task import Task
-from planvec.kernels.mujoco.task_type import TaskType
-from planvec.kernels.ranges import ActionRange
 from planvec.kernels.threads import Stop, run_together
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch
 
@@ -69,7 +74,9 @@ class MujocoKernel:
             raise ValueError(f"actions of {space}, observations of {observed}")
         assert observed.shape is not None
         self._num_observed = int(np.prod(observed.shape))
-        self._originals = Originals(self._base)
+        check_originals(self._base)
+        if not is_original():
+            raise ValueError("a function of mujoco was replaced")
         self._simulations = [Simulation(self._model, saved_arrays(self._base)) for _ in range(num_threads)]
         self._records = records_of(dtype, self._simulations[0].size, self._num_observed)
         self._num_extras = sum(kind if isinstance(kind, int) else 1 for _, kind in task.infos(self._base))
@@ -120,8 +127,6 @@ class MujocoKernel:
         """Return the present constants; None if the environment was changed so that it has to step itself."""
         base = self._base
         if base.model is not self._model or base.data is not self._data or has_callbacks():
-            return None
-        if not (is_original() and self._originals.are_in_place()):
             return None
         if not has_valid_options(self._model):
             return None
@@ -200,9 +205,6 @@ class MujocoKernel:
     def has_changed(self) -> bool:
         """Return False: what is changed counts, or lets the environment step itself."""
         return False
-
-    def settle(self) -> None:
-        """Do nothing: there is nothing to prepare."""
 
     def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
         """Spread states for the proof: bodies lifted, pushed and bent, on the ground and falling."""

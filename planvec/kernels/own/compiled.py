@@ -3,28 +3,354 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import gymnasium
+import numba
 import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.errors import NumbaError
+from numba.extending import intrinsic, make_attribute_wrapper, models, overload_method, register_model
 
-from planvec.kernels import rollout_loop, step_loop
-from planvec.kernels.bound_loop import BoundLoop
+from planvec.kernels import step_loop
+from planvec.kernels.base import Field, Kernel, Layout, layout_of
 from planvec.kernels.compiled import CompiledKernel
 from planvec.kernels.digests import code_digest, has_full_digest
-from planvec.kernels.kernel_type import CodeType
-from planvec.kernels.layout import layout_of
-from planvec.kernels.own.adapter import kernel_of
-from planvec.kernels.own.declared import OwnKernel
-from planvec.kernels.own.watch import Watch
+from planvec.kernels.kernel_type import BoundLoop, CodeType
+from planvec.kernels.own.batch import Watch
+from planvec.kernels.own.declared import (
+    OBSERVE_ARGUMENTS,
+    STEP_ARGUMENTS,
+    OwnKernel,
+    arguments_of,
+    python_function,
+)
+from planvec.kernels.random import integer, random, standard_normal, uniform
+
+# -- Compiles the functions of a user, and checks the types of their results.
+#
+# The messages name the function, what was expected and what came, where numba's would show its own code.
+
+
+def compile_function(
+    own: OwnKernel, function: Any, name: str, allowed: tuple[str, ...], given: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Compile a function. Returns it, and the type of its result."""
+    # A division by zero and an index that is out of bounds raise errors, as they do in Python: then the
+    # environment steps the batch itself.
+    inner = python_function(function)
+    compiled = njit(inner, boundscheck=True)
+    arguments = tuple(given[argument] for argument in arguments_of(inner, name, allowed))
+    try:
+        compiled.compile(arguments)
+    except NumbaError as error:
+        code = inner.__code__
+        raise ValueError(
+            f"numba cannot compile {name} of {own.owner} ({code.co_filename}, line {code.co_firstlineno}): "
+            f"{_reason(str(error))}. Use numbers, tuples, and functions of math and numpy, or declare a "
+            "NumPy function of whole batches with planvec.batch_kernel, which is not compiled"
+        ) from error
+    return compiled, compiled.overloads[arguments].signature.return_type
+
+
+def _reason(text: str) -> str:
+    """Return the lines of numba's message that tell what is wrong, as one line."""
+    lines = [line.strip() for line in text.splitlines()]
+    said = [
+        line
+        for line in lines
+        if line and not line.startswith(("Failed in", "During:", "File ", "There are", "-", "<source"))
+    ]
+    shown = [*said[:3], *[line for line in lines if line.startswith("File ")][:1]]
+    return " ".join(shown)[:500].rstrip(". ")
+
+
+def check_step(own: OwnKernel, returned: Any, state: Any) -> None:
+    """Check the type of the results of a step."""
+    form = "(state, reward, terminated)" if own.infos is None else "(state, reward, terminated, extra)"
+    size = 3 if own.infos is None else 4
+    results = _entries(returned)
+    if results is None or len(results) != size:
+        count = f"one of type {returned}" if results is None else f"{len(results)} results"
+        advice = "; infos= names the fourth" if own.infos is None and count == "4 results" else ""
+        raise ValueError(f"step of {own.owner}: expected {form}, got {count}{advice}")
+    after, *others = results
+    entries = _entries(after)
+    if entries is None or len(entries) != len(state):
+        got = f"{after}" if entries is None else f"{len(entries)} entries"
+        raise ValueError(
+            f"step of {own.owner}: expected a state of {len(state)} entries {own.state}, a tuple, got {got}"
+        )
+    for name, expected, entry in zip(own.state, state, entries, strict=True):
+        if not _is_alike(expected, entry):
+            raise ValueError(f"step of {own.owner}: expected {name} of type {expected}, got {entry}")
+    for name, entry in zip(("reward", "terminated", "extra"), others, strict=False):
+        if not isinstance(entry, (types.Number, types.Boolean)):
+            raise ValueError(f"step of {own.owner}: expected a number as {name}, got {entry}")
+
+
+def _is_alike(expected: Any, entry: Any) -> bool:
+    """Return whether an entry of a state has the form of the attribute."""
+    if isinstance(expected, types.BaseTuple):
+        inner = _entries(entry)
+        fits = inner is not None and len(inner) == len(expected)
+        return fits and all(map(_is_alike, _entries(expected) or (), inner or ()))
+    if isinstance(expected, types.Array):
+        return isinstance(entry, types.Array) and _is_alike(expected.dtype, entry.dtype)
+    if isinstance(expected, types.Float):
+        return _is_number(entry)
+    return isinstance(entry, (types.Integer, types.Boolean))  # a float would be rounded
+
+
+def _entries(returned: Any) -> tuple[Any, ...] | None:
+    """Return the types of the entries of a tuple; None for another type."""
+    is_tuple = isinstance(returned, types.BaseTuple)
+    return tuple(returned) if is_tuple else None
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, (types.Float, types.Integer, types.Boolean))
+
+
+def check_observe(own: OwnKernel, returned: Any, num_numbers: int) -> None:
+    """Check the type of the result of `observe`."""
+    entries = _entries(returned) or (returned,)
+    if len(entries) != num_numbers or not all(map(_is_number, entries)):
+        raise ValueError(
+            f"observe of {own.owner}: expected a tuple of {num_numbers} numbers as in its observation_space, "
+            f"got {returned}"
+        )
+
+
+# -- The argument `random` of a user's step in compiled code: it draws what `numpy.random.Generator` draws.
+#
+# `random` is an object with methods of the same names, so that the same function runs in Python, too.
+
+_WORDS = types.Array(types.uint64, 1, "C")
+
+
+class GeneratorType(types.Type):
+    """The type of `random`: it holds the words of a generator; see `planvec.kernels.random`."""
+
+    def __init__(self) -> None:
+        super().__init__(name="planvec.Generator")
+
+
+GENERATOR_TYPE: Any = GeneratorType()
+
+
+@register_model(GeneratorType)
+class _GeneratorModel(models.StructModel):
+    def __init__(self, manager: Any, generator: Any) -> None:
+        super().__init__(manager, generator, [("words", _WORDS)])  # type: ignore[no-untyped-call]
+
+
+make_attribute_wrapper(GeneratorType, "words", "words")
+
+
+@intrinsic
+def as_generator(typing_context: Any, words: Any) -> Any:
+    """Return the words of a generator as an object with methods."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        struct = cgutils.create_struct_proxy(GENERATOR_TYPE)(context, builder)
+        struct.words = arguments[0]
+        context.nrt.incref(builder, words, arguments[0])
+        return struct._getvalue()
+
+    return GENERATOR_TYPE(words), generate
+
+
+def _define(name: str, select: Any) -> None:
+    """Define a method of `random`."""
+    overload_method(GeneratorType, name)(select)
+
+
+def _select_integers(generator, low, high=None):  # type: ignore[no-untyped-def]
+    """Return the compiled form of `integers(high)` or of `integers(low, high)`."""
+    if high is None or isinstance(high, (types.NoneType, types.Omitted)):
+        return lambda generator, low, high=None: integer(generator.words, 0, low)
+    return lambda generator, low, high=None: integer(generator.words, low, high)
+
+
+_define("random", lambda generator: lambda generator: random(generator.words))
+_define("integers", _select_integers)
+_define("standard_normal", lambda generator: lambda generator: standard_normal(generator.words))
+_define(
+    "uniform",
+    lambda generator, low=0.0, high=1.0: (
+        lambda generator, low=0.0, high=1.0: uniform(generator.words, low, high)
+    ),
+)
+_define(
+    "normal",
+    lambda generator, loc=0.0, scale=1.0: (
+        lambda generator, loc=0.0, scale=1.0: loc + scale * standard_normal(generator.words)
+    ),
+)
+
+
+# -- Turns the functions of a user into a `Kernel`: converts their arguments and results.
+#
+# numbers of all fields in one tuple   <-->   one entry for each attribute: a number, a tuple, an array
+
+# for each attribute how many numbers a tuple of them has; None for a number; 0 for an array
+_Sizes = tuple[int | None, ...]
+
+
+def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], constants: Any) -> Kernel:
+    """Return a kernel that calls the functions of a user."""
+    # `shapes`: The shape of each attribute; () for a number.
+    sizes = tuple(
+        0 if field.is_array else field.size if shape else None
+        for field, shape in zip(layout.fields, shapes, strict=True)
+    )
+    given = {
+        "state": types.Tuple(list(map(_type_of, layout.fields, sizes))),
+        "action": _action_type(layout),
+        "constants": numba.typeof(constants),
+        "random": GENERATOR_TYPE,
+    }
+    step, returned = compile_function(own, own.step, "step", STEP_ARGUMENTS, given)
+    check_step(own, returned, given["state"])
+    return Kernel(
+        fields=own.state,
+        step=_flat_step(own, layout, step, sizes),
+        observe=_flat_observe(own, layout, sizes, given),
+        constants=lambda env: constants,
+        refuses=_flat_refuses(layout, sizes),
+        columns=None if own.infos is None else own.columns,
+    )
+
+
+def _scalar(field: Field) -> Any:
+    """Return the type of the numbers of a field in compiled code."""
+    return numba.from_dtype(np.dtype(field.dtype))
+
+
+def _type_of(field: Field, size: int | None) -> Any:
+    """Return the type of an entry of the state."""
+    if size is None:
+        return _scalar(field)
+    return types.UniTuple(_scalar(field), size) if size else _array(field)
+
+
+def _array(field: Field) -> Any:
+    """Return the type of a field of many numbers."""
+    return types.Array(_scalar(field), 1, "C", aligned=False)
+
+
+def _action_type(layout: Layout) -> Any:
+    """Return the type of the action."""
+    action = layout.action
+    if layout.has_scalar_action:
+        return _scalar(action)
+    if action.is_array:
+        return types.UniTuple(_array(action), 1)
+    return types.UniTuple(_scalar(action), action.size)
+
+
+def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Callable[..., Any]:
+    """Return the step in the form of `Kernel.step`. Arrays are written into those of the state."""
+    # It raises an error if a result is not finite: Python raises errors where compiled code returns infinity.
+    # Then the environment steps the batch.
+    given = {"state": _nested(sizes), "action": "action", "constants": "constants"}
+    given["random"] = "as_generator(random)"
+    call = ", ".join(given[name] for name in arguments_of(own.step, "step", STEP_ARGUMENTS))
+    lines, writes, entries, at = [f"results = function({call})"], list[str](), list[str](), 0
+    for index, size in enumerate(sizes):
+        if size == 0:
+            # All are copied before one is written, since a result may be an array of the state.
+            lines.append(f"array_{index} = results[0][{index}].copy()")
+            writes.append(f"state[{at}][:] = array_{index}")
+            entries.append(f"state[{at}]")
+        elif size is None:
+            entries.append(f"results[0][{index}]")
+        else:
+            entries += [f"results[0][{index}][{number}]" for number in range(size)]
+        at += size or 1
+    extra = "0.0" if own.infos is None else "results[3]"
+    error = "raise ValueError('a result is not finite')"
+    lines += writes
+    lines += [
+        f"after = ({', '.join(entries)},)",
+        *_if_not_finite(layout, sizes, "after", error),
+        "if not isfinite(results[1]):",
+        f"    {error}",
+        f"return after, results[1], results[2], {extra}",
+    ]
+    names = {"function": step, "as_generator": as_generator, "isfinite": math.isfinite}
+    return _function("step", "state, action, constants, random", lines, **names)
+
+
+def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Callable[..., Any]:
+    """Return `observe` in the form of `Kernel.observe`."""
+    num_numbers = sum(field.size for field in layout.observation)
+    if own.observe is None:
+        if 0 in sizes or sum(size or 1 for size in sizes) != num_numbers:
+            raise ValueError(
+                f"observe of {own.owner}: expected a function, since the {num_numbers} numbers of an "
+                "observation are not those of the state, got None"
+            )
+        return _function("observe", "state, constants", ["return state"])
+    observe, returned = compile_function(own, own.observe, "observe", OBSERVE_ARGUMENTS, given)
+    check_observe(own, returned, num_numbers)
+    arguments = {"state": _nested(sizes), "constants": "constants"}
+    call = ", ".join(arguments[name] for name in arguments_of(own.observe, "observe", OBSERVE_ARGUMENTS))
+    result = "result" if isinstance(returned, types.BaseTuple) else "(result,)"
+    lines = [f"result = function({call})", f"return {result}"]
+    return _function("observe", "state, constants", lines, function=observe)
+
+
+def _flat_refuses(layout: Layout, sizes: _Sizes) -> Callable[..., Any]:
+    """Return `Kernel.refuses`: numbers that are not finite are left to the environment, which may raise."""
+    lines = [*_if_not_finite(layout, sizes, "state", "return True"), "return False"]
+    return _function("refuses", "state, ended, constants", lines, isfinite=math.isfinite)
+
+
+def _if_not_finite(layout: Layout, sizes: _Sizes, state: str, then: str) -> list[str]:
+    """Return lines that do something if a number of a state, in the form of kernels, is not finite."""
+    lines, tests, at = list[str](), list[str](), 0
+    for field, size in zip(layout.fields, sizes, strict=True):
+        if np.dtype(field.dtype).kind == "f":
+            if size == 0:
+                lines += [f"for number in {state}[{at}]:", "    if not isfinite(number):", f"        {then}"]
+            else:
+                tests += [f"not isfinite({state}[{at + number}])" for number in range(size or 1)]
+        at += size or 1
+    return [*lines, f"if {' or '.join(tests)}:", f"    {then}"] if tests else lines
+
+
+def _function(name: str, arguments: str, lines: list[str], **names: Any) -> Callable[..., Any]:
+    """Return a function with a body of generated lines."""
+    scope: dict[str, Any] = dict(names)
+    body = "\n".join(f"    {line}" for line in lines)
+    exec(f"def {name}({arguments}):\n{body}", scope)
+    made: Callable[..., Any] = scope[name]
+    return made
+
+
+def _nested(sizes: _Sizes) -> str:
+    """Return an expression for the state in the form for users, from `state` in the form of kernels."""
+    entries, index = [], 0
+    for size in sizes:
+        if size:
+            entries.append(f"({', '.join(f'state[{index + number}]' for number in range(size))},)")
+        else:
+            entries.append(f"state[{index}]")
+        index += size or 1
+    return f"({', '.join(entries)},)"
+
 
 # the loops that numba compiles for each kernel, and caches on disk
 _CACHED: tuple[Any, ...] = (
     step_loop.step_rows,
     step_loop.keep_ended,
     step_loop._absorb,
-    rollout_loop.roll_rows,
+    step_loop.roll_rows,
 )
 
 
@@ -53,8 +379,8 @@ class OwnCompiledKernel(CompiledKernel):
         with self._cache():
             super().__init__(kernel, env, dtype, time_limit, num_threads)
 
-    def _find_originals(self) -> None:
-        return None  # the watch knows them
+    def _check_code(self) -> None:
+        """Do nothing: the code is the user's, and the kernel is proved."""
 
     def _digest(self) -> str:
         return self._own_digest
@@ -86,9 +412,6 @@ class OwnCompiledKernel(CompiledKernel):
 
     def _constants(self) -> tuple[Any, ...]:
         return self._watch.constants
-
-    def settle(self) -> None:
-        self._watch.settle()
 
     def has_changed(self) -> bool:
         return self._watch.has_changed()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.planners.mcts.links import Links, links_of, node_visits, view_of
 from planvec.planners.mcts.planner import MCTS
-from planvec.planners.mcts.tree import Tree
+from planvec.planners.mcts.tree import Links, Tree, links_of, node_visits, view_of
 
 __all__ = ["MCTS", "Links", "Tree", "links_of", "node_visits", "view_of"]

@@ -10,22 +10,41 @@ Letters: W walks, T steps of a walk.
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
+from planvec.planners.driver import check_answer, send_steps
+from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.observation_keys import observation_keys
-from planvec.planners.mcts.rules import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.requests import check_answer, send_steps
-from planvec.planners.root_actions import list_actions
+from planvec.planners.root_actions import list_actions, space_leaves
 from planvec.planners.search import StepRequest
-from planvec.rows import BatchStepper, has_players
+from planvec.rows import BatchStepper, has_players, is_fixed
+
+# -- Computes keys that identify observations. Letters: B rows -----------------------------------------------
+
+
+def observation_keys(space: Space[Any], observations: Any, num_rows: int) -> list[Hashable]:
+    """Return a key for each observation of a batch: equal keys for equal observations only."""
+    columns: list[list[Hashable]] = []
+    for _, leaf, part in space_leaves(space, observations):
+        if is_fixed(leaf):
+            data = np.ascontiguousarray(part)
+            size = data.nbytes // max(num_rows, 1)
+            joined = data.tobytes()
+            columns.append([joined[row * size : (row + 1) * size] for row in range(num_rows)])
+        else:
+            elements = (part[row] for row in range(num_rows))
+            columns.append([one if isinstance(one, str) else pickle.dumps(one) for one in elements])
+    return list(zip(*columns, strict=True))
+
 
 _NUM_WALKS, _NUM_STEPS = 6, 24  # W and T, at most
 _SHARE = 1 / 6  # part of the budget of a decision that a look may take

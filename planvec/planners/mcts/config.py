@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.base import Planner
-from planvec.planners.options import option
+from planvec.planners.base import Planner, option
 
 ObservationFunction = Callable[[Any], NDArray[Any]]  # A function of the observations of a batch
 # A function of the observations of a batch that returns values and priors

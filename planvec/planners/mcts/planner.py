@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.driver import PlanCallback
 from planvec.planners.mcts.adaptation import Choice, advance_by_observation, choose, with_choice
+from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.rules import AS_GIVEN, GRAPH
 from planvec.planners.mcts.setup import has_room, tree_kind
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
@@ -87,7 +87,7 @@ class MCTS(MCTSConfig):
 
     def prepare(self) -> None:
         """Compile the kernels, or load them from numba's cache."""
-        from planvec.planners.mcts.warm_up import warm_up  # here, since numba takes long to import
+        from planvec.planners.mcts.compiled import warm_up  # here, since numba takes long to import
 
         warm_up(self)
 

@@ -11,19 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import NUM_OUTCOMES, bytes_per_node, empty_arrays
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.rules import (
+from planvec.planners.mcts.arrays import (
     ALL,
     AS_GIVEN,
     NODES,
+    NUM_OUTCOMES,
     OPEN_LOOP,
     SCALE_BY_NODE,
     SCALE_BY_TREE,
     SINGLE,
     Rules,
     TreeKind,
+    bytes_per_node,
+    empty_arrays,
 )
+from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import list_actions
 from planvec.rows import BatchStepper

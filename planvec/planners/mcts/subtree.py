@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,65 @@ def mark_reachable(
                     stack[size] = child
                     size += 1
                 outcome = outcomes[outcome].next_outcomes
+
+
+# -- The best actions of a tree as compiled code.
+#
+# The arrays are those of `planvec.planners.mcts.arrays`.
+#
+# Letters: N nodes, A actions per node, M outcomes, D depths.
+
+
+@jit(cache=True)
+def best_edge(edges: NDArray[Any], legal: NDArray[np.bool_], node: Any, by_value: bool) -> int:
+    """Return the index of the best action of a node; see `Tree.best_action`."""
+    best, most_visits, best_value = -1, 0, -math.inf
+    only_legal = False
+    if legal.shape == edges.shape:
+        for action in range(edges.shape[1]):
+            only_legal |= legal[node, action] and edges[node, action].edge_visits > 0
+    for action in range(edges.shape[1]):
+        visits, value = edges[node, action].edge_visits, edges[node, action].edge_values
+        if visits > 0 and (not only_legal or legal[node, action]):
+            if math.isnan(value):
+                value = -math.inf
+            if by_value:
+                is_better = value > best_value or (value == best_value and visits > most_visits)
+            else:
+                is_better = visits > most_visits or (visits == most_visits and value > best_value)
+            if is_better or best < 0:
+                best, most_visits, best_value = action, visits, value
+    return best
+
+
+@jit(cache=True)
+def follow_best(
+    edges: NDArray[Any],  # `[N, A]`
+    legal: NDArray[np.bool_],  # `[N, A]`, or `[1, 1]` where all actions are legal
+    outcomes: NDArray[Any],  # `[M]`
+    by_value: bool,
+    first: int,
+    path: NDArray[np.int64],  # `[D]`, written: the outcomes
+    actions: NDArray[np.int64],  # `[D]`, written: the indices of the actions
+) -> int:
+    """Follow the best actions and their most frequent outcomes from the root on, without a cycle."""
+    # Returns the number of actions.
+    node = np.int64(0)
+    for depth in range(len(path)):
+        action = first if depth == 0 and first >= 0 else best_edge(edges, legal, node, by_value)
+        outcome = edges[node, action].first_outcomes if action >= 0 else -1
+        best, most = np.int64(-1), -1
+        while outcome >= 0:
+            if outcomes[outcome].outcome_counts > most:
+                best, most = np.int64(outcome), outcomes[outcome].outcome_counts
+            outcome = outcomes[outcome].next_outcomes
+        if best < 0:
+            return depth
+        node = np.int64(outcomes[best].outcome_nodes)
+        if node == 0:
+            return depth
+        for before in range(depth):
+            if outcomes[path[before]].outcome_nodes == node:
+                return depth
+        path[depth], actions[depth] = best, action
+    return len(path)

@@ -9,18 +9,150 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import NUM_NODES, TreeArrays, empty_arrays
-from planvec.planners.mcts.files import read_tree, tree_parts
-from planvec.planners.mcts.rules import TreeKind
+from planvec.planners.mcts.arrays import (
+    AS_GIVEN,
+    GRAPH,
+    NUM_COUNTERS,
+    NUM_NODES,
+    NUM_OUTCOMES,
+    OPEN_LOOP,
+    SINGLE,
+    TreeArrays,
+    TreeKind,
+    empty_arrays,
+)
+from planvec.planners.plan import TreeView
 from planvec.planners.root_actions import equal_actions
-from planvec.rows import arrays_of_states, state_keys
+from planvec.rows import DAMAGED, arrays_of_states, read_arrays, state_keys, states_of_arrays
+
+# -- Reads the files of search trees. They may be damaged or made by others, so every index is checked.
+#
+# Compiled kernels follow the indices without looking: a wrong one would crash the process.
+#
+# Letters: N nodes, A actions per node, M outcomes, D depths.
+
+
+def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
+    """Read the file of a tree."""
+    # Returns the fields of a `Tree`: its arrays, the states, the actions and the kind.
+    try:
+        return tree_parts(read_arrays(path))
+    except DAMAGED as error:
+        raise InvalidBatchError(
+            f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
+            f"({type(error).__name__}: {error})"
+        ) from error
+
+
+def tree_parts(
+    archive: Mapping[str, NDArray[Any]],
+) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
+    """Return the fields of a `Tree` from the arrays of `Tree.to_arrays`."""
+    kind = _read_kind(str(archive["kind"]))
+    arrays = _read_arrays(archive, kind)
+    states = states_of_arrays("states", archive) if "states" in archive else None
+    actions = archive["actions"]
+    _check_contents(arrays, states, actions, kind)
+    return arrays, states, actions, kind
+
+
+def _read_kind(text: str) -> TreeKind:
+    kind = TreeKind(*json.loads(text))
+    is_right = (
+        all(isinstance(flag, bool) for flag in kind[:4])
+        and kind.chance in range(SINGLE, OPEN_LOOP + 1)
+        and isinstance(kind.discount, (int, float))
+        and 0 <= kind.discount <= 1
+        and isinstance(kind.dt, int)
+        and kind.dt >= 1
+        and kind.choice in range(AS_GIVEN, GRAPH + 1)
+    )
+    if not is_right:
+        raise ValueError(f"kind: expected the settings of a search, got {text[:200]}")
+    return kind
+
+
+def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArrays:
+    """Return the arrays of a tree."""
+    counters, edge_visits, histogram = (
+        archive[name] for name in ("counters", "edge_visits", "depth_histogram")
+    )
+    if counters.shape != (NUM_COUNTERS,) or edge_visits.ndim != 2 or histogram.ndim != 1:
+        raise ValueError("counters, edge_visits or depth_histogram have another number of dimensions")
+    num_nodes, num_outcomes = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
+    num_actions, num_depths = edge_visits.shape[1], len(histogram)
+    if num_nodes < 1 or num_outcomes < 0 or num_actions < 1 or num_depths < 1:
+        raise ValueError(f"expected at least one node and action, got {num_nodes} and {num_actions}")
+    if max(num_nodes, num_outcomes) > max(len(archive["visits"]), len(archive["outcome_nodes"])):
+        raise ValueError(f"visits: expected int32 of shape ({num_nodes},), got fewer rows")
+    arrays = empty_arrays(
+        max(num_nodes, num_outcomes), num_actions, num_depths - 1, kind.has_priors, kind.has_legal
+    )
+    row_counts = {"nodes": num_nodes, "edges": num_nodes, "outcomes": num_outcomes}
+    row_counts |= {"priors": num_nodes} if kind.has_priors else {}
+    row_counts |= {"legal": num_nodes} if kind.has_legal else {}
+    used = {name: getattr(arrays, name)[:count] for name, count in row_counts.items()}
+    arrays = arrays._replace(**used)
+    for name, target in arrays.named().items():
+        array = archive[name]
+        if array.shape != target.shape or array.dtype != target.dtype:
+            raise ValueError(
+                f"{name}: expected {target.dtype} of shape {target.shape}, got {array.dtype} of {array.shape}"
+            )
+        target[...] = array
+    return arrays
+
+
+def _check_contents(
+    arrays: TreeArrays, states: NDArray[Any] | None, actions: NDArray[Any], kind: TreeKind
+) -> None:
+    """Check the states, the actions and every index."""
+    num_nodes, num_actions = arrays.edge_visits.shape
+    num_outcomes = len(arrays.outcome_nodes)
+    if states is not None and states.shape != (num_nodes,):
+        raise ValueError(f"states: expected shape ({num_nodes},), got {states.shape}")
+    own = (num_nodes, num_actions) if kind.has_own_actions else (num_actions,)
+    if actions.shape[: len(own)] != own:
+        raise ValueError(f"actions: expected shape ({', '.join(map(str, own))}, ...), got {actions.shape}")
+    for name, low, high in (
+        ("starts", 0, num_actions),
+        ("players", 0, 2),
+        ("parents", -1, num_nodes),
+        ("parent_actions", -1, num_actions),
+        ("first_outcomes", -1, num_outcomes),
+        ("outcome_nodes", 0, num_nodes),
+        ("next_outcomes", -1, num_outcomes),
+    ):
+        array = getattr(arrays, name)
+        if array.size and not low <= array.min() <= array.max() < high:
+            raise ValueError(f"{name}: expected indices from {low} to {high - 1}")
+    for name in ("visits", "edge_visits", "edge_samples", "outcome_counts", "outcome_steps", "counters"):
+        if (getattr(arrays, name) < 0).any():
+            raise ValueError(f"{name}: expected no negative numbers")
+    for name in ("unobserved", "edge_unobserved", "pending"):
+        if getattr(arrays, name).any():
+            raise ValueError(f"{name}: expected a tree without simulations in flight")
+    is_tree = kind.chance == SINGLE and not kind.shares_nodes
+    if is_tree and not np.array_equal(arrays.outcome_nodes, np.arange(num_nodes)):
+        raise ValueError("outcome_nodes: expected the index of each outcome, whose node has the same index")
+    for name in ("parents", "next_outcomes"):
+        if _has_cycle(getattr(arrays, name)):
+            raise ValueError(f"{name}: expected chains that end, got a cycle")
+
+
+def _has_cycle(following: NDArray[np.int32]) -> bool:
+    """Return whether some chain of indices does not end with -1. Each pass doubles the length looked at."""
+    after = following.astype(np.int64)
+    for _ in range(len(following).bit_length() + 1):
+        after = np.where(after < 0, -1, after[after])
+    return bool((after >= 0).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +226,7 @@ class Tree:
                 is the most visited, of equals the one with the highest value. Actions that are proven to be
                 of no use are left out if there are others.
         """
-        from planvec.planners.mcts.variation import best_edge  # here, since numba takes long to import
+        from planvec.planners.mcts.subtree import best_edge  # here, since numba takes long to import
 
         return best_edge(self.arrays.edges, self.arrays.legal, node, by_value)
 
@@ -107,7 +239,7 @@ class Tree:
             by_value: As in `best_action`.
             first: Index of the action at the root; -1: the best one.
         """
-        from planvec.planners.mcts.variation import follow_best  # here, since numba takes long to import
+        from planvec.planners.mcts.subtree import follow_best  # here, since numba takes long to import
 
         path, indices = np.empty(self.max_depth, np.int64), np.empty(self.max_depth, np.int64)
         arrays = self.arrays
@@ -284,3 +416,66 @@ def _resized(array: NDArray[Any] | None, capacity: int, used: int) -> NDArray[An
     larger = np.empty((capacity, *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
     return larger
+
+
+# -- Lists how the nodes of a tree lead to each other. Letters: N nodes, E links -----------------------------
+
+
+class Links(NamedTuple):
+    """Lists every outcome of every action of a tree. Where equal states share nodes, several lead to one."""
+
+    nodes: NDArray[np.int64]  # `[E]` int64, where the action is taken
+    actions: NDArray[np.int64]  # `[E]` int64, index of the action
+    children: NDArray[np.int64]  # `[E]` int64, the node that the outcome leads to
+    # `[E]` float64, the visits of the action, divided among its outcomes as they were sampled
+    visits: NDArray[np.float64]
+
+
+def links_of(tree: Tree) -> Links:
+    """Return the links of a tree."""
+    arrays = tree.arrays
+    first = arrays.first_outcomes[: tree.num_nodes]
+    nodes, actions = np.nonzero(first >= 0)
+    outcomes = first[nodes, actions].astype(np.int64)
+    parts = [(nodes, actions, outcomes)]
+    while True:
+        following = arrays.next_outcomes[outcomes]
+        is_more = following >= 0
+        if not is_more.any():
+            break
+        nodes, actions, outcomes = nodes[is_more], actions[is_more], following[is_more].astype(np.int64)
+        parts.append((nodes, actions, outcomes))
+    nodes, actions, outcomes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    counts = np.maximum(arrays.outcome_counts[outcomes], 1).astype(np.float64)
+    totals = np.zeros(first.shape)
+    np.add.at(totals, (nodes, actions), counts)
+    visits = arrays.edge_visits[nodes, actions] * counts / totals[nodes, actions]
+    return Links(nodes, actions, arrays.outcome_nodes[outcomes].astype(np.int64), visits)
+
+
+def view_of(tree: Tree) -> TreeView:
+    """Return what pictures show of a tree."""
+    arrays, size = tree.arrays, tree.num_nodes
+    parents, actions = arrays.parents[:size].astype(np.int64), arrays.parent_actions[:size].astype(np.int64)
+    links = links_of(tree)
+    return TreeView(
+        parents,
+        np.where(parents >= 0, actions, -1),
+        np.rint(node_visits(tree)).astype(np.int64),
+        np.where(parents >= 0, arrays.edge_values[parents, actions], arrays.values[0]),
+        tree.principal_variation(by_value=False).nodes,
+        np.column_stack([links.nodes, links.children]),
+    )
+
+
+def node_visits(tree: Tree) -> NDArray[np.float64]:
+    """Return how many simulations came to each node, `[N]`."""
+    # At a node where the episode goes on, these are the simulations that took an action there, and the one
+    # that found it. No action is taken at the others, so the visits of the actions that led there count.
+    links = links_of(tree)
+    arrived = np.bincount(links.children, links.visits, minlength=tree.num_nodes)
+    ended = tree.arrays.ended[: tree.num_nodes]
+    visits: NDArray[np.float64] = np.where(
+        ended, arrived, np.maximum(tree.arrays.visits[: tree.num_nodes], 1)
+    )
+    return visits

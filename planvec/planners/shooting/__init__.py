@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from planvec.planners.shooting.distributions import Distribution
-from planvec.planners.shooting.mppi import MPPI
-from planvec.planners.shooting.planners import CEM, ICEM, RandomShooting
+from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
 
 __all__ = ["CEM", "ICEM", "MPPI", "Distribution", "RandomShooting"]

@@ -11,15 +11,18 @@ Letters: L actions of a sequence, H environment steps, K elites.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from planvec.rows import draw_legal, uniform_actions
+from planvec.errors import UnsupportedEnvError
+from planvec.planners.root_actions import MAX_CATEGORIES, bounds_advice, box_actions
+from planvec.planners.search import StepRequest
+from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal, uniform_actions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -99,7 +102,7 @@ class Distribution(ABC):
         self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
     ) -> NDArray[Any]:
         """Draw an action of a sequence among the legal ones: `[B, *action shape]`, by default evenly."""
-        # `masks`: `[B, M]`; see `planvec.rows.legal_actions`.
+        # `masks`: `[B, M]`; see `planvec.rows.random_actions`.
         shape = (len(masks), *(self.space.shape or ()))
         return draw_legal(self.space, masks, generator.random(shape))
 
@@ -148,3 +151,275 @@ class Uniform(Distribution):
         """Return the best sequence, since all are equally likely."""
         best: NDArray[Any] = self.elites[0]
         return best
+
+
+# -- Categorical distributions of action sequences.
+#
+# Letters: L actions of a sequence, K elites, C categories.
+
+# share of the uniform distribution in the probabilities of a new decision: those of 0 would stay 0
+_UNIFORM_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Categorical(Distribution):
+    """Independent categorical distributions, one for every number of every action."""
+
+    probabilities: NDArray[np.float64]  # `[L, *action shape, C]` float64; 0 beyond the categories of a number
+    num_categories: NDArray[np.int64]  # `[*action shape]` int64
+    start: NDArray[np.int64]  # `[*action shape]` int64, the number of the first category
+
+    @classmethod
+    def initial(cls, space: Space[Any], num_actions: int, dt: int) -> Categorical:
+        """Return the uniform distribution over a Discrete, MultiDiscrete or MultiBinary space."""
+        shape = space.shape or ()
+        if isinstance(space, spaces.Discrete):
+            num_categories, start = np.array(int(space.n)), np.array(int(space.start))
+        elif isinstance(space, spaces.MultiDiscrete):
+            num_categories, start = space.nvec.astype(np.int64), space.start.astype(np.int64)
+        else:
+            num_categories, start = np.full(shape, 2), np.zeros(shape, np.int64)
+        if num_categories.max(initial=0) > MAX_CATEGORIES:
+            raise UnsupportedEnvError(
+                f"action_space: expected at most {MAX_CATEGORIES:,} actions or categories of a number, got "
+                f"{space}; plan with Swarm, RandomShooting or MCTS"
+            )
+        exists = np.arange(num_categories.max()) < num_categories[..., None]
+        return cls(
+            space=space,
+            dt=dt,
+            elites=no_elites(space, num_actions),
+            probabilities=np.repeat((exists / num_categories[..., None])[None], num_actions, axis=0),
+            num_categories=num_categories,
+            start=start,
+        )
+
+    def _fits(self) -> bool:
+        fresh = self.initial(self.space, 1, self.dt)
+        are_same = all(
+            np.array_equal(getattr(self, name), getattr(fresh, name)) for name in ("num_categories", "start")
+        )
+        return are_same and self.probabilities.shape[1:] == fresh.probabilities.shape[1:] and super()._fits()
+
+    def shifted(self, previous: Self) -> Self:
+        """Return the probabilities of `previous`, shifted and mixed with uniform ones, and its elites."""
+        num_repeated, index = self._shift(previous)
+        mixed = _UNIFORM_SHARE * self.probabilities + (1 - _UNIFORM_SHARE) * previous.probabilities[index]
+        return replace(self, num_repeated=num_repeated, probabilities=mixed, elites=previous.elites[:, index])
+
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+        """Draw sequences `[num_sequences, L, *action shape]`."""
+        draws = generator.random((num_sequences, *self.probabilities.shape[:-1]))
+        below = draws[..., None] >= np.cumsum(self.probabilities, axis=-1)
+        # Rounded sums may end a little below 1.
+        return self._actions(np.minimum(below.sum(axis=-1), self.num_categories - 1))
+
+    def sample_legal(
+        self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        """Draw an action by the probabilities of the legal categories."""
+        shares = np.cumsum(self._legal_probabilities(index, masks), axis=-1)
+        draws = generator.random((len(masks), *self.num_categories.shape))
+        categories = (draws[..., None] * shares[..., -1:] >= shares).sum(axis=-1)
+        return self._actions(np.minimum(categories, self.num_categories - 1))
+
+    def restricted(self, mask: NDArray[np.bool_]) -> Self:
+        """Return the distribution whose first action has no probability of illegal categories."""
+        first = self._legal_probabilities(0, mask[None])
+        probabilities = np.concatenate([first / first.sum(axis=-1, keepdims=True), self.probabilities[1:]])
+        return replace(self, probabilities=probabilities)
+
+    def _legal_probabilities(self, index: int, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the probabilities of an action `[B, *action shape, C]`, 0 for illegal categories."""
+        # They are even where all legal ones have no probability. Their sum is not 1.
+        sizes = self.num_categories.reshape(-1)
+        legal = np.zeros((len(masks), len(sizes), self.probabilities.shape[-1]), np.bool_)
+        legal[:, np.arange(legal.shape[-1]) < sizes[:, None]] = masks
+        legal = legal.reshape(len(masks), *self.num_categories.shape, legal.shape[-1])
+        weights = self.probabilities[index] * legal
+        probabilities: NDArray[np.float64] = np.where(
+            weights.any(axis=-1, keepdims=True), weights, legal * 1.0
+        )
+        return probabilities
+
+    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+        """Return how often the elites take each category, mixed with the present probabilities."""
+        # Additive smoothing (one more elite that takes all categories equally) keeps every probability above
+        # 0.
+        categories = np.arange(self.probabilities.shape[-1])
+        counts = ((elites - self.start)[..., None] == categories).sum(axis=0)
+        exists = categories < self.num_categories[..., None]
+        fitted = (counts + exists / self.num_categories[..., None]) / (len(elites) + 1)
+        mixed = momentum * self.probabilities + (1 - momentum) * fitted
+        return replace(self, elites=elites, probabilities=mixed)
+
+    def mode(self) -> NDArray[Any]:
+        """Return the most likely actions; of equals the first."""
+        return self._actions(self.probabilities.argmax(axis=-1))
+
+    def _actions(self, categories: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the actions of category indices."""
+        actions: NDArray[Any] = (categories + self.start).astype(self.space.dtype)
+        return actions
+
+
+# -- Coloured noise: random sequences that change slowly. Letters: L numbers of a sequence -------------------
+
+MAX_BETA = 10.0  # highest exponent: beyond it all power is in the lowest frequency, and only rounding differs
+
+
+def colored_noise(
+    generator: np.random.Generator, beta: float, shape: tuple[int, ...], num_numbers: int
+) -> NDArray[np.float64]:
+    """Draw Gaussian sequences whose power falls with the frequency `f` as `f**-beta`."""
+    # Every number is normal with mean 0 and variance 1, whatever `beta`; only the correlations differ.
+    # Independent noise (`beta` 0) cancels out before a slow system has moved; noise of 1 (pink) or 2 (red, a
+    # random walk) pushes in one direction for a while.
+    # It is drawn in the frequency domain (Timmer and König 1995, "On generating power law noise"), as iCEM
+    # does (Pinneri et al. 2020, section 3.1); the constant part has the power of the lowest frequency.
+    # Sequences are periodic: the end of one is as close to its beginning as two neighbours are.
+    # `shape`: Shape of the batch of sequences.
+    # Returns `[*shape, L]`.
+    if beta == 0:
+        return generator.standard_normal((*shape, num_numbers))
+    frequencies = np.fft.rfftfreq(num_numbers)
+    frequencies[0] = 1.0 / num_numbers
+    scale = frequencies ** (-beta / 2.0)
+    parts = generator.standard_normal((2, *shape, len(scale)))
+    # The constant part and, for an even length, the alternating part are real: all power is in one number.
+    real = [0, -1] if num_numbers % 2 == 0 else [0]
+    parts[0][..., real] *= np.sqrt(2.0)
+    parts[1][..., real] = 0.0
+    power = 4.0 * scale**2
+    power[real] = 2.0 * scale[real] ** 2
+    spectrum = (parts[0] + 1j * parts[1]) * scale
+    noise: NDArray[np.float64] = np.fft.irfft(spectrum, num_numbers) * (num_numbers / np.sqrt(power.sum()))
+    return noise
+
+
+# -- Normal distributions of action sequences. Letters: L actions of a sequence, K elites --------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Gaussian(Distribution):
+    """Normal distributions, clipped to the bounds of a Box."""
+
+    space: spaces.Box
+    mean: NDArray[np.float64]  # `[L, *action shape]` float64, in units of the action
+    std: NDArray[np.float64]  # `[L, *action shape]` float64, in units of the action
+    noise_beta: float = 0.0  # colour of the noise along a sequence; see `colored_noise`
+
+    @classmethod
+    def initial(
+        cls, space: Space[Any], num_actions: int, dt: int, std: Any, noise_beta: float, name: str
+    ) -> Gaussian:
+        """Return the distribution about the middle of a Box, or about 0 where it has no bounds."""
+        # `std`: A number, as a fraction of half the range; or an array `[*action shape]`, in units of the
+        # action.
+        if not isinstance(space, spaces.Box):
+            raise UnsupportedEnvError(
+                f"action_space: expected a Box, got {space}; plan discrete actions with CEM, "
+                "RandomShooting, Swarm or MCTS, or wrap the environment so that its actions are one array"
+            )
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        scale = _scale_of(space, std, name)
+        finite = np.isfinite(low) & np.isfinite(high)
+        middle = np.zeros(space.shape)
+        middle[finite] = low[finite] / 2 + high[finite] / 2
+        return cls(
+            space=space,
+            dt=dt,
+            elites=no_elites(space, num_actions),
+            mean=np.repeat(np.clip(middle, low, high)[None], num_actions, axis=0),
+            std=np.repeat(scale[None], num_actions, axis=0),
+            noise_beta=noise_beta,
+        )
+
+    def shifted(self, previous: Self) -> Self:
+        """Return the mean and the elites of `previous`, shifted, with the initial std."""
+        num_repeated, index = self._shift(previous)
+        mean, elites = previous.mean[index], previous.elites[:, index]
+        return replace(self, num_repeated=num_repeated, mean=mean, elites=elites)
+
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+        """Draw sequences `[num_sequences, L, *action shape]` with coloured noise."""
+        shape = (num_sequences, *self.space.shape)
+        noise = np.moveaxis(colored_noise(generator, self.noise_beta, shape, self.num_actions), -1, 1)
+        with np.errstate(over="ignore"):  # infinity is clipped
+            return self._actions(self.mean + self.std * noise)
+
+    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+        """Return the mean and the std of the elites, mixed with the present ones."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, std = elites.mean(axis=0, dtype=np.float64), elites.std(axis=0, dtype=np.float64)
+        if not (np.isfinite(mean).all() and np.isfinite(std).all()):  # sums or squares were too large
+            scale = np.abs(elites.astype(np.float64)).max()
+            mean, std = (elites / scale).mean(axis=0) * scale, (elites / scale).std(axis=0) * scale
+        return replace(
+            self,
+            elites=elites,
+            mean=momentum * self.mean + (1 - momentum) * mean,
+            std=momentum * self.std + (1 - momentum) * std,
+        )
+
+    def mode(self) -> NDArray[Any]:
+        """Return the mean."""
+        return self._actions(self.mean)
+
+    def _actions(self, numbers: NDArray[np.float64]) -> NDArray[Any]:
+        """Round and clip numbers to actions."""
+        return box_actions(self.space, numbers)
+
+
+def _scale_of(space: spaces.Box, std: Any, name: str) -> NDArray[np.float64]:
+    """Return a standard deviation `[*action shape]` in units of the action; see `Gaussian.initial`."""
+    if np.ndim(std):
+        if np.shape(std) != space.shape:
+            raise ValueError(f"{name}: expected a number or shape {space.shape}, got shape {np.shape(std)}")
+        return np.array(std, np.float64)
+    if not space.is_bounded("both"):
+        raise UnsupportedEnvError(
+            f"action_space: expected a Box with finite bounds, got {space}; give {name} as an array "
+            f"of shape {space.shape} in units of the action, or {bounds_advice(space)}"
+        )
+    scale: NDArray[np.float64] = std * (space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2)
+    return scale
+
+
+# -- Rollouts of sequences of which only legal actions are taken. Letters: B sequences, L actions of one -----
+
+
+def take_legal(
+    env: BatchStepper,
+    distribution: Distribution,
+    generator: np.random.Generator,
+    discount: float,
+    num_repeats: NDArray[np.int64],
+    sequences: NDArray[Any],  # `[B, L, *action shape]`, written
+    states: NDArray[Any],  # `[B]`
+    seeds: NDArray[np.uint64] | None,  # `[B]`, of the first steps; None where a step has one outcome
+) -> Generator[StepRequest, Any, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Take the actions of sequences one after another, and replace illegal ones by legal ones."""
+    # What is legal is known only where a sequence has led. Rewards within the steps of one action are not
+    # discounted against each other.
+    # `num_repeats`: `[L]`, environment steps for which each action is repeated, as long as it is legal.
+    # Returns the returns `[B]`, and the environment steps of each action, `[B, L]`.
+    space, num_rows = env.action_space, len(sequences)
+    returns, counts = np.zeros(num_rows), np.zeros(sequences.shape[:2], np.int64)
+    weights, ended = np.ones(num_rows), np.zeros(num_rows, np.bool_)
+    for index in np.flatnonzero(num_repeats).tolist():
+        masks = action_masks(space, states)
+        if masks is not None:
+            drawn = distribution.sample_legal(generator, index, masks)
+            illegal = ~(ended | are_legal(space, masks, sequences[:, index]))
+            sequences[illegal, index] = drawn[illegal]
+        out = yield StepRequest(sequences[:, index], states, int(num_repeats[index]), seeds)
+        returns += weights * out.rewards
+        counts[:, index] = out.infos["num_steps"]
+        weights *= float(discount) ** counts[:, index]
+        states, ended = out.new_states, out.terminated | out.truncated
+        if ended.all():
+            break
+        if seeds is not None:
+            seeds = generator.integers(0, 2**64, num_rows, dtype=np.uint64)
+    return returns, counts

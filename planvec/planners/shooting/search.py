@@ -20,13 +20,11 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.base import Planner
-from planvec.planners.options import option
+from planvec.planners.base import Planner, option
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics
 from planvec.planners.search import RolloutRequest, Search, Simulation
-from planvec.planners.shooting.distributions import Distribution
-from planvec.planners.shooting.legal import take_legal
+from planvec.planners.shooting.distributions import Distribution, take_legal
 from planvec.rows import BatchStepper, action_masks
 
 # standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action

@@ -5,7 +5,7 @@ Importing it does not import numba, which the planners import when they plan.
 
 from __future__ import annotations
 
+from planvec.planners.swarm.config import NormalDt
 from planvec.planners.swarm.planner import Swarm, SwarmWave
-from planvec.planners.swarm.samplers import NormalDt
 
 __all__ = ["NormalDt", "Swarm", "SwarmWave"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.planners.options import option
+from planvec.planners.base import option
 from planvec.planners.plan import Plan
 from planvec.planners.search import Search
 from planvec.planners.swarm.config import SwarmConfig
@@ -102,6 +102,6 @@ class SwarmWave(SwarmConfig):
         Raises:
             UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
         """
-        from planvec.planners.swarm.wave import WaveSearch  # here, since numba takes long to import
+        from planvec.planners.swarm.search import WaveSearch  # here, since numba takes long to import
 
         return WaveSearch(self, env, state, generator, previous)

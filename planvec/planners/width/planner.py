@@ -27,7 +27,7 @@ class RolloutIW(WidthConfig):
 
     def _search_class(self) -> type[Search]:
         """Return the class of the search."""
-        from planvec.planners.width.rollouts import RolloutSearch  # here, since numba takes long to import
+        from planvec.planners.width.search import RolloutSearch  # here, since numba takes long to import
 
         return RolloutSearch
 
@@ -46,6 +46,6 @@ class IW(WidthConfig):
 
     def _search_class(self) -> type[Search]:
         """Return the class of the search."""
-        from planvec.planners.width.breadth import BreadthSearch  # here, since numba takes long to import
+        from planvec.planners.width.search import BreadthSearch  # here, since numba takes long to import
 
         return BreadthSearch

@@ -10,7 +10,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.novelty.features import MEMORY_SHAPE
-from planvec.planners.tree_view import TreeView
+from planvec.planners.plan import TreeView
 from planvec.rows import arrays_of_states, states_of_arrays
 
 PENDING, ILLEGAL = -2, -3  # child of an action whose step was requested; of one that is not legal

@@ -13,19 +13,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import treetensor.numpy as tnp
+from ding.envs import BaseEnvTimestep
+from ding.utils import make_key_as_identifier
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import own_copy, take_row
 from planvec.vector import checks
-from planvec.vector.call import RowsCall, errors_of, raise_errors
-from planvec.vector.chunk import Chunk
+from planvec.vector.chunk import Chunk, RowsCall, errors_of, raise_errors
 from planvec.vector.ding_env import TIMESTEP, DingEnv, ResetOptions, as_gymnasium
-from planvec.vector.engine import Engine
-from planvec.vector.infos import InfoForm, RowInfo
+from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.env_row import InfoForm, RowInfo
 from planvec.vector.operations import Apply, Call, Operation, Reset, Step
-from planvec.vector.options import EngineOptions
 from planvec.vector.states_face import StatesFace
 
 
@@ -33,7 +34,7 @@ class FleetOptions(NamedTuple):
     """Holds the options of a fleet. planvec's own are those of `EnvPool`.
 
     Attributes:
-        context: How workers are started: "template", "spawn", "forkserver" or "fork".
+        context: How workers are started: "template", "spawn" or "fork".
         step_timeout: Seconds that a step may take before it is interrupted; None: no limit.
         reset_inplace: Whether the step that ends an episode begins the next one.
         shared_memory: Whether observations are sent in shared memory, converted to the dtype of their space.
@@ -122,7 +123,6 @@ class Fleet(StatesFace):
             [partial(make, env_fn) for env_fn in checks.check_env_fns(env_fns)],
             EngineOptions(
                 num_workers=checks.check_num_workers(options.num_workers, len(env_fns)),
-                advises=options.num_workers is None,
                 mode=AutoresetMode.DISABLED,
                 info_form=InfoForm.ROWS,
                 start_method=options.context,
@@ -294,3 +294,19 @@ def _make_step(local: NDArray[np.intp] | None, arguments: list[Any]) -> Step:
 
 def _make_reset(local: NDArray[np.intp] | None, arguments: list[Any]) -> Reset:
     return Reset(local, [None] * len(arguments), [{"reset": options} for options in arguments])
+
+
+# -- Converts results into the timesteps of DI-engine --------------------------------------------------------
+
+
+def timestep_of(answer: Answer) -> Any:
+    """Return the timestep of a step that has not raised."""
+    if answer.timestep is None:  # the episode was lost with its worker
+        return BaseEnvTimestep(None, None, None, {"abnormal": True, "worker_exited": True})
+    return answer.timestep._replace(obs=answer.observation)
+
+
+def as_tree(env_id: int, observation: Any, reward: Any, done: Any, info: Any) -> Any:
+    """Return a timestep as a tree of arrays, with keys of the info that are identifiers."""
+    info = make_key_as_identifier(info)
+    return tnp.array({"obs": observation, "reward": reward, "done": done, "info": info, "env_id": env_id})

@@ -3,17 +3,287 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MethodType
 from typing import Any, ClassVar
 
 import treetensor.numpy as tnp
-from ding.envs.env_manager.base_env_manager import EnvState
+from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvState
 from ding.utils import ENV_MANAGER_REGISTRY, remove_illegal_item
+from easydict import EasyDict
+from numpy.typing import NDArray
 
-from planvec.vector.ding.episodes import EpisodeManager
-from planvec.vector.ding.fleet import Answer
-from planvec.vector.ding.timesteps import as_tree, timestep_of
-from planvec.vector.ding_env import is_abnormal
+from planvec.backends import Stats
+from planvec.vector.ding.fleet import Answer, Fleet, FleetOptions, as_tree, timestep_of
+from planvec.vector.ding_env import ResetOptions, is_abnormal, render_frame
+
+# -- Defines what the environment managers of DI-engine have in common: episodes, and what is ready.
+#
+#     VOID -launch-> INIT -reset-> RUN -step-> RUN | RESET (in the background) | NEED_RESET | DONE | ERROR
+#
+# Attributes that a manager does not have are asked of its environments, as in DI-engine, so it has few.
+
+
+class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
+    """Begins episodes, also in the background. Arguments as for `AsyncSubprocessEnvManager`."""
+
+    def __init__(self, env_fn: list[Callable[[], Any]], cfg: EasyDict | None = None) -> None:
+        config = EasyDict({**self.config, **(cfg or {})})
+        super().__init__(env_fn, config)
+        assert config.auto_reset or not config.reset_inplace, (
+            "reset_inplace is unavailable when auto_reset=False."
+        )
+        self._connect_timeout = config.connect_timeout
+        self._reset_inplace = config.reset_inplace
+        self._env_dynamic_seed = None
+        self._fleet: Fleet | None = None
+        self._stepping: dict[int, Answer | None] = {}  # environment -> the result of its step
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    def _create_state(self) -> None:
+        """Start the workers. Called by `launch`."""
+        ids = range(self._env_num)
+        config = self._cfg
+        self._env_episode_count = dict.fromkeys(ids, 0)
+        self._ready_obs: dict[int, Any] = dict.fromkeys(ids)
+        self._reset_param: dict[int, Any] = {env_id: {} for env_id in ids}
+        self._num_attempts = dict.fromkeys(ids, 0)
+        self._stepping = {}
+        options = {name: config[name] for name in FleetOptions._fields if name in config}
+        options["step_timeout"] = self._step_timeout
+        self._fleet = Fleet(
+            self._env_fn, self._observation_space, self._action_space, FleetOptions(**options)
+        )
+        self._env_states = dict.fromkeys(ids, EnvState.INIT)
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the environments and the workers. The manager can be launched again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
+        self._open_fleet().close()
+
+    def _open_fleet(self) -> Fleet:
+        assert self._fleet is not None
+        return self._fleet
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of worker exits since the launch, by reason."""
+        self._check_closed()
+        return self._open_fleet().stats
+
+    # -- what is ready ------------------------------------------------------------------------------
+
+    @property
+    def ready_env(self) -> list[int]:
+        """The environments that can be stepped."""
+        return [
+            env_id
+            for env_id, state in self._env_states.items()
+            if state == EnvState.RUN and env_id not in self._stepping
+        ]
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """The environments that can be stepped."""
+        return self.ready_env
+
+    @property
+    def ready_obs(self) -> Any:
+        """The observations of the environments that can be stepped. Waits until there is one."""
+        self._wait_for_any()
+        return {env_id: self._ready_obs[env_id] for env_id in self.ready_env}
+
+    def _wait_for_any(self) -> None:
+        self._check_closed()
+        self._handle(self._open_fleet().collect())
+        while self._is_waiting():
+            if self._open_fleet().is_idle:
+                raise RuntimeError(
+                    "ready_obs: expected an environment that runs or is being reset, got "
+                    f"{self._env_states}; call reset"
+                )
+            self._handle(self._open_fleet().wait())
+
+    def _is_waiting(self) -> bool:
+        """Return whether `ready_obs` has to wait."""
+        states = self._env_states.values()
+        if EnvState.RUN in states:
+            return bool(self._cfg.wait_for_resets) and EnvState.RESET in states
+        return not self.done
+
+    @property
+    def ready_imgs(self) -> dict[int, Any]:
+        """The frames of the environments that can be stepped."""
+        ids = self.ready_env
+        frames = self._open_fleet().ask(partial(render_frame, "rgb_array"), ids)
+        return dict(zip(ids, frames, strict=True))
+
+    # -- resets -------------------------------------------------------------------------------------
+
+    def reset(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None) -> None:
+        """Begin episodes, and wait for the observations.
+
+        Args:
+            reset_param: Environment -> arguments of its `reset`, which later resets take, too; None for none.
+                Without it, all environments are reset with those of their last reset.
+
+        Raises:
+            AssertionError: The arguments of an environment are no dict.
+            KeyError: There is no such environment.
+            RuntimeError: An environment raised `max_retry` times. The manager is closed.
+        """
+        self._check_closed()
+        if reset_param is None:
+            ids = list(range(self._env_num))
+        else:
+            ids = list(reset_param)
+            self._check_parameters(reset_param)
+            self._reset_param.update(reset_param)
+        if self._env_replay_path is not None:
+            ids = [env_id for env_id in ids if self._env_states[env_id] != EnvState.RUN]
+        for env_id in ids:
+            self._stepping.pop(env_id, None)
+            self._num_attempts[env_id] = 0
+        self._finish_resets(ids)
+        self._begin_resets(ids)
+        self._finish_resets(ids)
+
+    def _begin_resets(self, ids: Sequence[int], is_renewed: bool = False) -> None:
+        paths = self._env_replay_path or [None] * self._env_num
+        self._open_fleet().submit(
+            {
+                env_id: ResetOptions(
+                    parameters=self._reset_param[env_id],
+                    seeding=self._seeding(env_id),
+                    is_renewed=is_renewed,
+                    closes_on_error=True,
+                    timeout=self._limit(),
+                    replay_path=paths[env_id],
+                )
+                for env_id in ids
+            }
+        )
+        for env_id in ids:
+            self._env_states[env_id] = EnvState.RESET
+            self._env_seed[env_id] = None  # `seed` is called once
+
+    def _check_parameters(self, reset_param: Mapping[int, Any]) -> None:
+        for env_id, parameters in reset_param.items():
+            if env_id not in self._env_states:
+                raise KeyError(f"reset_param: expected environments 0 to {self._env_num - 1}, got {env_id}")
+            if not (parameters is None or isinstance(parameters, dict)):
+                raise AssertionError(
+                    f"reset_param: expected a dict of keyword arguments, or None, for environment {env_id}, "
+                    f"got {parameters!r}"
+                )
+
+    def _seeding(self, env_id: int) -> tuple[Any, ...] | None:
+        """Return the arguments for `seed`; None if it is not called."""
+        seed = self._env_seed[env_id]
+        if seed is None:
+            return None
+        return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
+
+    def _limit(self) -> float | None:
+        limits = [limit for limit in (self._reset_timeout, self._connect_timeout) if limit is not None]
+        return min(limits, default=None)
+
+    def _finish_resets(self, ids: Sequence[int]) -> None:
+        while any(self._env_states[env_id] == EnvState.RESET for env_id in ids):
+            assert not self._open_fleet().is_idle, "an environment is in the state RESET, and is not reset"
+            self._handle(self._open_fleet().wait())
+
+    def _reset_failed(self, answer: Answer) -> None:
+        env_id, error = answer.env_id, answer.error
+        self._num_attempts[env_id] += 1
+        if self._num_attempts[env_id] < self._max_retry:
+            time.sleep(self._retry_waiting_time)
+            self._begin_resets([env_id], is_renewed=self._retry_type == "renew")
+            return
+        self._env_states[env_id] = EnvState.ERROR
+        self.close()
+        raise RuntimeError(
+            f"Env {env_id} reset has exceeded max retries({self._max_retry}), and the latest exception is: "
+            f"{error}"
+        ) from error
+
+    def _handle(self, answers: Sequence[Answer]) -> None:
+        """Note what is done."""
+        for answer in answers:
+            env_id = answer.env_id
+            if answer.method == "step":
+                if env_id in self._stepping:  # else a reset has cancelled it
+                    self._stepping[env_id] = answer
+            elif answer.error is not None:
+                self._reset_failed(answer)
+            else:
+                self._env_states[env_id] = EnvState.RUN
+                self._ready_obs[env_id] = answer.observation
+
+    # -- states -------------------------------------------------------------------------------------
+
+    def get_states(self, env_ids: Sequence[int] | None = None) -> NDArray[Any]:
+        """Return the exact states of environments, `[B]`. Without `env_ids`, of all.
+
+        Raises:
+            UnsupportedEnvError: The states of an environment are not exact. The message says why.
+        """
+        self._check_closed()
+        return self._open_fleet().get_states(env_ids)
+
+    def set_states(self, states: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Put environments into states `[B]`, from which they can be stepped. Without `env_ids`, all.
+
+        What no state contains stays what it is: the number of episodes, and the next seeds.
+
+        Raises:
+            InvalidBatchError: They are no states of these environments.
+        """
+        self._check_closed()
+        ids = list(range(self._env_num)) if env_ids is None else list(env_ids)
+        fleet = self._open_fleet()
+        observations = fleet.set_states(states, ids)
+        for index, env_id in enumerate(ids):
+            self._stepping.pop(env_id, None)  # the result of a step before
+            self._ready_obs[env_id] = fleet.row_of(observations, index)
+            self._env_states[env_id] = EnvState.RUN
+
+    def branch(self, env_id: int, into: Sequence[int]) -> None:
+        """Put environments into the state of one of them."""
+        self.set_states(self.get_states([env_id])[0], into)
+
+    # -- environments -------------------------------------------------------------------------------
+
+    def __getattr__(self, key: str) -> Any:
+        """Return an attribute of all environments, as a list."""
+        if key.startswith("__") or "_env_ref" not in vars(self):
+            raise AttributeError(key)
+        if not hasattr(self._env_ref, key):
+            raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")
+        if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
+            raise RuntimeError(f"env getattr doesn't support method({key}), please override method_name_list")
+        self._check_closed()
+        return self._open_fleet().get(key)
+
+    def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return transitions with the rewards that an environment gives them."""
+        self._check_closed()
+        shaped: list[dict[str, Any]] = self._open_fleet().call(
+            "reward_shaping", transitions, env_ids=[env_id]
+        )[0]
+        return shaped
+
+    def enable_save_figure(self, env_id: int, figure_path: str) -> None:
+        """Let an environment save a figure."""
+        self._check_closed()
+        self._open_fleet().call("enable_save_figure", figure_path, env_ids=[env_id])
+
 
 _COMMON = {
     "episode_num": float("inf"),

@@ -1,0 +1,155 @@
+"""Sends frames between a parent and its worker, over a pair of local sockets.
+
+A frame is a header of fixed size (ticket, verb, slot, rows, length) and a payload. The payload is often
+empty, since data of fixed size lies in the slab. Sockets were chosen by measurement
+(`benchmarks/signalling.py`): pipes, eventfds and semaphores take the same time, most of which is to wake a
+process on another core (20 us each way); but a socket reports the exit of the other side at once, and needs
+no name. `Channel.wait` avoids the wake-up: it polls the socket for some microseconds before it sleeps.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+import weakref
+from typing import NamedTuple
+
+from planvec.backends.signals import is_from_handler
+
+_HEADER = struct.Struct("<Q16sIIQ")
+# Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
+# the next request. Therefore neither side sleeps between calls in close succession.
+SPIN_SECONDS = 200e-6
+
+_parent_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+# Lets another process run on this core first. With more processes than cores, a process that polls without
+# yielding would delay the process that it waits for.
+yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+class Frame(NamedTuple):
+    """Holds one message that was received."""
+
+    ticket: int  # number of the request that this is, or that this answers
+    verb: bytes  # kind of the request, or the outcome: at most 16 ASCII characters
+    slot: int  # index of the slot in the slab that holds the rows
+    num_rows: int
+    payload: bytes  # data that does not lie in the slab
+
+
+class ChannelError(Exception):
+    """Raised when the other side has closed the channel, or has stopped in the middle of a frame."""
+
+
+def _as_channel_error(error: OSError) -> ChannelError:
+    """Return the error to raise for an error of the socket. Raise one from a signal handler of the user."""
+    if is_from_handler(error):
+        raise error
+    return ChannelError(str(error))
+
+
+class Channel:
+    """Sends and receives frames at one end of the pair."""
+
+    # `stall_seconds`: Longest pause within a frame, in seconds, before the other side counts as closed. The
+    # channel does not wait for the first byte of a frame. None, in the worker, waits without a limit.
+
+    def __init__(self, sock: socket.socket, stall_seconds: float | None = None) -> None:
+        self._socket = sock
+        self._socket.settimeout(stall_seconds)
+        self._fd = sock.fileno()
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+        if stall_seconds is not None:
+            _parent_channels.add(self)
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket."""
+        return self._fd
+
+    def send(self, ticket: int, verb: bytes, slot: int = 0, num_rows: int = 0, payload: bytes = b"") -> None:
+        """Send a frame. The arguments are the fields of `Frame`."""
+        data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
+        try:
+            if payload or not self._write_at_once(data):
+                self._socket.sendall(data)
+        except OSError as error:
+            raise _as_channel_error(error) from error
+
+    def _write_at_once(self, data: bytes) -> bool:
+        """Write a few bytes, all of them or none. Return whether they were written."""
+        try:
+            os.write(self._fd, data)
+        except BlockingIOError:  # a large frame before this one is still being read
+            return False
+        return True
+
+    def receive(self) -> Frame | None:
+        """Return the next frame; None if none has arrived and the channel does not wait."""
+        try:
+            header = self._read_at_once(_HEADER.size)
+            if header is None:
+                return None
+            if len(header) < _HEADER.size:
+                header += self._read(_HEADER.size - len(header))
+            ticket, verb, slot, num_rows, size = _HEADER.unpack(header)
+            payload = self._read(size) if size else b""
+        except OSError as error:
+            raise _as_channel_error(error) from error
+        return Frame(ticket, verb.rstrip(b"\0"), slot, num_rows, payload)
+
+    def _read_at_once(self, size: int) -> bytes | None:
+        """Return the bytes that have arrived; None if none have and the channel does not wait."""
+        try:
+            return os.read(self._fd, size)
+        except BlockingIOError:
+            return None
+
+    def _read(self, size: int) -> bytes:
+        buffer = bytearray()
+        while len(buffer) < size:
+            data = self._socket.recv(min(size - len(buffer), 1 << 20))
+            if not data:
+                raise ConnectionResetError("the other side closed the channel")
+            buffer += data
+        return bytes(buffer)
+
+    def is_readable(self) -> bool:
+        """Return whether there are bytes to read, or the other side has closed the channel."""
+        return bool(self._poll.poll(0))
+
+    def wait(self) -> None:
+        """Wait until something can be read: poll for `SPIN_SECONDS`, then sleep."""
+        deadline = time.perf_counter() + SPIN_SECONDS
+        poll, now = self._poll.poll, time.perf_counter
+        while not poll(0):
+            if now() > deadline:
+                poll()
+                return
+            yield_core()
+
+    def close(self) -> None:
+        """Close this end; the other side reads the end of the stream."""
+        _parent_channels.discard(self)
+        self._fd = -1  # the number may soon belong to another file
+        self._socket.close()
+
+
+def close_parent_channels() -> None:
+    """Close the parent's ends of all channels in a forked child."""
+    # If a child kept them open, its siblings could not detect the exit of the parent.
+    for channel in list(_parent_channels):
+        channel.close()
+
+
+# -- Defines verbs of messages: at most 16 ASCII characters. Each `Form` defines the verb of its requests ----
+
+READY = b"ready"  # the object is made; the payload is the pickled description of its environment, or None
+HOSTED = b"hosted"  # the payload is an `Operation` on the hosted object
+SERVED = b"served"  # the payload is a request that the hosted object, a `Server`, answers itself
+DONE = b"done"  # the request succeeded; the payload is the data that does not lie in the slab
+FAILED = b"failed"  # the request raised an exception; the payload is a pickled `Failure`

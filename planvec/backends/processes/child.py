@@ -1,0 +1,139 @@
+"""Runs a worker process of any start method."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from planvec.backends.messages import Failure, load_factory, load_from_parent, perform, write_value
+from planvec.backends.processes.channel import DONE, FAILED, HOSTED, READY, Channel, ChannelError, Frame
+from planvec.backends.processes.requests import Operation, Server, form_named, write_answer
+from planvec.backends.processes.slab import Slab, WorkerSpec
+from planvec.backends.processes.system import die_with_parent
+from planvec.backends.signals import HANDLED
+from planvec.rows import Answer, Outputs
+from planvec.stepping import ROW, TICKET, EnvStepper, HasStepper, new_progress
+
+# -- Answers requests over a slab with the stepper of a `PlanEnv` --------------------------------------------
+
+
+class StepServer:
+    """Answers the requests of `planvec.rows`."""
+
+    # `progress`: The row at work, in the slab.
+
+    def __init__(self, stepper: EnvStepper, memory: int) -> None:
+        self._stepper = stepper
+        slab = Slab(stepper.description, memory)
+        self._slots, self.progress = slab.slots, slab.progress
+        stepper.loop.progress = slab.progress
+
+    def perform(self, frame: Frame) -> bytes:
+        """Execute a request to the environment, and return the payload of the answer."""
+        form = form_named(frame.verb)
+        slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None
+        request, outputs = form.read(slot, frame.payload, self._stepper.description.action_space)
+        if slot is None:
+            return write_value(request.verb, self._stepper.perform(request, outputs))
+        return perform(self._stepper, request, outputs, lambda answer: write_answer(answer, slot))
+
+
+# -- Hosts one object in a worker process, and answers requests until the parent closes the channel ----------
+
+
+def open_host(channel: Channel, memory: int, factory: bytes | Callable[[], Any]) -> Host | None:
+    """Make the hosted object, and send its description or the error to the parent."""
+    # Returns the host, or None if the object could not be made.
+    try:
+        make = load_factory(factory) if isinstance(factory, bytes) else factory
+        host = Host(channel, make(), memory)
+        payload = cloudpickle.dumps(host.description)
+    except BaseException as error:
+        channel.send(0, FAILED, payload=pickle.dumps(Failure.of(error)))
+        return None
+    channel.send(0, READY, payload=payload)
+    return host
+
+
+class Host:
+    """Answers requests in order."""
+
+    def __init__(self, channel: Channel, hosted: Any, memory: int) -> None:
+        self._channel = channel
+        self._hosted = hosted
+        self._progress = new_progress()
+        self._perform: Callable[[Frame], bytes] = self._operate
+        # describes the object to the parent; None if it is neither a `PlanEnv` nor a `Server`
+        self.description: Any = None
+        if isinstance(hosted, HasStepper):
+            server = StepServer(hosted.stepper, memory)
+            self._perform, self._progress = server.perform, server.progress
+            self.description = hosted.stepper.description
+        elif isinstance(hosted, Server):
+            self._perform = lambda frame: hosted.serve(frame.payload)
+            self._progress = hosted.layout.map_memory(memory)
+            self.description = hosted.layout
+
+    def serve(self) -> None:
+        """Answer requests until the parent closes the channel."""
+        channel = self._channel
+        while True:
+            channel.wait()
+            frame = channel.receive()
+            assert frame is not None  # `receive` waits at this end of the channel
+            self._progress[ROW], self._progress[TICKET] = -1, frame.ticket
+            perform = self._operate if frame.verb == HOSTED else self._perform
+            try:
+                payload, verb = perform(frame), DONE
+            except BaseException as error:
+                payload, verb = pickle.dumps(Failure.of(error)), FAILED
+            channel.send(frame.ticket, verb, frame.slot, frame.num_rows, payload)
+
+    def close(self) -> None:
+        """Close the hosted object, if it has a `close` method."""
+        close = getattr(self._hosted, "close", None)
+        if callable(close):
+            close()
+
+    def _operate(self, frame: Frame) -> bytes:
+        """Execute an operation on the hosted object, and return the payload of the answer."""
+        operation: Operation = load_from_parent(frame.payload)
+        return write_value(operation.name, Answer(Outputs(), value=operation.apply(self._hosted)))
+
+
+def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory: int) -> None:
+    """Run a worker, and end the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    for number in HANDLED:
+        if callable(signal.getsignal(number)):  # a forked process inherits the parent's handlers
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+    die_with_parent(lifeline)
+    spec.apply()
+    channel = Channel(sock)
+    hosted = None
+    try:
+        hosted = open_host(channel, memory, spec.factory)
+        if hosted is not None:
+            hosted.serve()
+    except ChannelError:
+        pass  # the parent has closed the channel or has ended
+    finally:
+        # The parent has gone or has closed the channel: nobody is left to tell of an error, and the process
+        # must end in any case.
+        with contextlib.suppress(BaseException):
+            if hosted is not None:
+                hosted.close()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        # Not sys.exit, which would wait for threads that the environment has started.
+        os._exit(0)

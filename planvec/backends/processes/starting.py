@@ -1,0 +1,613 @@
+"""Starts a child process with a channel to its parent, and guarantees that it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import multiprocessing
+import multiprocessing.spawn
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import util
+from typing import Any, Protocol
+
+from planvec.backends.messages import track_main_classes
+from planvec.backends.processes import spawned, system
+from planvec.backends.processes import template as template_process
+from planvec.backends.processes.channel import Channel, close_parent_channels
+from planvec.backends.processes.child import main
+from planvec.backends.processes.slab import WorkerSpec, open_memory
+from planvec.backends.processes.template import STREAMS, pack_request, receive_number, send_with_fds
+from planvec.backends.signals import delayed_signals, is_from_handler
+from planvec.errors import WorkerStartError
+
+# -- Defines the argument and the result of every start method: a worker to start, and a started process -----
+
+
+class StartLostError(OSError):
+    """Raised when the process that forks workers ends before it answers. Retry with new sockets."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewWorker:
+    """Holds the arguments of a worker to start; see `child.main.main`."""
+
+    spec: WorkerSpec  # what it is started with
+    channel: socket.socket  # the worker's end of the channel
+    lifeline: socket.socket  # the worker's end of the lifeline
+    memory: int  # file descriptor of the slab
+    # File descriptor of the parent's end of the lifeline. It becomes readable when the worker and all
+    # processes that inherited the other end have ended.
+    sentinel: int
+
+
+class Process(Protocol):
+    """Represents a started process."""
+
+    pid: int  # the process id
+    handle: int  # file descriptor that becomes readable when the process ends; open until `close`
+
+    def exit_code(self, seconds: float) -> int | None:
+        """Wait for the process, and return its exit code."""
+        # Returns the exit code, or -N for signal N, as `subprocess.Popen.returncode`. None if the process has
+        # not ended, or if its exit code is unknown.
+
+    def forget(self) -> None:
+        """Free the inherited resources in a fork of the parent. The process keeps running."""
+
+    def close(self) -> None:
+        """Free the resources of the process, which has ended."""
+
+
+# -- Ends a child process: waits for it, kills it and its child processes, and frees its resources -----------
+
+GRACE_SECONDS = 1.0  # longest time for a child process to end by itself
+
+
+def has_ended(handle: int, seconds: float) -> bool:
+    """Wait for a process, and return whether it has ended."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def kill(process: Process) -> None:
+    """Kill a process and all processes below it, also those in other process groups."""
+    if has_ended(process.handle, 0.0):
+        return
+    for pid in [*system.descendants(process.pid), process.pid]:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(process: Process) -> None:
+    """Kill the remaining members of the process group of a process that has ended."""
+    # Another process can have the same process id only if the process was reaped and no member of its group
+    # is left. In this case nothing is killed.
+    try:
+        signal.pidfd_send_signal(process.handle, 0)
+    except (OSError, AttributeError):  # it was reaped
+        if system.exists(process.pid):
+            return
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int, owner: int) -> None:
+    """End a process and free its resources."""
+    if os.getpid() != owner:
+        return
+    channel.close()
+    if not has_ended(process.handle, GRACE_SECONDS):
+        kill(process)
+        has_ended(process.handle, GRACE_SECONDS)
+    _kill_group(process)
+    process.exit_code(GRACE_SECONDS)
+    process.close()
+    lifeline.close()
+    os.close(memory)
+
+
+# -- Hides the user's script from multiprocessing ------------------------------------------------------------
+
+_lock = threading.Lock()
+_hidden: dict[str, Any] | None = None
+
+
+@contextlib.contextmanager
+def hidden_main() -> Iterator[None]:
+    """Hide the user's script from multiprocessing while a process is started."""
+    # Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
+    # The functions and classes of the script that the factory needs are sent by value.
+    global _hidden
+    module = sys.modules["__main__"]
+    names = ("__file__", "__spec__")
+    with _lock:
+        _hidden = {name: module.__dict__[name] for name in names if name in module.__dict__}
+        try:
+            module.__dict__.pop("__file__", None)
+            module.__dict__["__spec__"] = None
+            yield
+        finally:
+            _restore()
+
+
+def _restore() -> None:
+    global _hidden
+    if _hidden is not None:
+        variables = vars(sys.modules["__main__"])
+        del variables["__spec__"]
+        variables.update(_hidden)
+        _hidden = None
+
+
+def forget_hidden_main() -> None:
+    """Show the script again in a forked child, and replace the lock: another thread may have held it."""
+    global _lock
+    _lock = threading.Lock()
+    _restore()
+
+
+# -- Starts workers by fork, with multiprocessing, which knows what a fork of an interpreter needs -----------
+
+
+class ForkOfThisProcess:
+    """Wraps a process that multiprocessing has forked. Implements `Process`."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.pid = int(process.pid)
+        self.handle = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else os.dup(process.sentinel)
+
+    def exit_code(self, seconds: float) -> int | None:
+        """Wait for the exit code and return it. See `Process.exit_code`."""
+        self._process.join(seconds)
+        code: int | None = self._process.exitcode
+        return code
+
+    def forget(self) -> None:
+        """Do nothing: multiprocessing frees its resources in a fork."""
+
+    def close(self) -> None:
+        """Free the resources of the process, which has ended."""
+        with contextlib.suppress(ValueError):  # it waits for a device, so that SIGKILL has not ended it
+            self._process.close()
+        os.close(self.handle)
+
+
+def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memory: int) -> None:
+    """Run a worker in the new process; see `child.main`."""
+    gc.freeze()  # a collection would otherwise write to all objects of the parent, and so copy their memory
+    main(spec, channel, lifeline, memory)
+
+
+def fork(worker: NewWorker) -> ForkOfThisProcess:
+    """Start a worker."""
+    if multiprocessing.current_process().daemon:  # such as a child of `multiprocessing.Pool`
+        raise WorkerStartError(
+            'start_method: daemonic processes cannot start others with "fork"; use '
+            'start_method="template" or "spawn"'
+        )
+    track_main_classes()
+    context: Any = multiprocessing.get_context("fork")
+    arguments = (worker.spec, worker.channel, worker.lifeline, worker.memory)
+    process = context.Process(target=_run, name=worker.spec.name, args=arguments)
+    process.start()
+    return ForkOfThisProcess(process)
+
+
+# -- Starts fresh Python interpreters: the template process, and the workers of the start method "spawn" -----
+
+_COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import run as _run; _run{arguments!r}"
+
+
+def start_interpreter(
+    spec: WorkerSpec, module: str, fds: tuple[int, ...], *names: str
+) -> subprocess.Popen[bytes]:
+    """Start a fresh interpreter in a process group of its own, since the parent handles Ctrl-C."""
+    flags: Any = util
+    code = _COMMAND.format(path=spec.path, module=module, arguments=(*fds, *names))
+    return subprocess.Popen(
+        [multiprocessing.spawn.get_executable(), *flags._args_from_interpreter_flags(), "-c", code],
+        stdin=subprocess.DEVNULL,
+        env=spec.interpreter_environ(),
+        pass_fds=fds,
+        process_group=0,
+    )
+
+
+class SpawnedWorker:
+    """Represents a worker in a fresh interpreter. Implements `Process`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sentinel: int) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.handle = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else os.dup(sentinel)
+
+    def exit_code(self, seconds: float) -> int | None:
+        """Wait for the exit code and return it. See `Process.exit_code`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    def forget(self) -> None:
+        """Let `Popen` not wait for the process in a fork of the parent."""
+        self._process.returncode = 0
+
+    def close(self) -> None:
+        """Close the handle. A process that waits for a device has not ended: `Popen` reaps it later."""
+        self._process.poll()
+        os.close(self.handle)
+
+
+def spawn(worker: NewWorker) -> SpawnedWorker:
+    """Start a worker in a fresh interpreter."""
+    memory = worker.spec.write()
+    try:
+        fds = (memory, worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
+        process = start_interpreter(worker.spec, spawned.__name__, fds)
+    finally:
+        os.close(memory)
+    return SpawnedWorker(process, worker.sentinel)
+
+
+# -- Starts template processes, which fork workers. `template` is their side.
+#
+#     user's process --(a fresh interpreter)--> template --(fork)--> worker, worker, ...
+#
+# The user's process is never forked, since threads, BLAS and numba do not survive a fork. A template is
+# started with the first worker and runs until the user's process ends. If it is killed, the next worker is
+# forked by a new template. The existing workers continue, but their exit codes will be unknown.
+
+_ANSWER_SECONDS = 60.0  # longest time for a template to import its modules and to fork a worker
+# interval at which the template is checked meanwhile: a signal may have stopped it
+_STATE_CHECK_SECONDS = 1.0
+_END_SECONDS = 1.0
+# prefixes of the environment variables that are read when an interpreter starts or numpy is imported
+_READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
+
+
+class ForkedWorker:
+    """Represents a process that a template has forked. Implements `Process`."""
+
+    def __init__(
+        self, pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]
+    ) -> None:
+        self.pid = pid
+        self.handle = handle
+        self._report = report
+        self._template = template
+        self._exit_code: int | None = None
+
+    def exit_code(self, seconds: float) -> int | None:
+        """Wait for the exit code and return it. See `Process.exit_code`."""
+        if self._exit_code is None and _is_readable(self._report, seconds):
+            self._exit_code, _ = receive_number(self._report)
+            if self._exit_code is None:
+                self._template.poll()  # the template has ended: reap it
+        return self._exit_code
+
+    def forget(self) -> None:
+        """Close the report in a fork of the parent. The process keeps running."""
+        self._report.close()
+
+    def close(self) -> None:
+        """Close the report and the handle."""
+        self._report.close()
+        os.close(self.handle)
+
+
+class _Template:
+    """Starts a template process, and sends requests to it."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        with contextlib.ExitStack() as undo:
+            self._requests, requests = socket.socketpair()
+            undo.callback(self._requests.close)
+            with requests:
+                self._lifeline, lifeline = socket.socketpair()
+                undo.callback(self._lifeline.close)
+                with lifeline:
+                    fds = requests.fileno(), lifeline.fileno()
+                    self._process = start_interpreter(spec, template_process.__name__, fds, *spec.preload)
+            undo.pop_all()
+        arguments = (self._process, self._requests, self._lifeline, os.getpid())
+        self._end = weakref.finalize(self, _end, *arguments)
+
+    def is_alive(self) -> bool:
+        """Return whether the template runs. If it has ended, reap it."""
+        return self._process.poll() is None
+
+    def forget(self) -> None:
+        """Free the inherited resources in a fork of the parent. The template keeps running."""
+        self._end.detach()
+        self._requests.close()
+        self._lifeline.close()
+        self._process.returncode = 0  # otherwise `Popen` would wait for it
+
+    def fork(self, worker: NewWorker, spec: int) -> ForkedWorker:
+        """Fork a worker."""
+        report, theirs = socket.socketpair()
+        streams = tuple(filter(_is_open, STREAMS))
+        with contextlib.ExitStack() as undo:
+            undo.callback(report.close)
+            with theirs:
+                ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
+                fds = (theirs.fileno(), spec, *ends, *streams)
+                try:
+                    send_with_fds(self._requests, pack_request(len(fds), streams), fds)
+                except ConnectionError:
+                    raise self._start_error() from None
+            self._wait_for(report)
+            pid, handles = receive_number(report)
+            if pid is None:
+                raise self._start_error()
+            if pid < 0:
+                raise OSError(-pid, os.strerror(-pid))
+            handle = handles[0] if handles else os.dup(worker.sentinel)
+            undo.pop_all()
+        return ForkedWorker(pid, handle, report, self._process)
+
+    def _wait_for(self, report: socket.socket) -> None:
+        """Wait until the template answers. Kill it if it is stopped or exceeds the time limit."""
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while not _is_readable(report, _STATE_CHECK_SECONDS):
+            if system.state(self._process.pid) == "T":
+                self._process.kill()
+            if not self.is_alive():  # without this check: a fork of this process may keep the report open
+                raise self._start_error()
+            if time.monotonic() > deadline:
+                self._process.kill()
+                raise OSError(
+                    errno.ETIMEDOUT, f"the template process did not answer in {_ANSWER_SECONDS:g} s"
+                )
+
+    def _start_error(self) -> OSError:
+        """Return the error for a template that does not answer."""
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return OSError(errno.EMFILE, "the template process cannot open another file")
+        if code > 0:
+            return OSError(errno.ECHILD, f"the template process has exited with code {code}")
+        return StartLostError(errno.ECHILD, "the template process was killed")
+
+
+def _end(
+    process: subprocess.Popen[bytes], requests: socket.socket, lifeline: socket.socket, owner: int
+) -> None:
+    """End a template. In a fork of the parent, do nothing."""
+    if os.getpid() != owner:
+        return
+    requests.close()
+    process.kill()  # it has nothing to finish
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)
+    lifeline.close()
+
+
+def _is_readable(sock: socket.socket, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+# environment variables that were read when the template was started, and its modules -> the template
+_templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _Template] = {}
+
+
+def _template_of(spec: WorkerSpec) -> _Template:
+    """Return a running template with the same modules and the same environment variables for its imports."""
+    environ = spec.environ.items()
+    variables = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
+    key = variables, spec.preload
+    with _lock:
+        template = _templates.get(key)
+        if template is None or not template.is_alive():
+            template = _templates[key] = _Template(spec)
+        return template
+
+
+def fork_by_template(worker: NewWorker) -> ForkedWorker:
+    """Start a worker by a fork of a template process. Start a template first if none runs."""
+    # The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
+    # process when the template was started.
+    template = _template_of(worker.spec)
+    memory = worker.spec.write()
+    try:
+        return template.fork(worker, memory)
+    finally:
+        os.close(memory)
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def forget_templates() -> None:
+    """Drop all templates in a forked child, which starts templates of its own."""
+    global _lock
+    _lock = threading.Lock()
+    for template in _templates.values():
+        template.forget()
+    _templates.clear()
+
+
+# -- Maps the name of each start method to the function that starts a worker ---------------------------------
+
+
+def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
+    methods: dict[str, Callable[[NewWorker], Process]] = {}
+    if hasattr(os, "fork") and hasattr(socket, "send_fds"):
+        methods["template"] = fork_by_template
+    methods["spawn"] = spawn
+    if "fork" in multiprocessing.get_all_start_methods():
+        methods["fork"] = fork
+    return methods
+
+
+# name -> function that starts a worker, for the start methods that this system supports
+START_METHODS = _start_methods()
+
+# the first of them: "template", or "spawn" on a system that cannot fork processes
+DEFAULT_START_METHOD = next(iter(START_METHODS))
+
+
+_STALL_SECONDS = 10.0
+# Largest number of starts of a worker that are lost with a killed template. The next needs no template.
+_MAX_LOST = 3
+
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+_hooks: list[str] = []
+
+
+def _release_inherited() -> None:
+    """Free the resources of the parent in a forked child."""
+    # If the child kept the parent's ends of the channels open, workers could not detect the exit of the
+    # parent, and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are
+    # replaced, since another thread may have held them.
+    forget_hidden_main()
+    forget_templates()
+    close_parent_channels()
+    for child in list(_children):
+        child.forget()
+
+
+def _register_hook() -> None:
+    if not _hooks and hasattr(os, "register_at_fork"):
+        _hooks.append("fork")
+        os.register_at_fork(after_in_child=_release_inherited)
+
+
+class Child:
+    """Starts a process that runs `child.main.main`, and holds the channel and the memory shared with it."""
+
+    # The child leads a process group of its own, so that all of its child processes can be killed with it.
+    # `pid`: The process id of the child.
+    # `lifeline`: The parent's end of the lifeline, open while the child runs; see `die_with_parent`.
+    # `memory`: File descriptor of the slab.
+    # `handle`: File descriptor that becomes readable when the child ends.
+    # `end`: Ends the child and frees its resources; may be called again.
+
+    def __init__(self, spec: WorkerSpec, start_method: str) -> None:
+        # `is_foreign`: whether this is a copy in a fork of the parent. `was_killed`: Whether the child was
+        # killed from outside (SIGKILL, SIGTERM). Valid after `how_it_ended`.
+        self.is_foreign = self.was_killed = False
+        _register_hook()
+        try:
+            with delayed_signals():  # the child inherits the blocked signals until it ignores Ctrl-C
+                for _ in range(_MAX_LOST):
+                    with contextlib.suppress(StartLostError):
+                        self._start(spec, start_method)
+                        return
+                # Such a worker may be killed as well, but is then replaced like others.
+                self._start(spec, "spawn")
+        except OSError as error:
+            if is_from_handler(error):  # the handler ran after the start
+                raise
+            hint = ""
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                hint = "; a worker needs about five files: open fewer workers, or allow more (ulimit -n)"
+            raise WorkerStartError(f"{spec.name} could not be started: {error}{hint}") from error
+
+    def _start(self, spec: WorkerSpec, start_method: str) -> None:
+        with contextlib.ExitStack() as undo:
+            self.memory = open_memory()
+            undo.callback(os.close, self.memory)
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            with theirs:
+                self.lifeline, child_lifeline = socket.socketpair()
+                undo.callback(self.lifeline.close)
+                with child_lifeline:
+                    self.channel = Channel(ours, _STALL_SECONDS)
+                    undo.callback(self.channel.close)
+                    _children.add(self)
+                    sentinel = self.lifeline.fileno()
+                    worker = NewWorker(spec, theirs, child_lifeline, self.memory, sentinel)
+                    self._process = START_METHODS[start_method](worker)
+            undo.pop_all()
+        self.pid = self._process.pid
+        self.handle = self._process.handle
+        # Called once: by `end`, at garbage collection, or when the interpreter exits.
+        resources = (self._process, self.channel, self.lifeline, self.memory, os.getpid())
+        self.end = weakref.finalize(self, end, *resources)
+
+    def forget(self) -> None:
+        """Free the inherited resources in a fork of the parent. The child keeps running."""
+        self.is_foreign = True
+        self.lifeline.close()
+        finalizer = getattr(self, "end", None)
+        if finalizer is not None and finalizer.alive:  # else this fork becomes the child and needs them
+            os.close(self.memory)
+            self._process.forget()
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        return not self._is_over and not has_ended(self.handle, 0.0)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the process is ended or foreign. Then `handle` may belong to another file."""
+        return self.is_foreign or not self.end.alive
+
+    def is_stopped(self) -> bool:
+        """Return whether a signal has stopped the process (SIGSTOP); False if the system does not show it."""
+        return system.state(self.pid) == "T"
+
+    def memory_used(self) -> int:
+        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
+        return system.bytes_used(self.pid)
+
+    def kill(self) -> None:
+        """Kill the process and all of its child processes."""
+        if not self._is_over:
+            kill(self._process)
+
+    def join(self, seconds: float) -> None:
+        """Wait at most `seconds` for the process to end."""
+        if not self._is_over:
+            has_ended(self.handle, seconds)
+
+    def how_it_ended(self) -> str:
+        """Return how the process ended, for messages. Kill it if it does not end within `GRACE_SECONDS`."""
+        if not has_ended(self.handle, GRACE_SECONDS):
+            self.kill()
+        code = self._process.exit_code(GRACE_SECONDS)
+        self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
+        if code is None:
+            # The template was killed, and so does not tell: by the same hand, as a rule.
+            self.was_killed = has_ended(self.handle, 0.0)
+            return "ended with an unknown exit code" if self.was_killed else "stopped answering"
+        if code >= 0:
+            return f"exited with code {code}"
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+
+
+# -- Captures the settings of this process with which a worker is started ------------------------------------
+
+
+def capture_spec(factory: bytes | Callable[[], Any], name: str, preload: Sequence[str]) -> WorkerSpec:
+    """Return a spec with the present settings of this process."""
+    with hidden_main():
+        preparation = multiprocessing.spawn.get_preparation_data(name)
+    # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.
+    preparation["authkey"] = bytes(preparation["authkey"])
+    return WorkerSpec(name, factory, dict(os.environ), preparation, tuple(preload))

@@ -1,0 +1,430 @@
+"""Runs searches without a driver where their requests are performed in this process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.errors import PlanvecError
+from planvec.kernels import CompiledKernel, Stop, compile_loop, run_together
+from planvec.planners.driver import Budget, PlanCallback, PlanProgress, check_numbers
+from planvec.planners.mcts.arrays import SINGLE, Rules, TreeKind, empty_arrays, empty_paths
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.loop import Draws, next_request
+from planvec.planners.mcts.loop import run as loop
+from planvec.planners.mcts.memory import Simulations
+from planvec.planners.mcts.phases import init, no_halving
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations import (
+    CALLBACK,
+    DONE,
+    ENDED,
+    FIRST_REQUEST,
+    GOES_ON,
+    LEAVES,
+    MAX_ENV_STEPS,
+    MAX_SECONDS,
+    NUM_CHUNKS,
+    NUM_ENV_STEPS,
+    NUM_EVENTS,
+    NUM_QUEUED,
+    NUM_ROWS,
+    NUM_SIMULATIONS,
+    REFUSED,
+    STEPS,
+    STOP,
+    STOP_REASONS,
+    new_steps,
+    search_code,
+)
+from planvec.planners.mcts.subtree import extract_subtree
+from planvec.planners.mcts.tree import Tree
+from planvec.planners.search import Search, ended_error
+from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch, StepBatch, StepsHere
+
+# -- Defines `SearchRun`, which runs one search without a driver. Letters: K slots, S bytes of a state -------
+
+# time after which a run pauses, to look at the clock, at Ctrl-C and at the other roots
+SECONDS_PER_RUN = 5e-3
+
+
+class SearchRun(ABC):
+    """Runs a search to its end, with compiled code between its requests."""
+
+    def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
+        self._search, self._budget, self._started = search, budget, started
+        self._perform_request = perform
+        config, simulations = search.config, search.simulations
+        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
+        self._progress = simulations.progress
+        self._progress.totals[NUM_ENV_STEPS] = search.num_env_steps
+        self._answers = new_steps(num_slots, simulations.shared.limits.state_bytes)
+        self._draws = Draws(
+            _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
+        )
+        self._repeats = np.full(num_slots, config.dt)
+        self._num_slots = np.diff(self._progress.bounds).tolist()
+        self._full: list[tuple[StepBatch | RolloutBatch, Outputs] | None] = [None, None]
+
+    @abstractmethod
+    def load(self) -> None:
+        """Compile the code, or load it from the cache."""
+
+    @abstractmethod
+    def proceed(self, callback: PlanCallback | None) -> bool:
+        """Run for some milliseconds, or up to the next call of the callback."""
+        # Returns whether the search is over.
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    def _look_at_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
+        """Call the callback after a batch, and look at the clock."""
+        totals = self._progress.totals
+        if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts()):
+            if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
+                totals[STOP] = CALLBACK
+        elif totals[STOP] == GOES_ON and self._is_late():
+            totals[STOP] = MAX_SECONDS
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of simulations and of environment steps."""
+        totals = self._progress.totals
+        return int(totals[NUM_SIMULATIONS]), int(totals[NUM_ENV_STEPS])
+
+    def _is_late(self) -> bool:
+        limit = self._budget.max_seconds
+        return limit is not None and time.perf_counter() - self._started >= limit
+
+    def finish(self) -> None:
+        """Write the counts and the random generator of the search."""
+        search = self._search
+        search.num_simulations, search.num_env_steps = self.counts()
+        search.stop_reason = STOP_REASONS[self._progress.totals[STOP]]
+        _put_words(search.generator, self._draws.random)
+
+    # -- requests as arrays -----------------------------------------------------------------------
+
+    def _perform(self, half: int) -> None:
+        """Perform the request of a half, and check its rewards."""
+        is_full = self._progress.num_rows[half] == self._num_slots[half]
+        full = self._full[half] if is_full and self._progress.stages[half] == STEPS else None
+        request, outputs = full or (self._batch(half), self._outputs(half))
+        if is_full and isinstance(request, StepBatch):
+            self._full[half] = request, outputs  # most requests: their arrays are always the same memory
+        self._perform_request(request, outputs)
+        assert outputs.rewards is not None
+        check_numbers(outputs.rewards, True, request.actions if isinstance(request, StepBatch) else None)
+
+    def _batch(self, half: int) -> StepBatch | RolloutBatch:
+        """Return the request of a half. Its arrays are written by the next one of the half."""
+        simulations, config = self._search.simulations, self._search.config
+        rows = simulations.rows(half)
+        states = simulations.states(rows)
+        seeds = self._draws.seeds[rows] if len(self._draws.seeds) else None
+        if self._progress.stages[half] == LEAVES:
+            action_seed = int(self._draws.action_seeds[half])
+            return RolloutBatch(
+                states,
+                config.rollout_steps,
+                None,
+                action_seed,
+                seeds=seeds,
+                discount=float(config.discount),
+            )
+        return StepBatch(states, simulations.actions_of(rows), self._repeats[rows], seeds, same_dt=config.dt)
+
+    def _outputs(self, half: int) -> Outputs:
+        """Return the memory of the answer to the request of a half."""
+        simulations, answers = self._search.simulations, self._answers
+        rows = simulations.rows(half)
+        return Outputs(
+            new_states=simulations.states_in(answers.new_states, rows),
+            rewards=answers.rewards[rows],
+            terminated=answers.terminated[rows].view(np.bool_),
+            truncated=answers.truncated[rows].view(np.bool_),
+            num_steps=answers.num_steps[rows],
+        )
+
+
+def _words_of(generator: np.random.Generator) -> NDArray[np.uint64]:
+    """Return the state of a PCG64 generator as words; see `planvec.kernels.random`."""
+    state = generator.bit_generator.state
+    low = 2**64 - 1
+    numbers = [state["state"]["state"], state["state"]["inc"]]
+    words = [part for number in numbers for part in (number & low, number >> 64)]
+    return np.array([*words, state["uinteger"], state["has_uint32"]], np.uint64)
+
+
+def _put_words(generator: np.random.Generator, words: NDArray[np.uint64]) -> None:
+    """Set the state of a PCG64 generator from words."""
+    state: Any = generator.bit_generator.state
+    state["state"]["state"] = int(words[0]) | int(words[1]) << 64
+    generator.bit_generator.state = state
+
+
+# -- Runs one search in a compiled loop with a kernel --------------------------------------------------------
+
+_log = logging.getLogger("planvec")
+
+
+class KernelRun(SearchRun):
+    """Runs a search to its end, without Python between simulations."""
+
+    def __init__(
+        self, search: TreeSearch, perform: Perform, use: KernelUse, budget: Budget, started: float
+    ) -> None:
+        super().__init__(search, perform, budget, started)
+        self._use = use
+        self._arguments = (
+            *(search.simulations.memory, self._answers, self._draws, use.kernel.time_limit),
+            None if search.config.dt == 1 else self._repeats,
+            use.kernel.action_range,
+        )
+        self._seconds = 0.0  # since the last audit
+        self._num_recorded = (0, 0)
+        self._max_events = 16
+
+    def load(self) -> None:
+        has_repeats = self._search.config.dt > 1
+        self._loop = self._use.kernel.open_loop(loop, search_code(), has_repeats, *self._arguments, 1)
+
+    def proceed(self, callback: PlanCallback | None) -> bool:
+        """Run on; see `SearchRun.proceed`."""
+        totals = self._progress.totals
+        max_events = self._max_events if callback is None else 1
+        started, num_events = time.perf_counter(), totals[NUM_EVENTS]
+        was_stopped = totals[STOP] != GOES_ON
+        status = self._advance(max_events)
+        seconds = time.perf_counter() - started
+        self._record(seconds)
+        if status == ENDED:
+            raise ended_error()
+        if status == REFUSED:
+            queued_last = int(self._progress.queue[totals[NUM_QUEUED] - 1])
+            self._perform(queued_last)
+        elif callback is None:
+            is_short = seconds < SECONDS_PER_RUN / 2
+            self._max_events = max(1, max_events * 2 if is_short else max_events // 2)
+        self._look_at_limits(callback, num_events, was_stopped)
+        return status == DONE
+
+    def _advance(self, max_events: int) -> int:
+        """Run the loop once. Returns its status."""
+        try:
+            status: int | None = self._loop(*self._arguments, max_events)
+        except Exception:  # of the function of a user; the environment tells what is wrong
+            _log.debug("the environment performs a request of a search itself", exc_info=True)
+            return REFUSED
+        if status is None:
+            raise PlanvecError(
+                "env: expected an environment that does not change during a search, got one whose attributes "
+                "or methods were changed; change it between two searches"
+            )
+        return status
+
+    def _record(self, seconds: float) -> None:
+        """Count rows and chunks, and audit a row from time to time."""
+        totals = self._progress.totals
+        num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
+        self._use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
+        self._num_recorded = num_rows, num_chunks
+        self._seconds += seconds
+        if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
+            half = int(self._progress.queue[0])
+            self._use.audit(self._batch(half), self._outputs(half), self._seconds)
+            self._seconds = 0.0
+
+
+# -- Runs one search whose requests are performed here, one after another ------------------------------------
+
+# largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt
+_MAX_SIMULATIONS = 4096
+
+# The compiled loop, once it is loaded. Its arguments have the same types in all searches.
+_entries: list[Callable[..., int]] = []
+
+
+def load_loop(simulations: Simulations) -> Callable[..., int]:
+    """Compile the loop, or load it from the cache."""
+    if not _entries:
+        answers, none = new_steps(1, simulations.shared.limits.state_bytes), np.zeros(0, np.uint64)
+        types = map(numba.typeof, (simulations.memory, answers, Draws(none, none, none), 0))
+        _entries.append(compile_loop(next_request, search_code(), *types))
+    return _entries[0]
+
+
+class RowRun(SearchRun):
+    """Runs a search to its end: a call of compiled code, a batch of the environment, and so on."""
+
+    # Arguments as for `SearchRun`.
+
+    def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
+        super().__init__(search, perform, budget, started)
+        self._arguments = (search.simulations.memory, self._answers, self._draws)
+
+    def load(self) -> None:
+        self._loop = load_loop(self._search.simulations)
+
+    def proceed(self, callback: PlanCallback | None) -> bool:
+        totals, loop, arguments = self._progress.totals, self._loop, self._arguments
+        ends = time.perf_counter() + SECONDS_PER_RUN
+        batch_size = self._search.config.batch_size
+        max_events = 1 if callback is not None else max(1, _MAX_SIMULATIONS // batch_size)
+        while True:
+            num_events, was_stopped = totals[NUM_EVENTS], totals[STOP] != GOES_ON
+            status = loop(None, *arguments, max_events)
+            if status >= FIRST_REQUEST:
+                self._perform(status - FIRST_REQUEST)
+            elif status == ENDED:
+                raise ended_error()
+            now = time.perf_counter()
+            if callback is not None or self._budget.max_seconds is not None:
+                self._look_at_limits(callback, num_events, was_stopped)
+            if status == DONE or now >= ends:
+                return status == DONE
+
+
+_SECONDS_PER_SIMULATION = 20e-6  # time of a simulation without the compiled loop, with a compiled environment
+# time that searches have to take before the loop is loaded: about the time that loading takes
+_SECONDS_TO_LOAD = 1.0
+_SECONDS_TO_ANNOUNCE = 1.0
+
+# kernel -> the time that its searches have taken, or would have taken without the compiled loop
+_seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
+
+
+def run_here(
+    env: BatchStepper,
+    searches: Sequence[Search],
+    budget: Budget,
+    started: float,
+    callback: PlanCallback | None,
+) -> bool:
+    """Run searches to their end without a driver, if that is possible."""
+    # Returns whether the searches were run.
+    # An object that forwards attributes to an environment may do more in its batches.
+    if not isinstance(env, StepsHere) or getattr(env.row_use, "__self__", None) is not env:
+        return False
+    progress = callback if isinstance(callback, PlanProgress) else None
+    if progress is not None:
+        callback = None  # shown below, whenever a search pauses
+    if callback is not None and len(searches) > 1:
+        return False  # batches of several roots are called back together
+    suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search, env)]
+    if len(suited) < len(searches):
+        return False
+    perform = env.row_use()
+    if perform is None:
+        return False
+    use = _kernel_use(env, suited, budget)
+    runs: list[SearchRun]
+    if use is not None:
+        runs = [KernelRun(search, perform, use, budget, started) for search in suited]
+    else:
+        runs = [RowRun(search, perform, budget, started) for search in suited]
+    _load(runs)
+    todo, lock = deque(runs), threading.Lock()
+
+    def work(index: int, stop: Stop) -> None:
+        while not stop.is_set():
+            with lock:
+                if not todo:
+                    return
+                run = todo.popleft()
+            try:
+                is_over = run.proceed(callback)
+            except BaseException:
+                stop.set()  # the others end, too
+                raise
+            if progress is not None:
+                progress(*map(sum, zip(*(one.counts() for one in runs), strict=True)))
+            if is_over:
+                run.finish()
+            else:
+                with lock:  # the roots take turns, so that each has its share of the time
+                    todo.append(run)
+
+    run_together(work, 1 if use is None else min(use.kernel.num_threads, len(runs)))
+    return True
+
+
+def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> KernelUse | None:
+    """Return the use of a kernel in a compiled loop; None if there is none, or loading it takes longer."""
+    seconds = sum(_estimate(search, budget) for search in searches)
+    use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
+    if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
+        return None
+    if use.kernel.has_masks and any(one.config.rollout_steps or one.config.dt > 1 for one in searches):
+        return None  # it neither draws legal actions nor ends repeating where one has become illegal
+    _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
+    is_time = use.is_required or _seconds[use.kernel] >= _SECONDS_TO_LOAD
+    return use if is_time else None
+
+
+def _is_suited(search: TreeSearch, env: BatchStepper) -> bool:
+    """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
+    # Its states have to be those of the environment: only batches check that.
+    config = search.config
+    repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
+    return (
+        search.is_plain
+        and search.root_state.dtype == env.state_dtype
+        and config.rollout_policy is None
+        and not repeats_rollouts
+        and type(search.generator.bit_generator) is np.random.PCG64
+    )
+
+
+def _estimate(search: TreeSearch, budget: Budget) -> float:
+    """Return the seconds that a search would take without the compiled loop."""
+    limits = [search.config.simulation_limit, budget.max_env_steps]
+    seconds = [limit * _SECONDS_PER_SIMULATION for limit in limits if limit is not None]
+    return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
+
+
+def _load(runs: list[SearchRun]) -> None:
+    """Compile the loop of some runs, or load it from the cache, and announce it if that took long."""
+    started = time.perf_counter()
+    for run in runs:
+        run.load()
+    seconds = time.perf_counter() - started
+    if seconds > _SECONDS_TO_ANNOUNCE:
+        _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)
+
+
+# -- Compile the kernels of tree search before they are needed -----------------------------------------------
+
+
+def warm_up(config: MCTSConfig) -> None:
+    """Make the simulations of a tree of one node, for which every kernel is compiled."""
+    arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2)
+    init(arrays, rules)
+    states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
+    tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
+    paths, slots = empty_paths(config.batch_size, 2), np.arange(config.batch_size)
+    simulations = Simulations(config, rules, tree, paths, states[:1], [slots], False, no_halving())
+    simulations.load()
+    load_loop(simulations)
+    extract_subtree(arrays, 0)
+
+
+# -- Tree search without the driver, where steps are made in this process. It finds the same plans.
+#
+# choice      decides whether it can be used, and runs the searches of several roots on threads
+# run         runs one search
+# row_run     ... whose requests the environment performs, or a kernel in batches
+# kernel_run  ... in one compiled loop with a kernel, without Python
+# performing  the compiled loop for a kernel
+# loop        the part of it that knows no kernel
+
+__all__ = ["run_here"]
