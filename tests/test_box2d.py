@@ -17,8 +17,8 @@ from gymnasium.envs.box2d.lunar_lander import LunarLander, heuristic
 import planvec
 from planvec import PlanEnv
 from planvec.backends.processes import system
-from planvec.codecs.box2d import heap
 from planvec.codecs.box2d import world as box2d_world
+from planvec.codecs.box2d import world as heap
 from planvec.codecs.box2d.world import WorldMemory
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.stack import StackCodec

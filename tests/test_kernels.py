@@ -435,7 +435,7 @@ def test_an_interrupt_while_a_kernel_is_loaded_leaves_it_to_the_next_batch(
 
     env = PlanEnv("CartPole-v1")
     with monkeypatch.context() as patch:
-        patch.setattr("planvec.stepping.lazy_kernel.prove", interrupt)
+        patch.setattr("planvec.stepping.env_stepper.prove", interrupt)
         with pytest.raises(KeyboardInterrupt):
             env.stepper.kernel.load()
     env.stepper.kernel.load()

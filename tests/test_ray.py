@@ -26,7 +26,8 @@ from ray_here import PLACES, RAY_CPUS, connect_ray
 
 import planvec
 from planvec.backends.processes import system
-from planvec.backends.ray import cluster, opening
+from planvec.backends.ray import cluster
+from planvec.backends.ray import worker as opening
 from planvec.backends.ray.actor import LARGE
 
 pytestmark = pytest.mark.ray

@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control import AcrobotEnv, CartPoleEnv, acrobot
 from marks import slow_after
 
 import planvec
-from planvec.backends import small_batches
+from planvec.backends import in_process
 from planvec.stepping import EnvStepper
 
 FEW, MANY = 4, 256
@@ -23,8 +23,8 @@ FEW, MANY = 4, 256
 @pytest.fixture(autouse=True)
 def _this_process_counts_as_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fix what is measured, which depends on the machine: no test may."""
-    monkeypatch.setattr(small_batches, "_NUM_BEFORE", 1)
-    monkeypatch.setattr(small_batches.SmallBatches, "_is_faster_here", lambda self, size: True)
+    monkeypatch.setattr(in_process, "_NUM_BEFORE", 1)
+    monkeypatch.setattr(in_process.SmallBatches, "_is_faster_here", lambda self, size: True)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_what_an_environment_raises_is_the_same_error() -> None:
 
 
 def test_the_faster_place_is_chosen_once_both_are_measured() -> None:
-    times = small_batches._Times()
+    times = in_process._Times()
     for seconds in (9.0, 2.0, 3.0):
         assert times.get(4) is None
         times.learn(4, seconds)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, runtime_checkable
 
 from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec, registry
@@ -32,8 +32,8 @@ from gymnasium.envs.registration import EnvSpec, registry
 from planvec import errors
 from planvec.backends.signals import is_from_handler
 from planvec.errors import EnvError, PlanvecError, UnsupportedEnvError, WorkerStartError
-from planvec.rows import Answer, Outputs, Request, RowRequest, clear_row, unpicklable_rows
-from planvec.stepping import EnvStepper, text_of
+from planvec.rows import Answer, Outputs
+from planvec.stepping import text_of
 
 _MAIN = "__main__:"
 # the code of all single-dispatch functions
@@ -479,24 +479,8 @@ def read_value(payload: bytes) -> Answer:
     return Answer(Outputs(values=values), value=value)
 
 
-# -- Performs requests in a worker, and writes the answers ---------------------------------------------------
+@runtime_checkable
+class HasStepper(Protocol):
+    """Has an `EnvStepper`. A worker that hosts such an object (a `PlanEnv`) can perform requests."""
 
-T = TypeVar("T")
-
-
-def perform(
-    stepper: EnvStepper, request: Request[Any], outputs: Outputs | None, write: Callable[[Answer], T]
-) -> T:
-    """Perform a request, and return the written answer."""
-    answer = stepper.perform(request, outputs)
-    try:
-        return write(answer)
-    except EnvError:
-        if not isinstance(request, RowRequest) or not request.mask_errors:
-            raise
-        unsent = unpicklable_rows(answer.columns)
-        for row in unsent:
-            clear_row(answer.columns, row)
-        stepper.loop.flag(request.states, answer.outputs, list(unsent))
-        answer.errors |= unsent
-        return write(answer)
+    stepper: Any

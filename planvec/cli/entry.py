@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import planvec
-from planvec.cli.check import add_bench, add_check, add_envs
+from planvec.cli.check import add_bench, add_check, add_envs, add_replay
 from planvec.cli.explore import add_explore
 from planvec.cli.parser import (
     USAGE_ERROR,
@@ -29,7 +29,6 @@ from planvec.cli.parser import (
 )
 from planvec.cli.plan import add_plan
 from planvec.cli.planner_options import all_options, owners_of
-from planvec.cli.replay import add_replay
 
 _COMMANDS = ("plan", "explore", "replay", "check", "bench", "envs")
 

@@ -16,13 +16,17 @@ from planvec.cli.directory import default_directory
 from planvec.cli.environments import (
     add_environment,
     add_workers,
+    check_film,
     codec_of,
     given_env,
+    load_plots,
     object_named,
+    open_shown,
+    save_figure,
     workers_of,
+    write_film,
 )
 from planvec.cli.parser import UsageError, add_json, integer, late_interrupts, warn
-from planvec.cli.pictures import check_film, load_plots, open_shown, save_figure, write_film
 from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:

@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planvec.cli.directory import holds_exploration, run_files
-from planvec.cli.environments import add_environment, add_workers, codec_of, env_source, workers_of
+from planvec.cli.environments import (
+    Pictures,
+    add_environment,
+    add_pictures,
+    add_workers,
+    codec_of,
+    env_source,
+    workers_of,
+)
 from planvec.cli.parser import UsageError, add_json, exit_status, integer, warn
-from planvec.cli.pictures import Pictures, add_pictures
 from planvec.cli.planner_options import (
     DEFAULT_PLANNER,
     add_planner,

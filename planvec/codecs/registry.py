@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.base import Rows, StateCodec, layers_of, raised_in
-from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.generic.copied import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.survey import own_classes

@@ -36,8 +36,7 @@ from planvec.codecs.base import (
     wrappers_of,
 )
 from planvec.codecs.compare import digest, origin_of, same
-from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec
-from planvec.codecs.generic.graph import ObjectGraph
+from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec, ObjectGraph
 from planvec.codecs.reported_masks import ReportedMask, mask_of_field
 from planvec.codecs.selection import CodecChoice, Layer, Selection
 from planvec.codecs.unpickling import packages_of, unpickle

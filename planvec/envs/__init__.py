@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.envs.batch_env import BatchEnv
-from planvec.envs.opening import Makeable, make
-from planvec.envs.plan_env import PlanEnv
+from planvec.envs.opening import BatchEnv, Makeable, PlanEnv, make
 from planvec.envs.sources import EnvSource, find_source, import_named, make_env
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -11,16 +12,265 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from planvec.backends import DEFAULT_AUDIT, Backend, ExternalProcess, num_cores, ray_opener
-from planvec.codecs import CodecChoice, check_codec, digest, random_walk, registered_codecs
-from planvec.envs.batch_env import BatchEnv
-from planvec.envs.env_calls import Blocking
-from planvec.envs.plan_env import PlanEnv
-from planvec.envs.sources import find_source
-from planvec.errors import PlanvecError, UnsupportedEnvError
+from planvec.backends import (
+    DEFAULT_AUDIT,
+    Backend,
+    ExternalProcess,
+    InProcess,
+    Stats,
+    check_limits,
+    num_cores,
+    over_processes,
+    ray_opener,
+)
+from planvec.codecs import (
+    CodecChoice,
+    StateCodec,
+    check_codec,
+    codec_for,
+    digest,
+    random_walk,
+    registered_codecs,
+)
+from planvec.envs.env_calls import Blocking, EnvCalls, Mode
+from planvec.envs.sources import EnvSource, find_source, make_env
+from planvec.errors import InvalidBatchError, PlanvecError, UnsupportedEnvError
 from planvec.kernels import has_kernel, has_own_kernel, is_harmless, may_have_kernel, registered_kernels
-from planvec.rows import check_compiled, check_info_keys
+from planvec.rows import check_compiled, check_info_keys, wait_for
 from planvec.stepping import EnvStepper
+
+# -- Defines `PlanEnv`, which steps one environment in this process from any of its states -------------------
+
+
+class PlanEnv(EnvCalls[Literal[True]]):
+    """Steps one environment in this process. Its transitions are pure functions of (state, action, dt, seed).
+
+    It is a `BatchStepper`, so planners can use it without workers. Each worker process hosts a `PlanEnv`, and
+    `planvec.make` with `num_workers=0` uses one.
+
+    Args:
+        env: A Gymnasium id, an `EnvSpec`, a factory, or a `gymnasium.Env`, which this object closes.
+        codec: How states are saved, as for `planvec.codec_for`.
+        info_keys: The info keys to keep; None keeps all, `()` none.
+        render_mode: The argument of `gymnasium.make`, if `env` is an id or a spec.
+        env_kwargs: Other arguments of `gymnasium.make`, if `env` is an id or a spec.
+        trust: Whether to use the codec without verifying it.
+        audit: Part of the time of all steps in which rows are stepped a second time. If the results differ,
+            the call raises `UnsupportedEnvError`.
+        compiled: Whether to step with a kernel, which gives the same bits: None takes it when it saves time,
+            True at once, and fails if there is none.
+        num_threads: Number of threads that step a batch with a kernel; None takes one per available core.
+
+    Attributes:
+        codec: Saves and restores the environment.
+        stepper: Performs requests whose arguments have been checked. Workers use it.
+
+    Raises:
+        UnsupportedEnvError: The environment cannot be saved exactly. The message says what to do.
+        TypeError: `env` is none of these, or there are arguments for a factory.
+    """
+
+    def __init__(
+        self,
+        env: EnvSource,
+        *,
+        codec: CodecChoice = None,
+        info_keys: Sequence[str] | None = None,
+        render_mode: str | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        trust: bool = False,
+        audit: float = DEFAULT_AUDIT,
+        compiled: bool | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        check_info_keys(info_keys)
+        check_compiled(compiled, num_threads)
+        check_codec(codec)
+        check_limits(None, 0, None, audit)
+        made = make_env(env, render_mode, env_kwargs)
+        try:
+            self.codec: StateCodec = codec_for(made, codec, info_keys=info_keys, trust=trust)
+            threads = num_cores() if num_threads is None else num_threads
+            self.stepper = EnvStepper(made, self.codec, info_keys, compiled, threads)
+        except BaseException:
+            made.close()
+            raise
+        super().__init__(InProcess(self.stepper, audit), blocking=True)
+        self._source = env
+        self._options: dict[str, Any] = {
+            "codec": codec,
+            "info_keys": info_keys,
+            "render_mode": render_mode,
+            "env_kwargs": env_kwargs,
+            "trust": trust,
+            "audit": audit,
+            "compiled": compiled,
+            "num_threads": num_threads,
+        }
+
+    @property
+    def env(self) -> gymnasium.Env[Any, Any]:
+        """The environment. Its state is that of the row that it stepped last; kernels do not step it."""
+        return self.stepper.env
+
+    def clone(self) -> PlanEnv:
+        """Open another `PlanEnv` of the same environment, with the same base state.
+
+        Raises:
+            TypeError: This `PlanEnv` was opened with a `gymnasium.Env`, which cannot be cloned.
+        """
+        if isinstance(self._source, gymnasium.Env):
+            raise TypeError(
+                "clone: expected a PlanEnv opened with an id, an EnvSpec or a factory, got one opened with "
+                f"the environment {self._source}"
+            )
+        other = PlanEnv(self._source, **self._options)
+        other.set_state(self.get_state())
+        return other
+
+    def __repr__(self) -> str:
+        name = self.spec.id if self.spec is not None else self._about.state_format.origin
+        return f"<PlanEnv of {name}{', closed' if self._closed else ''}>"
+
+
+# -- Defines `BatchEnv`, which steps batches of states with several workers ----------------------------------
+
+Workers = Sequence[ExternalProcess] | PlanEnv | Backend
+
+
+class BatchEnv(EnvCalls[Mode]):
+    """Steps batches of states. The results have the same bits with any number of workers.
+
+    With workers, a crash of the environment cannot end this process. It has an environment of its own only
+    for small batches of Gymnasium's classic control and toy text, which do not crash, and only if these were
+    made by id, without `timeout`, `max_worker_rss` and `codec`.
+
+    Args:
+        workers: Processes that each host a `PlanEnv` of the same environment; or one `PlanEnv`, to step in
+            this process; or a `Backend`. `close()` closes them.
+        blocking: Whether batch calls wait for their result by default; otherwise they return a `Promise`.
+        timeout: Seconds that one chunk of a batch may take before its worker is killed; None: no limit.
+        max_restarts: How often a row is retried after a worker crashed on it. Then `WorkerCrashedError` names
+            the row. Workers are replaced in any case.
+        max_worker_rss: Bytes of resident memory above which a worker is replaced between two chunks, for
+            environments that leak memory; None: no limit.
+        audit: Part of the time of all steps in which some rows are stepped a second time, by another worker
+            if there is one. If the results differ, the next call raises `UnsupportedEnvError`.
+
+    Raises:
+        InvalidBatchError: An argument is wrong.
+        WorkerStartError: A worker did not become ready. No worker is left.
+        UnsupportedEnvError: The environment cannot be saved exactly. The message says what to do.
+    """
+
+    def __init__(
+        self: BatchEnv[Blocking],
+        workers: Workers,
+        *,
+        blocking: Blocking = True,  # type: ignore[assignment] # of each of its types
+        timeout: float | None = None,
+        max_restarts: int = 3,
+        max_worker_rss: int | None = None,
+        audit: float = DEFAULT_AUDIT,
+    ) -> None:
+        if not isinstance(blocking, bool):
+            raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
+        check_limits(timeout, max_restarts, max_worker_rss, audit)
+        self._limits: dict[str, Any] = {
+            "blocking": blocking,
+            "timeout": timeout,
+            "max_restarts": max_restarts,
+            "max_worker_rss": max_worker_rss,
+            "audit": audit,
+        }
+        self._processes: tuple[ExternalProcess, ...] = ()
+        self._reopen: Callable[[], Workers] | None = None
+        backend: Backend
+        if isinstance(workers, PlanEnv):
+            self._reopen = workers.clone
+            backend = InProcess(workers.stepper, audit)
+        elif isinstance(workers, Sequence):
+            if not len(workers):
+                raise InvalidBatchError(
+                    "workers: expected at least one ExternalProcess, or a PlanEnv, got none"
+                )
+            self._processes = tuple(workers)
+            self._reopen = partial(_clone_all, self._processes)
+            backend = over_processes(
+                workers,
+                timeout=timeout,
+                max_restarts=max_restarts,
+                audit=audit,
+                max_worker_rss=max_worker_rss,
+            )
+        else:
+            if (timeout, max_restarts, max_worker_rss, audit) != (None, 3, None, DEFAULT_AUDIT):
+                raise InvalidBatchError(
+                    "timeout, max_restarts, max_worker_rss, audit: expected the defaults with a backend, "
+                    "which has limits of its own; pass them to the backend"
+                )
+            backend = workers
+        super().__init__(backend, blocking)
+        if self._about.warning:
+            warnings.warn(self._about.warning, UserWarning, stacklevel=2)
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers; 0 if rows are stepped in this process."""
+        return self._backend.num_workers
+
+    @property
+    def workers(self) -> tuple[ExternalProcess, ...]:
+        """The worker processes; empty if there are none."""
+        return self._processes
+
+    @property
+    def stats(self) -> Stats:
+        """Counts since the environment was opened: rows, chunks, retries, and workers replaced, by reason."""
+        return self._backend.stats
+
+    def sync_states(self, state: Any) -> None:
+        """Make a state the base state here and in every worker. Later calls of any worker find it there.
+
+        Batch calls do not need this, because they send the states from which rows start. Use it before you
+        call single workers directly.
+
+        Args:
+            state: One state.
+
+        Raises:
+            InvalidBatchError: It is not one state of this environment.
+        """
+        self.set_state(state)
+        wait_for(self._backend.sync_base_state())
+
+    def clone(self) -> BatchEnv[Mode]:
+        """Open another `BatchEnv` of the same environment, with as many workers and the same base state.
+
+        Raises:
+            TypeError: This `BatchEnv` was opened with a `gymnasium.Env` or a `Backend`, which cannot be
+                cloned.
+        """
+        if self._reopen is None:
+            raise TypeError(
+                "clone: expected a BatchEnv opened with planvec.make, got one over the backend "
+                f"{self._backend!r}; open a second backend and pass it to BatchEnv"
+            )
+        other: BatchEnv[Any] = BatchEnv(self._reopen(), **self._limits)
+        other._reopen = other._reopen or self._reopen
+        other.set_state(self.get_state())
+        return other
+
+    def __repr__(self) -> str:
+        name = self.spec.id if self.spec is not None else self._about.state_format.origin
+        workers = "closed" if self._closed else f"num_workers={self.num_workers}"
+        return f"<BatchEnv of {name}, {workers}>"
+
+
+def _clone_all(processes: Sequence[ExternalProcess]) -> list[ExternalProcess]:
+    """Start as many processes again."""
+    return [process.clone() for process in processes]
+
 
 # -- Tells from the class of an environment, before it is made, whether it has a kernel and is harmless ------
 

@@ -5,7 +5,7 @@ A kernel is written as functions of numbers. planvec compiles them into loops ov
     state, action, constants, random  --step-->  state, reward, terminated, extra
     state, constants                  --observe-->  the numbers of an observation
 
-It must give every bit that the environment's own step gives. `planvec.stepping.lazy_kernel` compares both
+It must give every bit that the environment's own step gives. `planvec.stepping.env_stepper` compares both
 before a kernel is used.
 
 Letters: B rows.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.stepping.env_stepper import EnvStepper, HasStepper
-from planvec.stepping.lazy_kernel import output_difference
+from planvec.stepping.env_stepper import EnvStepper, output_difference
 from planvec.stepping.row_loop import (
     ROW,
     STEP,
@@ -20,7 +19,6 @@ __all__ = [
     "STEP",
     "TICKET",
     "EnvStepper",
-    "HasStepper",
     "RowLoop",
     "as_env_error",
     "ignores_interrupts",

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from planvec.codecs import Rows, StateCodec, from_file, wrappers_of
-from planvec.errors import EnvError, InvalidBatchError
-from planvec.kernels import class_digest, is_harmless
+from planvec.codecs import Rows, StateCodec, describe_difference, from_file, wrappers_of
+from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
+from planvec.kernels import class_digest, costs_of, has_kernel, has_own_kernel, is_harmless, open_kernel
 from planvec.rows import (
     Answer,
     CheckBatch,
+    Columns,
     EnvDescription,
     FlagBatch,
     ObserveBatch,
@@ -30,16 +34,396 @@ from planvec.rows import (
     Request,
     ResetRequest,
     RolloutBatch,
+    RowRequest,
     SetBaseStateRequest,
     Start,
     StepBatch,
+    clear_row,
     is_installed,
+    is_uniform,
     own_copy,
     resolve,
     stack_rows,
+    take_rows,
+    uniform_actions,
+    unpicklable_rows,
+    vector_infos,
 )
-from planvec.stepping.lazy_kernel import LazyKernel
 from planvec.stepping.row_loop import RowLoop, as_env_error
+
+if TYPE_CHECKING:
+    from planvec.kernels import BatchKernel
+
+# -- Uses the kernel of an environment as soon as that saves time, after a proof that its bits are right.
+#
+# Importing numba and loading a kernel takes about a second, and compiling it for the first time a few
+# seconds. A program that steps 20 rows would only wait for it. The results are the same with and without it.
+
+# -- Compares the results of rows that were stepped twice, bit for bit ---------------------------------------
+
+_FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
+
+
+def output_difference(expected: Outputs, got: Outputs) -> str | None:
+    """Return how the results of the same rows differ; None if they are the same."""
+    for name in _FIELDS:
+        first, second = getattr(expected, name), getattr(got, name)
+        if first is None or second is None:
+            continue
+        if name == "new_states":
+            difference = _state_difference(first, second)
+        else:
+            difference = describe_difference(name, first, second)
+        if difference is not None:
+            return difference
+    return None
+
+
+def _state_difference(first: Any, second: Any) -> str | None:
+    """Return how states differ in the first row in which they do, or None."""
+    if first.dtype.hasobject:
+        return None if (first == second).all() else "the new states differ"
+    if first.tobytes() == second.tobytes():
+        return None
+    row = next(row for row in range(len(first)) if first[row].tobytes() != second[row].tobytes())
+    names = first.dtype.names or ()
+    texts = (describe_difference(f"state {name}", first[name][row], second[name][row]) for name in names)
+    return next((text for text in texts if text is not None), "the new states differ")
+
+
+# -- Proves that a kernel gives the bits of the environment, before it is used.
+#
+#     starts of episodes, and states from anywhere
+#         --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
+#         --> rollouts, of random and of repeated actions:             by rows, and by the kernel
+#     a kernel whose results may depend on the number of rows:         all numbers of rows, in other orders
+#
+# Sines and powers may round differently with another C library or another version of NumPy. So the proof is
+# made on the machine on which the kernel will run. Letters: B rows.
+
+_NUM_BATCHES = 24
+_MIN_SHARE = 0.25  # smallest share of rows that must take a step; rows whose episode has ended prove little
+
+
+_LONG, _LATE = 80, 2_100  # horizon of kernels of fast environments, and that of two further rollouts of these
+_UNBOUNDED = 8.0  # largest action of a Box without bounds
+
+
+class Proof(NamedTuple):
+    """Holds the result of a proof."""
+
+    difference: str  # why the kernel cannot be used; "" if all bits were the same
+    num_stepped: int  # number of rows that took a step, in batches of steps
+
+
+def prove(
+    kernel: BatchKernel,
+    rows: RowLoop,
+    codec: StateCodec,
+    about: EnvDescription,
+    info_keys: tuple[str, ...] | None,
+) -> Proof:
+    """Compare a kernel with the environment on random transitions and rollouts."""
+    random = np.random.default_rng(0)
+    starts = _start_states(codec, kernel.num_proved)
+    digests = _digests_at(codec, starts)
+    states, num_stepped, has_masks = starts, 0, codec.current_mask is not None
+    for number, batch in enumerate(_step_batches(about.action_space, len(starts), random, has_masks)):
+        batch.states = states
+        expected, got = batch.new_outputs(about), batch.new_outputs(about)
+        columns = rows.step(batch, expected, {})
+        infos = kernel.step(batch, got, info_keys)
+        if infos is None:  # then nothing was compared
+            return Proof(f"it refuses the states of step {number}", num_stepped)
+        difference = output_difference(expected, got) or _info_difference(columns, infos)
+        if difference:
+            return Proof(f"in step {number}, {difference}", num_stepped)
+        difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
+        if difference:
+            return Proof(difference, num_stepped)
+        assert expected.num_steps is not None
+        num_stepped += int(np.count_nonzero(expected.num_steps))
+        states = _next_states(kernel, expected, starts, random)
+    if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
+        return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
+    difference = _rollout_difference(kernel, rows, about, starts, states, random, has_masks)
+    changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
+    if changed and not difference:
+        difference = f"steps of the environment change {changed[0]}, which is no part of its state"
+    return Proof(difference, num_stepped)
+
+
+def _digests_at(codec: StateCodec, states: NDArray[Any]) -> dict[str, bytes]:
+    """Return digests of what the environment holds in the first state."""
+    codec.set(codec.load(states[:1]).values[0])
+    return codec.digests()
+
+
+def _block_difference(
+    kernel: BatchKernel,
+    batch: StepBatch,
+    expected: Outputs,
+    about: EnvDescription,
+    random: np.random.Generator,
+) -> str:
+    """Return how results differ in batches of other sizes and orders; "" if they are the same."""
+    for size in kernel.block_sizes:
+        rows = random.permutation(np.resize(np.arange(len(batch.states)), size))
+        actions = take_rows(batch.actions, rows)
+        other = StepBatch(batch.states[rows], actions, batch.dt[rows], same_dt=batch.same_dt)
+        got = other.new_outputs(about)
+        if kernel.step(other, got, ()) is None:
+            return f"it refuses a batch of {size} rows"
+        difference = output_difference(_taken(expected, rows), got)
+        if difference:
+            return f"in a batch of {size} rows, {difference}"
+    return ""
+
+
+def _taken(out: Outputs, rows: NDArray[np.int64]) -> Outputs:
+    """Return the results of some rows."""
+    assert out.new_states is not None
+    assert out.rewards is not None
+    assert out.terminated is not None
+    assert out.truncated is not None
+    return Outputs(
+        out.new_states[rows],
+        take_rows(out.observations, rows),
+        out.rewards[rows],
+        out.terminated[rows],
+        out.truncated[rows],
+    )
+
+
+def _next_states(
+    kernel: BatchKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
+) -> NDArray[Any]:
+    """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
+    assert out.terminated is not None
+    assert out.truncated is not None
+    assert out.new_states is not None
+    restarts = (out.terminated | out.truncated) & (random.random(len(starts)) < 0.7)  # others stay ended
+    states: NDArray[Any] = np.where(restarts, random.permutation(starts), out.new_states)
+    anywhere = starts.copy()
+    kernel.spread(anywhere, random)
+    return np.where(random.random(len(starts)) < 0.3, anywhere, states)
+
+
+def _rollout_difference(
+    kernel: BatchKernel,
+    rows: RowLoop,
+    about: EnvDescription,
+    starts: NDArray[Any],
+    states: NDArray[Any],
+    random: np.random.Generator,
+    has_masks: bool,
+) -> str:
+    """Return the first difference of rollouts from starts and from other states; "" if there is none."""
+    states, horizon = states[: len(states) // 2], kernel.proved_horizon
+    space = about.action_space
+    given = _random_actions(space, random, len(states) * horizon)
+    seeds = random.integers(0, 2**64, len(states), dtype=np.uint64)
+    # Repeated actions lead far away, to ends of episodes that random ones hardly reach.
+    num_long, long_horizon = len(starts) // 8, 6 * horizon
+    repeated = np.repeat(_random_actions(space, random, num_long), long_horizon, axis=0)
+    requests = [
+        RolloutBatch(states, horizon, given, 7, first_row=3, discount=0.97),
+        RolloutBatch(starts[:num_long], long_horizon, repeated, 7),
+    ]
+    if is_uniform(space) and not has_masks:
+        requests.append(RolloutBatch(states, horizon, None, 7, first_row=3, seeds=seeds, discount=0.97))
+    if horizon >= _LONG:  # the steps are fast: look for what happens late, such as ends by a count of steps
+        late = _random_actions(space, random, 2 * _LATE)
+        requests.append(RolloutBatch(starts[:2], _LATE, late, 7))
+    for request in requests:
+        expected, got = request.new_outputs(about), request.new_outputs(about)
+        rows.rollout(request, expected, {})
+        if not kernel.rollout(request, got):
+            return "it refuses rollouts"
+        difference = output_difference(expected, got)
+        if difference:
+            return f"in a rollout, {difference}"
+    return ""
+
+
+def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
+    """Return the states of the starts of some episodes."""
+    values = [codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(num_starts)]
+    states = np.zeros(num_starts, codec.format.dtype)
+    flags = [False] * num_starts
+    codec.dump(Rows(values, [0] * num_starts, flags, flags), states)
+    return states
+
+
+def _step_batches(
+    space: Space[Any], num_rows: int, random: np.random.Generator, has_masks: bool
+) -> Iterator[StepBatch]:
+    """Yield requests for steps, without states: with and without repeats and seeds."""
+    # Where there are masks of legal actions, the environment repeats actions itself.
+    none = np.zeros(num_rows)
+    for number in range(_NUM_BATCHES):
+        repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)
+        repeats = np.ones_like(repeats) if has_masks else repeats
+        seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
+        actions = _random_actions(space, random, num_rows)
+        yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 and not has_masks else 1)
+
+
+def _random_actions(space: Space[Any], random: np.random.Generator, count: int) -> Any:
+    """Return random actions. Those of a Box are often at a bound or 0, and finite where there is no bound."""
+    if not isinstance(space, Box) or space.dtype.kind != "f":
+        return uniform_actions(space, random, count)
+    low, high = np.broadcast_to(space.low, space.shape), np.broadcast_to(space.high, space.shape)
+    lowest, highest = np.maximum(low, -_UNBOUNDED), np.minimum(high, _UNBOUNDED)
+    shape = (count, *space.shape)
+    drawn = np.where(
+        np.isfinite(low) & np.isfinite(high),
+        random.uniform(lowest, highest, shape),
+        np.clip(random.normal(0.0, 2.0, shape), lowest, highest),
+    )
+    kind = random.random(shape)
+    drawn = np.where(kind < 0.1, lowest, np.where(kind > 0.9, highest, drawn))
+    drawn = np.where((kind > 0.45) & (kind < 0.5), np.clip(0.0, lowest, highest), drawn)
+    return np.clip(drawn.astype(space.dtype), space.low, space.high)
+
+
+def _info_difference(expected: Columns, got: Columns) -> str | None:
+    """Return how infos differ; None if they are the same."""
+    return describe_difference("infos", vector_infos(expected), vector_infos(got))
+
+
+_log = logging.getLogger("planvec")
+
+_SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
+_SECONDS_TO_ANNOUNCE = 1.0
+
+
+class LazyKernel:
+    """Loads, proves and uses the kernel of an environment."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        codec: StateCodec,
+        rows: RowLoop,
+        compiled: bool | None,
+        num_threads: int,
+        info_keys: tuple[str, ...] | None,
+    ) -> None:
+        self._env = env
+        self._codec = codec
+        self._rows = rows
+        self._num_threads = num_threads
+        self._info_keys = info_keys
+        self._kernel: BatchKernel | None = None
+        self._seconds = 0.0
+        # A window shows the steps of the environment itself.
+        is_shown = env.render_mode == "human"
+        # planvec's kernels know the fields of planvec's codecs alone.
+        has_fields = codec.is_built_in or has_own_kernel(type(env.unwrapped))
+        # whether there is a kernel for the environment and its states
+        self.exists = codec.steps_base and has_fields and has_kernel(type(env.unwrapped)) and not is_shown
+        self._is_pending = compiled is not False and self.exists
+        self.is_required = compiled is True  # whether the user has asked for it
+        # whether there is a kernel and whether it is used, in words
+        self.status = "not loaded" if self._is_pending else self._reason(compiled)
+
+    def _reason(self, compiled: bool | None) -> str:
+        """Return why no kernel is used."""
+        if compiled is False:
+            return "not used: compiled=False"
+        if has_own_kernel(type(self._env.unwrapped)) and not self._codec.steps_base:
+            return "not used: a wrapper takes part in steps, or the environment is saved in another way"
+        if has_kernel(type(self._env.unwrapped)):
+            return "not used: a wrapper takes part in steps, another codec saves states, or a window is open"
+        return f"none for {type(self._env.unwrapped).__name__}"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the kernel is loaded and proved."""
+        return self._kernel is not None
+
+    def open(self, about: EnvDescription) -> None:
+        """Load the kernel now if the user has asked for it."""
+        self._about = about
+        if not self.is_required:
+            return
+        self.load()
+        if self._kernel is None:
+            raise UnsupportedEnvError(
+                f"compiled: expected None or False for {self._env}, whose kernel cannot be used, got True "
+                f"({self.status})"
+            )
+
+    def load(self) -> None:
+        """Compile the kernel, or load it from the cache, and prove it, if that was not done before."""
+        # `status` tells the result.
+        if not self._is_pending:
+            return
+        self._is_pending = False
+        started = time.perf_counter()
+        try:
+            codec = self._codec
+            kernel = open_kernel(self._env, codec.format.dtype, codec.time_limit, self._num_threads)
+            difference, num_stepped = prove(kernel, self._rows, codec, self._about, self._info_keys)
+        except KeyboardInterrupt:
+            self._is_pending = True  # the next batch tries again
+            raise
+        except Exception as error:
+            difference = f"{type(error).__name__}: {error}"
+            _log.debug("%s: its kernel cannot be used", self._env, exc_info=True)
+        seconds = time.perf_counter() - started
+        if difference:
+            self.status = f"not used: {difference}"
+            _log.warning("%s: its kernel is %s", self._env, self.status)
+            return
+        self._kernel = kernel
+        self.status = f"used: compared in {num_stepped:,} steps and in rollouts, with the same bits"
+        if seconds > _SECONDS_TO_ANNOUNCE:
+            _log.info("%s: its kernel was compiled or loaded in %.1f s", self._env, seconds)
+
+    def step(self, batch: StepBatch, out: Outputs) -> Columns | None:
+        """Step rows with the kernel. Returns their infos; None if the environment has to step them."""
+        kernel = self._ready(batch)
+        try:
+            return None if kernel is None else kernel.step(batch, out, self._info_keys)
+        except Exception:  # of the function of a user; the environment tells what is wrong
+            _log.debug("%s steps itself", self._env, exc_info=True)
+            return None
+
+    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
+        """Roll out rows with the kernel. Returns False if the environment has to step them."""
+        kernel = self._ready(batch)
+        try:
+            return kernel is not None and kernel.rollout(batch, out)
+        except Exception:  # as above
+            _log.debug("%s steps itself", self._env, exc_info=True)
+            return False
+
+    def add_seconds(self, seconds: float) -> None:
+        """Count the time that the environment has stepped."""
+        self._seconds += seconds
+
+    def _ready(self, batch: StepBatch | RolloutBatch) -> BatchKernel | None:
+        """Return the kernel for a batch, as `ready`."""
+        if self._kernel is None and not self._is_pending:
+            return None
+        steps = batch.steps if self._is_pending else 0
+        return self.ready(steps * batch.num_rows if isinstance(steps, int) else int(steps.sum()))
+
+    def ready(self, num_steps: int) -> BatchKernel | None:
+        """Return the kernel, which is loaded if so many steps make it time; None if there is none yet."""
+        if self._kernel is not None and self._kernel.has_changed():
+            self._kernel, self._is_pending = None, True
+            self.load()
+        if self._is_pending:
+            limit, seconds_per_step = costs_of(type(self._env.unwrapped))
+            if "numba" not in sys.modules:
+                limit += _SECONDS_FOR_NUMBA
+            if self._seconds + num_steps * seconds_per_step > limit:
+                self.load()
+        return self._kernel
+
 
 # -- Digests of the files that the code of an environment comes from.
 #
@@ -80,16 +464,6 @@ def _content(path: str) -> bytes | None:
 
 
 T = TypeVar("T")
-
-
-@runtime_checkable
-class HasStepper(Protocol):
-    """Has an `EnvStepper`. A worker that hosts such an object (a `PlanEnv`) can perform requests."""
-
-    @property
-    def stepper(self) -> EnvStepper:
-        """The stepper of its environment."""
-        ...
 
 
 class EnvStepper:
@@ -159,6 +533,23 @@ class EnvStepper:
         answer.seconds = time.perf_counter() - started
         self.kernel.add_seconds(answer.seconds)
         return answer
+
+    def perform_and_write(
+        self, request: Request[Any], outputs: Outputs | None, write: Callable[[Answer], T]
+    ) -> T:
+        """Perform a request, and return the written answer. Rows whose infos cannot be sent are flagged."""
+        answer = self.perform(request, outputs)
+        try:
+            return write(answer)
+        except EnvError:
+            if not isinstance(request, RowRequest) or not request.mask_errors:
+                raise
+            unsent = unpicklable_rows(answer.columns)
+            for row in unsent:
+                clear_row(answer.columns, row)
+            self.loop.flag(request.states, answer.outputs, list(unsent))
+            answer.errors |= unsent
+            return write(answer)
 
     def _run_kernel(self, request: Request[Any], answer: Answer) -> bool:
         """Perform a request with the kernel. Returns whether it has."""

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from planvec.backends import num_cores
 from planvec.errors import InvalidBatchError
 from planvec.rows import is_fixed, take_rows
-from planvec.vector.operations import Operation, Reset, SetAttribute, SetStates, Step
-from planvec.vector.worker_rows import OnCrash
+from planvec.vector.operations import OnCrash, Operation, Reset, SetAttribute, SetStates, Step
 
 
 def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:

@@ -26,9 +26,9 @@ from planvec.vector.arrays import RowArrays
 from planvec.vector.checks import MakeOperation, check_actions, step_maker
 from planvec.vector.chunk import Chunk, DoneCall, RowGroup, RowsCall, rows_per_part
 from planvec.vector.env_row import InfoForm, kept
-from planvec.vector.operations import Call, Operation, Reply, Step
+from planvec.vector.operations import Call, OnCrash, Operation, Reply, Step
 from planvec.vector.resident_envs import ResidentEnvs
-from planvec.vector.worker_rows import OnCrash, RowsLayout, RowsServer, WorkerRows
+from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 
 # -- Says when the environments would be stepped faster without workers.
 #

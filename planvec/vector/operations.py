@@ -9,6 +9,7 @@ import copy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -21,6 +22,14 @@ from planvec.rows import copy_tree
 from planvec.stepping import text_of
 
 # -- Sends exceptions of environments to the parent, where they are raised as what they were -----------------
+
+
+class OnCrash(Enum):
+    """Says what happens to the rows of a worker that exits."""
+
+    RESTORE = "restore"
+    RESET = "reset"
+    RAISE = "raise"
 
 
 @dataclass(slots=True)

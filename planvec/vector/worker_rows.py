@@ -15,7 +15,6 @@ import os
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,6 +52,7 @@ from planvec.vector.operations import (
     Call,
     Load,
     Lose,
+    OnCrash,
     Operation,
     Reply,
     Reset,
@@ -399,14 +399,6 @@ def _unpicklable(items: Any, what: str) -> dict[int, EnvError]:
 
 
 _log = logging.getLogger("planvec")
-
-
-class OnCrash(Enum):
-    """Says what happens to the rows of a worker that exits."""
-
-    RESTORE = "restore"
-    RESET = "reset"
-    RAISE = "raise"
 
 
 class WorkerRows:

@@ -8,19 +8,20 @@ import pickle
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 
-from planvec.backends.messages import Failure, load_factory, load_from_parent, perform, write_value
+from planvec.backends.messages import Failure, HasStepper, load_factory, load_from_parent, write_value
 from planvec.backends.processes.channel import DONE, FAILED, HOSTED, READY, Channel, ChannelError, Frame
 from planvec.backends.processes.requests import Operation, Server, form_named, write_answer
 from planvec.backends.processes.slab import Slab, WorkerSpec
 from planvec.backends.processes.system import die_with_parent
 from planvec.backends.signals import HANDLED
 from planvec.rows import Answer, Outputs
-from planvec.stepping import ROW, TICKET, EnvStepper, HasStepper, new_progress
+from planvec.stepping import ROW, TICKET, EnvStepper, new_progress
 
 # -- Answers requests over a slab with the stepper of a `PlanEnv` --------------------------------------------
 
@@ -43,7 +44,7 @@ class StepServer:
         request, outputs = form.read(slot, frame.payload, self._stepper.description.action_space)
         if slot is None:
             return write_value(request.verb, self._stepper.perform(request, outputs))
-        return perform(self._stepper, request, outputs, lambda answer: write_answer(answer, slot))
+        return self._stepper.perform_and_write(request, outputs, lambda answer: write_answer(answer, slot))
 
 
 # -- Hosts one object in a worker process, and answers requests until the parent closes the channel ----------
@@ -137,3 +138,18 @@ def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory:
                 stream.flush()
         # Not sys.exit, which would wait for threads that the environment has started.
         os._exit(0)
+
+
+# -- Runs a worker in a fresh interpreter --------------------------------------------------------------------
+
+
+def run(spec: int, channel: int, lifeline: int, slab: int) -> None:
+    """Run a worker, and end the process."""
+    try:
+        for fd in (channel, lifeline, slab):
+            os.set_inheritable(fd, False)
+        main(WorkerSpec.read(spec), socket.socket(fileno=channel), socket.socket(fileno=lifeline), slab)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)

@@ -15,7 +15,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from planvec.backends.messages import Failure, load_pickled, pickle_for_worker, read_value
+from planvec.backends.messages import Failure, HasStepper, load_pickled, pickle_for_worker, read_value
 from planvec.backends.processes.channel import HOSTED, SERVED
 from planvec.backends.processes.slab import Slot
 from planvec.errors import InvalidBatchError
@@ -35,7 +35,6 @@ from planvec.rows import (
     resolve,
     unpicklable_rows,
 )
-from planvec.stepping import HasStepper
 
 # -- Writes answers in a worker and reads them in its parent.
 #

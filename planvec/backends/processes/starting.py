@@ -22,7 +22,8 @@ from multiprocessing import util
 from typing import Any, Protocol
 
 from planvec.backends.messages import track_main_classes
-from planvec.backends.processes import spawned, system
+from planvec.backends.processes import child as spawned
+from planvec.backends.processes import system
 from planvec.backends.processes import template as template_process
 from planvec.backends.processes.channel import Channel, close_parent_channels
 from planvec.backends.processes.child import main

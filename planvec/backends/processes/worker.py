@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn, overload
 
 from planvec.backends.base import Backend, ExitReason, Pending, Waiter, WorkerExit
+from planvec.backends.in_process import HarmlessFactory, SmallBatches
 from planvec.backends.messages import pickle_factory
 from planvec.backends.processes.channel import SPIN_SECONDS, yield_core
 from planvec.backends.processes.messenger import START_SECONDS, Messenger, make_exit
@@ -44,7 +45,6 @@ from planvec.backends.processes.starting import (
 from planvec.backends.processes.system import num_cores
 from planvec.backends.sharded import Sharded
 from planvec.backends.signals import delayed_signals
-from planvec.backends.small_batches import HarmlessFactory, SmallBatches
 from planvec.errors import (
     ClosedError,
     InvalidBatchError,

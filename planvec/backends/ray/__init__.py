@@ -13,7 +13,7 @@ from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from planvec.backends.ray.cluster import Cluster
-    from planvec.backends.ray.opening import over_ray
+    from planvec.backends.ray.worker import over_ray
 
 __all__ = ["Cluster", "over_ray"]
 
@@ -21,5 +21,5 @@ __all__ = ["Cluster", "over_ray"]
 if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"Cluster": "planvec.backends.ray.cluster", "over_ray": "planvec.backends.ray.opening"},
+        {"Cluster": "planvec.backends.ray.cluster", "over_ray": "planvec.backends.ray.worker"},
     )

@@ -9,13 +9,14 @@ import sys
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cloudpickle
 import numpy as np
 import ray
 
-from planvec.backends.messages import Failure, load_factory, load_pickled, perform, write_value
+from planvec.backends.messages import Failure, load_factory, load_pickled, write_value
 from planvec.backends.processes.system import bytes_shared, bytes_used
 from planvec.rows import Answer, Columns, Outputs, Request, SavedState, unpicklable_rows
 from planvec.stepping import ROW, STEP, EnvStepper
@@ -170,7 +171,8 @@ class StepActor:
         self._num_requests += 1
         try:
             request: Request[Any] = unpack(data, buffers)
-            packed = perform(self._stepper, request, None, lambda answer: _pack_answer(request, answer))
+            write = partial(_pack_answer, request)
+            packed = self._stepper.perform_and_write(request, None, write)
             failure = None
         except BaseException as error:
             packed, failure = None, Failure.of(error)

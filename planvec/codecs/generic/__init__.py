@@ -17,8 +17,8 @@ from planvec.codecs.generic.copied import (
     CopiedCodec,
     CopiedWrapperCodec,
     GraphCodec,
+    ObjectGraph,
 )
-from planvec.codecs.generic.graph import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.survey import Entry, entries_of
 

@@ -5,7 +5,6 @@ It does what `planvec.stepping.row_loop` does, for all rows at once. Letters: B 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +12,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import same
 from planvec.kernels.base import UNLIMITED, layout_of
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
     OwnKernel,
+    Watch,
     arguments_of,
     python_function,
 )
@@ -159,33 +158,6 @@ def _blocks(num_rows: int) -> Iterator[_Place]:
     for first in range(0, num_rows, BLOCK_SIZES[-1]):
         size = min(num_rows - first, BLOCK_SIZES[-1])
         yield _Place(first, first + size, 1 << (size - 1).bit_length())
-
-
-# -- The constants of a kernel -------------------------------------------------------------------------------
-
-
-class Watch:
-    """Remembers the constants of an environment: what the functions of the kernel take beside states."""
-
-    def __init__(self, own: OwnKernel, env: Any) -> None:
-        self._own, self._env = own, env
-        self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
-        for value in self.constants:
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False  # a function that changed it would have a memory
-
-    def has_changed(self) -> bool:
-        """Return whether a constant is not what it was. The kernel is compared again then."""
-        try:
-            constants = self._own.read_constants(self._env)
-        except Exception:  # an attribute was deleted, or holds something else
-            return True
-        return len(constants) != len(self.constants) or not all(map(_is_same, self.constants, constants))
-
-
-def _is_same(expected: Any, value: Any) -> bool:
-    """Return whether a constant is what it was, of the same type."""
-    return value is expected or (type(value) is type(expected) and same(expected, value))
 
 
 _ROLLOUT_ROWS = 16_384  # rows whose random actions are drawn at once

@@ -20,11 +20,11 @@ from planvec.kernels.base import Field, Kernel, Layout, layout_of
 from planvec.kernels.compiled import CompiledKernel
 from planvec.kernels.digests import code_digest, has_full_digest
 from planvec.kernels.kernel_type import BoundLoop, CodeType
-from planvec.kernels.own.batch import Watch
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
     OwnKernel,
+    Watch,
     arguments_of,
     python_function,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import Named, names_of, register_codec, registered_codecs
+from planvec.codecs import Named, names_of, register_codec, registered_codecs, same
 from planvec.kernels.base import MAX_SCALARS
 from planvec.rows import Column, Columns, empty_rows, leaves, take_row
 
@@ -328,3 +329,30 @@ def _declare(
         return step
 
     return decorate
+
+
+# -- The constants of a kernel -------------------------------------------------------------------------------
+
+
+class Watch:
+    """Remembers the constants of an environment: what the functions of the kernel take beside states."""
+
+    def __init__(self, own: OwnKernel, env: Any) -> None:
+        self._own, self._env = own, env
+        self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
+        for value in self.constants:
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False  # a function that changed it would have a memory
+
+    def has_changed(self) -> bool:
+        """Return whether a constant is not what it was. The kernel is compared again then."""
+        try:
+            constants = self._own.read_constants(self._env)
+        except Exception:  # an attribute was deleted, or holds something else
+            return True
+        return len(constants) != len(self.constants) or not all(map(_is_same, self.constants, constants))
+
+
+def _is_same(expected: Any, value: Any) -> bool:
+    """Return whether a constant is what it was, of the same type."""
+    return value is expected or (type(value) is type(expected) and same(expected, value))
