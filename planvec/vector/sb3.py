@@ -65,8 +65,7 @@ except ModuleNotFoundError as error:
         "planvec.vector.SubprocVecEnv needs stable-baselines3: pip install stable-baselines3"
     ) from error
 
-_SLOW_MODULE = "stable_baselines3.common.monitor"
-"""Imports PyTorch, which takes seconds."""
+_SLOW_MODULE = "stable_baselines3.common.monitor"  # imports PyTorch, which takes seconds
 
 Indices = int | Iterable[int] | None
 

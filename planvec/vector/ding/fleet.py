@@ -31,50 +31,33 @@ from planvec.vector.states_face import StatesFace
 
 
 class FleetOptions(NamedTuple):
-    """Holds the options of a fleet. planvec's own are those of `EnvPool`.
+    """Holds the options of a fleet. planvec's own are those of `EnvPool`."""
 
-    Attributes:
-        context: How workers are started: "template", "spawn" or "fork".
-        step_timeout: Seconds that a step may take before it is interrupted; None: no limit.
-        reset_inplace: Whether the step that ends an episode begins the next one.
-        shared_memory: Whether observations are sent in shared memory, converted to the dtype of their space.
-        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
-        timeout: Seconds that an operation may take before its worker is killed; None: no limit.
-        max_restarts: How often an operation is retried after a worker exited on it.
-        on_crash: "restore", "reset" or "raise"; None takes "restore" if states are exact, else "reset".
-        max_worker_rss: Bytes of memory above which a worker is replaced; None: no limit.
-    """
-
-    context: str | None = None
-    step_timeout: float | None = None
-    reset_inplace: bool = False
+    context: str | None = None  # how workers are started: "template", "spawn" or "fork"
+    step_timeout: float | None = None  # seconds that a step may take before it is interrupted; None: no limit
+    reset_inplace: bool = False  # whether the step that ends an episode begins the next one
+    # whether observations are sent in shared memory, converted to the dtype of their space
     shared_memory: bool = True
+    # number of worker processes; 0 steps in this process; None takes one per available core
     num_workers: int | None = None
+    # seconds that an operation may take before its worker is killed; None: no limit
     timeout: float | None = None
-    max_restarts: int = 3
+    max_restarts: int = 3  # how often an operation is retried after a worker exited on it
+    # "restore", "reset" or "raise"; None takes "restore" if states are exact, else "reset"
     on_crash: str | None = None
-    max_worker_rss: int | None = None
+    max_worker_rss: int | None = None  # bytes of memory above which a worker is replaced; None: no limit
 
 
 class Answer(NamedTuple):
-    """Holds the result of one step or reset.
+    """Holds the result of one step or reset."""
 
-    Attributes:
-        number: The number of the request.
-        env_id: The environment.
-        method: "step" or "reset".
-        observation: The observation; None after an error.
-        timestep: The timestep of a step, without its observation; None if the episode was lost with its
-            worker.
-        error: What the environment raised, or the crash of its worker; None if nothing failed.
-    """
-
-    number: int
-    env_id: int
-    method: str
-    observation: Any
+    number: int  # the number of the request
+    env_id: int  # the environment
+    method: str  # "step" or "reset"
+    observation: Any  # the observation; None after an error
+    # the timestep of a step, without its observation; None if the episode was lost with its worker
     timestep: Any
-    error: Exception | None
+    error: Exception | None  # what the environment raised, or the crash of its worker; None if nothing failed
 
 
 _MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
@@ -91,18 +74,7 @@ class _Request(NamedTuple):
 
 
 class Fleet(StatesFace):
-    """Holds the environments.
-
-    Args:
-        env_fns: Functions that make environments of DI-engine.
-        observation_space: The space of one observation, of Gymnasium or `gym`.
-        action_space: The space of one action.
-        options: The options.
-
-    Raises:
-        InvalidBatchError: An option is wrong.
-        WorkerStartError: An environment could not be made in a worker.
-    """
+    """Holds the environments."""
 
     def __init__(
         self,
@@ -152,16 +124,8 @@ class Fleet(StatesFace):
     # -- steps and resets ---------------------------------------------------------------------------
 
     def submit(self, arguments: Mapping[int, Any], in_parts: bool = True) -> dict[int, int]:
-        """Begin steps and resets. An environment performs its requests one after another.
-
-        Args:
-            arguments: Environment -> an action, or `ResetOptions`.
-            in_parts: Whether the answers of slow environments should arrive one after another, which takes
-                more messages.
-
-        Returns:
-            Environment -> the number of the request, which its answer has, too.
-        """
+        """Begin steps and resets. An environment performs its requests one after another."""
+        # Returns environment -> the number of the request, which its answer has, too.
         copies = {env_id: own_copy(argument) for env_id, argument in arguments.items()}
         numbers = {}
         for env_id, argument in copies.items():
@@ -205,11 +169,8 @@ class Fleet(StatesFace):
         return self._taken()
 
     def wait(self, timeout: float | None = None) -> list[Answer]:
-        """Wait until an answer has arrived, and return all that have.
-
-        Args:
-            timeout: Seconds to wait at most; None: no limit.
-        """
+        """Wait until an answer has arrived, and return all that have."""
+        # `timeout`: Seconds to wait at most; None: no limit.
         chunks = self._chunks
         if chunks:
             with contextlib.suppress(WorkerTimeoutError):

@@ -244,16 +244,8 @@ class EnvSupervisor(SupervisorBase):
             self._receive_all(numbers)
 
     def _begin_reset(self, env_id: int, serves: int | None = None, is_renewed: bool = False) -> int:
-        """Begin a reset.
-
-        Args:
-            env_id: The environment.
-            serves: The number of the request that it belongs to; None for one of its own.
-            is_renewed: Whether the environment is made anew.
-
-        Returns:
-            The number of the request that it belongs to.
-        """
+        """Begin a reset."""
+        # Returns the number of the request that it belongs to.
         seed = self._unsent_seed.pop(env_id, None)
         dynamic = () if self._env_dynamic_seed is None else (self._env_dynamic_seed,)
         seeding = None if seed is None else (seed, *dynamic)
