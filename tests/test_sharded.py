@@ -509,7 +509,8 @@ def test_promises_are_done_in_the_order_of_their_answers_and_read_in_any() -> No
         promises = [ask(env) for _ in range(3)]
         for number in range(3):
             assert [promise.done() for promise in promises] == [index < number for index in range(3)]
-            alone.work()
+            while not promises[number].done():  # a busy machine may have cut a batch into several chunks
+                alone.work()
         for promise in reversed(promises):
             assert_complete(promise.result())
 

@@ -14,7 +14,7 @@ import pytest
 
 import planvec
 from planvec.planners import MCTS
-from planvec.planners.mcts import Tree
+from planvec.planners.mcts.tree import Tree
 
 CONFIG = MCTS(num_simulations=60, rollout_horizon=4)
 

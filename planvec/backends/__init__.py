@@ -14,21 +14,17 @@ if TYPE_CHECKING:
     from planvec.backends.base import Backend, ExitReason, Future, Stats, Worker, WorkerExit
     from planvec.backends.choice import ray_connection, ray_opener
     from planvec.backends.in_process import InProcess
-    from planvec.backends.messages import pickle_for_worker
-    from planvec.backends.processes import (
-        Allocator,
+    from planvec.backends.messages import load_from_parent, load_pickled, pickle_for_worker
+    from planvec.backends.processes.requests import ServedRequest, Server
+    from planvec.backends.processes.slab import Allocator
+    from planvec.backends.processes.system import num_cores
+    from planvec.backends.processes.worker import (
         ExternalProcess,
         ProcessWorker,
         ServedProcesses,
-        ServedRequest,
-        Server,
-        load_from_parent,
-        load_pickled,
-        num_cores,
         over_processes,
     )
-    from planvec.backends.sharded import Sharded
-    from planvec.backends.sharded.backend import pause_before_restart
+    from planvec.backends.sharded.backend import Sharded, pause_before_restart
 
 __all__ = [
     "DEFAULT_AUDIT",
@@ -61,30 +57,19 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "DEFAULT_AUDIT": "planvec.backends.audit",
-            **dict.fromkeys(
-                (
-                    *("Allocator", "ProcessWorker", "ServedProcesses", "ServedRequest", "Server"),
-                    "load_from_parent",
-                    "load_pickled",
-                ),
-                "planvec.backends.processes",
-            ),
-            "Backend": "planvec.backends.base",
-            "check_limits": "planvec.backends.audit",
-            "pause_before_restart": "planvec.backends.sharded.backend",
-            "pickle_for_worker": "planvec.backends.messages",
-            "ExitReason": "planvec.backends.base",
-            "ExternalProcess": "planvec.backends.processes",
-            "Future": "planvec.backends.base",
-            "InProcess": "planvec.backends.in_process",
-            "Sharded": "planvec.backends.sharded",
-            "Stats": "planvec.backends.base",
-            "Worker": "planvec.backends.base",
-            "WorkerExit": "planvec.backends.base",
-            "num_cores": "planvec.backends.processes",
-            "over_processes": "planvec.backends.processes",
-            "ray_connection": "planvec.backends.choice",
-            "ray_opener": "planvec.backends.choice",
+            name: f"planvec.backends.{module}"
+            for module, names in {
+                "audit": ("DEFAULT_AUDIT", "check_limits"),
+                "base": ("Backend", "ExitReason", "Future", "Stats", "Worker", "WorkerExit"),
+                "choice": ("ray_connection", "ray_opener"),
+                "in_process": ("InProcess",),
+                "messages": ("load_from_parent", "load_pickled", "pickle_for_worker"),
+                "processes.requests": ("ServedRequest", "Server"),
+                "processes.slab": ("Allocator",),
+                "processes.system": ("num_cores",),
+                "processes.worker": ("ExternalProcess", "ProcessWorker", "ServedProcesses", "over_processes"),
+                "sharded.backend": ("Sharded", "pause_before_restart"),
+            }.items()
+            for name in names
         },
     )

@@ -40,7 +40,7 @@ def ray_opener(
             f"ray_actor_options: expected a dict of options of ray.remote, or None, got {ray_actor_options!r}"
         )
     try:
-        from planvec.backends.ray import over_ray
+        from planvec.backends.ray.worker import over_ray
     except ModuleNotFoundError as error:
         raise UnsupportedEnvError(f'backend="ray" needs Ray: {install_command("ray")}') from error
     return over_ray
@@ -50,6 +50,6 @@ def ray_connection(backend: str, ray_address: str | None) -> AbstractContextMana
     """Return a connection to Ray to keep while several backends are opened; nothing for processes."""
     if backend != "ray":
         return nullcontext()
-    from planvec.backends.ray import Cluster
+    from planvec.backends.ray.cluster import Cluster
 
     return closing(Cluster(ray_address, 1))

@@ -13,7 +13,8 @@ import numpy as np
 
 from planvec.codecs.base import Codec, layer_name, layers_by_name
 from planvec.codecs.differences import Differences
-from planvec.codecs.generic import Attributes, GraphCodec, ObjectGraph
+from planvec.codecs.generic.attributes import Attributes
+from planvec.codecs.generic.copied import GraphCodec, ObjectGraph
 from planvec.codecs.selection import FamilyCodec, WrapperSupport
 from planvec.errors import UnsupportedEnvError
 

@@ -33,8 +33,9 @@ from planvec.planners.episode import (
     save_trajectory,
     trajectory_arrays,
 )
-from planvec.planners.mcts import MCTS, Tree, node_visits, view_of
-from planvec.planners.novelty import images_of, integer_rows, is_screen, numbers_of_space
+from planvec.planners.mcts.planner import MCTS
+from planvec.planners.mcts.tree import Tree, node_visits, view_of
+from planvec.planners.novelty.numbers import images_of, integer_rows, is_screen, numbers_of_space
 from planvec.planners.plan import (
     Plan,
     SearchData,
@@ -48,10 +49,12 @@ from planvec.planners.plan import (
 )
 from planvec.planners.root_actions import equal_actions
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
-from planvec.planners.shooting import CEM, ICEM, MPPI, Distribution, RandomShooting
-from planvec.planners.swarm import NormalDt, Swarm, SwarmWave
+from planvec.planners.shooting.distributions import Distribution
+from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
+from planvec.planners.swarm.config import NormalDt
+from planvec.planners.swarm.planner import Swarm, SwarmWave
 from planvec.planners.table import PLANNERS, PlannerEntry
-from planvec.planners.width import IW, RolloutIW
+from planvec.planners.width.planner import IW, RolloutIW
 
 if TYPE_CHECKING:
     from planvec.planners.novelty.features import Screens

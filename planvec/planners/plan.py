@@ -89,7 +89,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 # name of a class of search data -> its module
 _CLASSES = {
-    "Tree": "planvec.planners.mcts",
+    "Tree": "planvec.planners.mcts.tree",
     "WidthTree": "planvec.planners.width.tree",
     "Walkers": "planvec.planners.swarm.walkers",
     "Gaussian": "planvec.planners.shooting.distributions",

@@ -25,13 +25,13 @@ class PlannerEntry(NamedTuple):
 
 # name on the command line -> class
 PLANNERS = {
-    "swarm": PlannerEntry("planvec.planners.swarm", "Swarm"),
-    "swarm-wave": PlannerEntry("planvec.planners.swarm", "SwarmWave"),
-    "mcts": PlannerEntry("planvec.planners.mcts", "MCTS"),
-    "rollout-iw": PlannerEntry("planvec.planners.width", "RolloutIW"),
-    "iw": PlannerEntry("planvec.planners.width", "IW"),
-    "random-shooting": PlannerEntry("planvec.planners.shooting", "RandomShooting"),
-    "cem": PlannerEntry("planvec.planners.shooting", "CEM"),
-    "icem": PlannerEntry("planvec.planners.shooting", "ICEM"),
-    "mppi": PlannerEntry("planvec.planners.shooting", "MPPI"),
+    "swarm": PlannerEntry("planvec.planners.swarm.planner", "Swarm"),
+    "swarm-wave": PlannerEntry("planvec.planners.swarm.planner", "SwarmWave"),
+    "mcts": PlannerEntry("planvec.planners.mcts.planner", "MCTS"),
+    "rollout-iw": PlannerEntry("planvec.planners.width.planner", "RolloutIW"),
+    "iw": PlannerEntry("planvec.planners.width.planner", "IW"),
+    "random-shooting": PlannerEntry("planvec.planners.shooting.planners", "RandomShooting"),
+    "cem": PlannerEntry("planvec.planners.shooting.planners", "CEM"),
+    "icem": PlannerEntry("planvec.planners.shooting.planners", "ICEM"),
+    "mppi": PlannerEntry("planvec.planners.shooting.planners", "MPPI"),
 }

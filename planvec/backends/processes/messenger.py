@@ -23,7 +23,7 @@ from planvec.backends.processes.channel import FAILED, Channel, ChannelError, Fr
 from planvec.backends.processes.requests import Form, SharedLayout, form_of
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot
 from planvec.backends.processes.starting import Child
-from planvec.backends.sharded import check_replacement
+from planvec.backends.sharded.backend import check_replacement
 from planvec.backends.signals import is_from_handler
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
 from planvec.rows import EnvDescription, Request

@@ -43,7 +43,7 @@ from planvec.backends.processes.starting import (
     capture_spec,
 )
 from planvec.backends.processes.system import num_cores
-from planvec.backends.sharded import Sharded
+from planvec.backends.sharded.backend import Sharded
 from planvec.backends.signals import delayed_signals
 from planvec.errors import (
     ClosedError,

@@ -37,7 +37,7 @@ from planvec.backends.base import ExitReason, Pending, WorkerExit
 from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
 from planvec.backends.ray.actor import Reply, pack_by_value, read_reply
 from planvec.backends.ray.cluster import ActorOptions, Cluster, Launcher, cluster_nodes
-from planvec.backends.sharded import Sharded, check_replacement, check_same
+from planvec.backends.sharded.backend import Sharded, check_replacement, check_same
 from planvec.backends.signals import delayed_signals
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
 from planvec.rows import EnvDescription, Request

@@ -23,17 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec, layer_name, layers_by_name
-from planvec.codecs.generic import (
+from planvec.codecs.generic.attributes import (
     Attributes,
-    Entry,
-    GraphCodec,
     LibraryMemory,
-    ObjectGraph,
     cell_contents,
-    entries_of,
     is_simulator_module,
     is_simulator_object,
 )
+from planvec.codecs.generic.copied import GraphCodec, ObjectGraph
+from planvec.codecs.generic.survey import Entry, entries_of
 from planvec.codecs.mujoco.fast_step import install_fast_step
 from planvec.codecs.mujoco.simulation import (
     BEYOND_STATE,

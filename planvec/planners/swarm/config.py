@@ -11,7 +11,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.planners.base import Planner, option
-from planvec.planners.novelty import FeatureFunction, check_features
+from planvec.planners.novelty.numbers import FeatureFunction, check_features
 from planvec.planners.root_actions import check_action_space
 from planvec.rows import uniform_actions
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.planners.base import Planner, option
-from planvec.planners.novelty import FeatureFunction, check_features
+from planvec.planners.novelty.numbers import FeatureFunction, check_features
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import equal_actions, list_actions
 from planvec.planners.search import Search
