@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         ServedProcesses,
         over_processes,
     )
-    from planvec.backends.sharded.backend import Sharded, pause_before_restart
+    from planvec.backends.sharded.backend import Sharded
+    from planvec.backends.sharded.recovery import pause_before_restart
 
 __all__ = [
     "DEFAULT_AUDIT",
@@ -68,7 +69,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
                 "processes.slab": ("Allocator",),
                 "processes.system": ("num_cores",),
                 "processes.worker": ("ExternalProcess", "ProcessWorker", "ServedProcesses", "over_processes"),
-                "sharded.backend": ("Sharded", "pause_before_restart"),
+                "sharded.backend": ("Sharded",),
+                "sharded.recovery": ("pause_before_restart",),
             }.items()
             for name in names
         },

@@ -102,6 +102,9 @@ class Events(Protocol):
 class Waiter:
     """Lets threads wait until their call is done."""
 
+    # `events`: None if the workers have threads of their own. `on_idle` is called when no message came for a
+    # while; it completes what an interrupt left undone.
+
     def __init__(self, events: Events | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
         self._events = events
         self._on_idle = on_idle
@@ -126,6 +129,7 @@ class Waiter:
 
     def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
         """Wait until `is_done()` returns True."""
+        # `is_done` is evaluated after every message, so it must be cheap.
         # `timeout`: Seconds to wait in total, or None for no limit.
         deadline = None if timeout is None else time.monotonic() + timeout
         if deadline is not None:
@@ -179,6 +183,9 @@ _KILLS_PER_EXIT = 10  # number of workers killed from outside that count as much
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+
+# -- The protocols of backends and workers -------------------------------------------------------------------
 
 
 class Backend(Protocol):
@@ -458,6 +465,7 @@ class Pending:
 
     def fail(self, exit: WorkerExit, is_current: bool) -> None:
         """Fail the request after the exit of the worker."""
+        # `is_current`: whether the worker was executing this request.
         if not is_current and exit.is_cause:
             exit = exit.of_another()
         self.finish(error=exit)

@@ -240,14 +240,12 @@ def load_pickled(data: Any, buffers: Iterable[Any] = ()) -> Any:
     # received it before, `pickle.loads` would make another class, which `__init_subclass__` of its base may
     # enter in a list, find the one that is known, and replace all of its methods by the copies that come
     # back, whose global variables are those of another process.
-    # `data`: The bytes.
+    # `buffers`: the contents of arrays that were pickled out of band.
     return _Unpickler(io.BytesIO(data), buffers).load()
 
 
 class _Unpickler(pickle.Unpickler):
     """Leaves the classes as they are that this process knows."""
-
-    # `file`: The bytes.
 
     def __init__(self, file: io.BytesIO, buffers: Iterable[Any]) -> None:
         super().__init__(file, buffers=buffers)

@@ -28,13 +28,8 @@ _IMMEDIATE = {
     "SIGCONT",
 }
 _JOB_CONTROL = {"SIGCHLD", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
-# Signals to delay: all but those that cannot or must not wait, and those of job control. (A fork server that
-# is started meanwhile needs SIGCHLD.)
+# Signals to delay: all but those that cannot or must not wait, and those of job control
 HANDLED = {number for number in signal.Signals if number.name not in _IMMEDIATE | _JOB_CONTROL}
-
-
-# signal masks of the main thread before each nested `delayed_signals`, the outermost first
-_masks: list[set[int]] = []
 
 
 def is_running(frame: FrameType | None) -> bool:
@@ -57,7 +52,6 @@ def delayed_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    depth = len(_masks)
     received: dict[int, None] = {}
     handlers: dict[signal.Signals, Any] = {}
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -66,32 +60,15 @@ def delayed_signals() -> Iterator[None]:
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
                 signal.signal(number, lambda number, _: received.setdefault(number))
-        _masks.append(previous)
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         yield
     finally:
-        del _masks[depth:]
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         for number, handler in handlers.items():
             signal.signal(number, handler)
         with contextlib.ExitStack() as handling:  # runs every handler, even if one raises
             for late in received:
                 handling.callback(signal.raise_signal, late)
-
-
-@contextlib.contextmanager
-def original_signal_mask() -> Iterator[None]:
-    """Restore the user's signal mask inside `delayed_signals`, to start a process that other code uses."""
-    # A process inherits the signal mask, and passes it on to the processes that it starts. Handlers are still
-    # delayed.
-    if not _masks or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.pthread_sigmask(signal.SIG_SETMASK, _masks[0])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def is_from_handler(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Runs the command line: `planvec plan`, `planvec check`, `planvec envs`."""
+"""Runs the command line. `entry` knows the commands; `plan`, `explore` and `check` hold them."""
 
 from __future__ import annotations
 

@@ -233,8 +233,6 @@ def _wrapper(text: str) -> tuple[Any, tuple[Any, ...]]:
     return wrapper, arguments
 
 
-# -- Films, pictures and reports of a run, which `planvec plan` makes when an episode is over ----------------
-
 # -- What commands need to draw and to film. All of it is tried before a command does anything else ----------
 
 

@@ -1,7 +1,12 @@
 """Saves and restores environments.
 
-`base` declares what a codec is, `registry` chooses one for an environment, `families` lists the families of
-environments that planvec knows, and `verify` checks a codec by replay.
+base        what a codec is
+selection   which codec an environment has: the families, registered codecs, and what else there is
+registry    `codec_for`, which takes one and proves it; `verify` is the proof, by replay
+stack       the codec of an environment with its wrappers; `wrappers` knows Gymnasium's
+generic     codecs for environments of any class
+gymnasium, mujoco, box2d, atari, openspiel, retro    the families: a new one is a file or folder with
+            `codec_for_env`, and a line of `FAMILIES` in `selection`
 """
 
 from __future__ import annotations

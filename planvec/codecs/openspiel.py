@@ -123,8 +123,3 @@ class GameCodec(Codec):
 
     def observe(self, env: Any) -> Any:
         return env.observe()
-
-
-# -- Saves and restores the games of `planvec.openspiel` -----------------------------------------------------
-
-__all__ = ["codec_for_env"]

@@ -92,6 +92,9 @@ def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: Obj
 _CHECKED, _UNCHECKED = {"highway_env", "minigrid"}, "minigrid.envs.wfc"
 
 
+# -- The choice of a codec -----------------------------------------------------------------------------------
+
+
 def check_codec(codec: CodecChoice) -> None:
     """Check a choice of a codec before any environment is made."""
     if codec is not None and codec not in ("copied", "replay") and not callable(codec):

@@ -96,8 +96,3 @@ def _written_size(emulator: Any) -> int:
 def _picture(env: Any) -> Any:
     """Return the last observation: the screen or the memory of the game."""
     return env.img if env.ram is None else env.ram
-
-
-# -- Saves and restores the console games of stable-retro ----------------------------------------------------
-
-__all__ = ["codec_for_env"]

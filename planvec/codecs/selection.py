@@ -76,6 +76,8 @@ class FamilyModule(Protocol):
 
     def codec_for_env(self, env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
         """Return how the states of an environment are saved."""
+        # `env`: unwrapped; its class or a base belongs to the family, or the simulator is imported. Returns
+        # None if the family has no codec for this class.
 
 
 def families_of(env: Any) -> Iterator[Family]:

@@ -50,6 +50,8 @@ from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
 class LayerCodecs:
     """Holds the codecs of the unwrapped environment and of its wrappers."""
 
+    # `env` was not reset yet.
+
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
@@ -264,8 +266,14 @@ def named_wrappers(
 _BoundPart = tuple[StatePart, Callable[[Any], None], Callable[[], Any]]
 
 
+# -- The codec of a whole environment ------------------------------------------------------------------------
+
+
 class StackCodec(StateCodec):
     """Saves and restores an environment layer by layer."""
+
+    # `env`: after a reset, which returned `observation`. `like`: the codec of another environment of the same
+    # kind, whose states have the same form.
 
     def __init__(
         self, env: Env, layers: LayerCodecs, observation: Any, like: StackCodec | None = None

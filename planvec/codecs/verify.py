@@ -365,6 +365,8 @@ def verify_codec(
     graph: ObjectGraph | None = None,
 ) -> tuple[bytes, ...]:
     """Check on a random walk that restored states behave like the original ones."""
+    # `reference`: what `reference_walk` returned before the codec restored anything. `env` is left in an
+    # arbitrary state.
     # Returns a digest of the outcome of each step of the walk.
     walk = random_walk(codec, env, info_keys)
     restored = save_and_load(codec, env, walk.points)

@@ -415,6 +415,8 @@ __all__ = [
     "check_supported",
 ]
 
+# -- The table: a class of wrappers and its codec ------------------------------------------------------------
+
 # Wrapper class -> the maker of its codec. A subclass may remember more, so the class must match exactly.
 BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
     wrappers.OrderEnforcing: TransparentCodec,

@@ -1,9 +1,9 @@
 """Explores environments from the states that were reached, and archives them (Go-Explore's first phase).
 
 cells       which observations are taken for one cell; `pixels` reduces images
-archive     what users read; `contents`: the cells (`store`, `tables`) and the steps that lead there (`steps`)
-files       the directory of an archive; `replay` checks its states, or computes them again
-explorer    rounds of exploration; `walkers` is half of its explorers
+archive     what users read; `contents`: the cells and the steps that lead there, as growing tables
+files       the directory of an archive; it checks the states there, or computes them again
+explorer    rounds of exploration, with explorers in two halves
 """
 
 from __future__ import annotations

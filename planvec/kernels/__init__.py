@@ -1,9 +1,14 @@
 """Compiled steps of environments, over whole batches.
 
-A kernel is a step written as functions of numbers (`base.Kernel`). `step_loop` and `rollout_loop` step and
-roll out batches with it, `access` knows where the numbers of a state are, `random` draws NumPy's random
-numbers, and `gymnasium/` holds the kernels that planvec ships. All of these import numba; this entrance does
-not. `own/` holds the kernels that users declare.
+    base        what a kernel is (`Kernel`, `BatchKernel`), and where the numbers of a state lie
+    choice      which classes have one: a new kernel is entered there, too
+    gymnasium, mujoco    the kernels that planvec ships; `own`: those that users declare
+    compiled    a kernel over batches; `step_loop`: the loops over steps and rollouts
+    random      NumPy's random numbers, compiled
+    digests     of code and classes
+
+Most modules import numba; this entrance, `base`, `choice` and `own.declared` do not. Whether a kernel is
+exact is proved by `planvec.stepping.kernel_proof`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A kernel is written as functions of numbers. planvec compiles them into loops ov
     state, action, constants, random  --step-->  state, reward, terminated, extra
     state, constants                  --observe-->  the numbers of an observation
 
-It must give every bit that the environment's own step gives. `planvec.stepping.env_stepper` compares both
+It must give every bit that the environment's own step gives. `planvec.stepping.kernel_proof` compares both
 before a kernel is used.
 
 Letters: B rows.
@@ -35,7 +35,7 @@ class Kernel:
     """Describes a compiled step of one class of environments."""
 
     # The functions are compiled by numba. They see the fields of a state as a tuple of numbers; a field of
-    # more than `layout.MAX_SCALARS` numbers is an array, which they change in place.
+    # more than `MAX_SCALARS` numbers is an array, which they change in place.
 
     # Names of the fields of the state that the functions take, in order. Others never change.
     fields: tuple[str, ...]
@@ -199,9 +199,10 @@ class ActionRange(NamedTuple):
 
     # Integers are rounded down before `low` is added. See `planvec.rows.random_actions.actions_of`.
 
+    # all four `[A]` float64; `lowest` and `highest` are the limits that rounding may exceed
     low: NDArray[np.float64]
     size: NDArray[np.float64]
-    lowest: NDArray[np.float64]  # `[A]` float64, the limits that rounding may exceed
+    lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
 
     @classmethod

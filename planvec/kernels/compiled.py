@@ -102,6 +102,7 @@ class CompiledKernel:
 
     def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
         """Compile another loop for this kernel, or load it from the cache on disk."""
+        # Arguments of one `variant` have the same types. `code` stands for the loop and all that it calls.
         if (loop, variant) in self._loops:
             return self._loops[loop, variant]
         constants = self._constants()
@@ -175,7 +176,7 @@ class CompiledKernel:
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
         """Roll out rows and write their results."""
-        # Returns false if the environment itself has to step the batch.
+        # Returns False if the environment itself has to step the batch.
         constants = self._constants()
         if constants is None:
             return False

@@ -101,6 +101,8 @@ def compile_loop(loop: Any, *arguments: types.Type) -> Callable[..., int]:
 class BoundLoop:
     """Runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment."""
 
+    # `constants` returns None if the environment was changed so that it has to step itself.
+
     def __init__(
         self,
         entry: Callable[..., int],
@@ -204,6 +206,8 @@ def _packer_of(value: Any) -> _Packer:
 
 class Pointer(Generic[T]):
     """Points to a named tuple of arrays and numbers in the memory of compiled code. It keeps them alive."""
+
+    # All values of a class must have the same types for numba, which are looked at only once.
 
     def __init__(self, value: T) -> None:
         packer = _packer_of(value)

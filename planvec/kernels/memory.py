@@ -139,6 +139,8 @@ def jit(
     allocates: bool = False,
 ) -> Callable[[F], F]:
     """Return a decorator that compiles a function, which releases the GIL and divides as NumPy does."""
+    # `allocates`: the function, or one that it calls, makes arrays; only then are references counted.
+    # `signature`: compiled for it at once; `inline`: into its callers.
     # By default numba counts the references of every array that a function takes, with atomic operations. A
     # search tree has 28 arrays, and one simulation calls many functions: counting would take most of its
     # time.

@@ -37,6 +37,7 @@ _LOW_32 = np.uint64(0xFFFFFFFF)
 @njit(cache=True)
 def load_generator(generator: NDArray[np.uint64], data: NDArray[np.uint8], offset: int) -> None:
     """Read a generator from the bytes of its record."""
+    # `generator`: `[6]`, written.
     # `data`: `[num_bytes]`.
     for word in range(4):
         generator[word] = load(data, offset + 8 * word, np.uint64)
@@ -101,6 +102,7 @@ def uniform(generator: NDArray[np.uint64], low: float, high: float) -> float:
 @njit(cache=True)
 def random_index(generator: NDArray[np.uint64], size: int) -> int:
     """Draw an integer in [0, size), as `numpy.random.Generator.integers(size)` and `choice` do."""
+    # `size`: from 1 to 2**32 - 1.
     zero: int = np.int64(0)  # type: ignore[assignment] # an unsigned number beside it would make both floats
     if size == 1:
         return zero
@@ -170,6 +172,7 @@ def _hash(value: Word, constant: Word, multiplier: Word) -> tuple[Word, Word]:
 @njit(cache=True)
 def seed_generator(generator: NDArray[np.uint64], seed: Word, pool: NDArray[np.uint32]) -> None:
     """Seed a generator as `numpy.random.PCG64(SeedSequence(seed))`, which `Env.reset(seed=seed)` does."""
+    # `pool`: `[4]`, overwritten.
     constant = np.uint32(0x43B0D7E5)
     for index in range(4):
         word: Word = np.uint32(0)
@@ -206,6 +209,7 @@ def seed_generator(generator: NDArray[np.uint64], seed: Word, pool: NDArray[np.u
 @njit(cache=True)
 def philox_block(key: Word, stream: Word, counter: Word, out: NDArray[np.float64]) -> None:
     """Draw four numbers in [0, 1) from a place of `numpy.random.Philox(key=[key, stream])`."""
+    # `counter`: number of the block of four, from 0; `out`: `[4]`, written.
     first, second, third, fourth = counter + np.uint64(1), np.uint64(0), np.uint64(0), np.uint64(0)
     for _ in range(10):
         high_first = multiply_high(np.uint64(0xD2E7470EE14C6C93), first)
@@ -238,6 +242,8 @@ def draw_uniforms(
     size: int, uniforms: Any, block: Any, seed: Any, stream_row: int, step: int, held: int
 ) -> int:
     """Draw the random numbers of an action."""
+    # `block`: `[4]` float64, read and written. `held`: number of the four in `block`, within the row and the
+    # section; -1: none. `stream_row`: index in the whole batch.
     # `uniforms`: `[A]` float64, written.
     # Returns the new value of `held`.
     within = step % BLOCK * size

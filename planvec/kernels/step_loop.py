@@ -278,6 +278,9 @@ Bytes = NDArray[np.uint8]
 Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]
 
 
+# -- The loop over steps -------------------------------------------------------------------------------------
+
+
 @jit(cache=True, allocates=True)
 def keep_ended(
     kernel: Any,
@@ -342,6 +345,8 @@ def step_rows(
     has_extras: bool,
 ) -> int:
     """Step rows."""
+    # Rows from `first` up to, but not including, `last`. `has_new_states`, `has_extras`: room for B; else
+    # `new_states` and `extras` hold one.
     # `observations`: Written: the bytes of each array of the observations. None: not wanted, for which
     # another loop is compiled.
     # Returns 0 or `REFUSED`.
@@ -424,6 +429,7 @@ def roll_rows(
     results: Results,  # Written: returns, flags and numbers of steps, each `[B]`
 ) -> int:
     """Roll out rows. Arguments that `step_rows` has, too, are described there."""
+    # `first_row`: index in the whole batch.
     # Returns 0 or `REFUSED`.
     returns, terminated, truncated, num_steps = results
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)

@@ -117,6 +117,7 @@ def run_sliced(
     run: Callable[[int, int], int], num_rows: int, num_threads: int, steps: int, is_even: bool
 ) -> int:
     """Run a loop over all rows. The calling thread runs a part of them."""
+    # `run(first, last)` returns a status, 0 for success; `is_even`: all rows cost about the same.
     # Returns the largest status.
     num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows * steps // _MIN_STEPS)
     num_slices = min(max(num_slices, num_rows * steps // _MAX_STEPS), num_rows)
@@ -139,6 +140,8 @@ def run_sliced(
 
 def run_together(run: Callable[[int, Stop], None], num_threads: int) -> None:
     """Run a function on several threads at the same time, which share the work among themselves."""
+    # `run(index, stop)` does a share, and returns when nothing is left or soon after `stop` is set. Index 0
+    # is on this thread; others may never begin.
     # All calls have returned when this function returns or raises, also after Ctrl-C.
     calls = _Calls(run)
     try:

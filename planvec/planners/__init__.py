@@ -6,9 +6,8 @@
     base       `Planner`, the base class: a frozen configuration with `begin` to override
     search     `Search`, one decision in progress, and the requests that it may make
     driver     the loop that sends requests to the stepper
-    plan       `Plan`, the result
-    acting     plans and acts until the episode ends; `episode` records that, `trajectory` writes it to a file
-    plan_files writes plans to files
+    plan       `Plan`, the result, and its file
+    episode    plans and acts until the episode ends, records that, and writes it to a file
     novelty    features of observations, and which of them were seen before
     mcts, swarm, shooting, width    the planners
 """

@@ -167,6 +167,9 @@ def check_players(dtype: np.dtype[Any], planner: _Planner) -> None:
         )
 
 
+# -- The base class ------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Planner(ABC):
     """Chooses an action at a state. It is a frozen configuration; results and statistics are in the `Plan`.

@@ -3,12 +3,8 @@
 Every function draws into `ax` and returns the axes; without `ax` it makes a new figure. Colour-blind people
 can tell the colours apart. Lines and text follow the style in use, for instance `dark_background`.
 
-    tree, visits     a search tree, and the statistics of its root
-    sequence         the action sequences of a shooting planner
-    swarm            the walkers of a swarm and their moves
-    fan              the frames of many states
-    returns          returns of rollouts, episodes or planners
-    episode          one episode: return, values, actions
+    planning         what a planner has looked at: a tree, visits, sequences, a swarm, frames
+    episode          one episode: return, values, actions; returns of several
     exploration      how an archive grows
     throughput       what `planvec.checking.measure_throughput` measured
 """

@@ -50,6 +50,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 @contextlib.contextmanager
 def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Give the name of a new file, which replaces `path` once it is written: no reader sees a part of it."""
+    # `is_durable`: waits until it is on the disk, so that it outlasts a power failure.
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
         yield temporary

@@ -199,6 +199,8 @@ def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
 
 def unpicklable_rows(columns: Columns, path: str = "") -> dict[int, EnvError]:
     """Return the rows whose infos cannot be sent to another process."""
+    # Returns row -> an error that names the key, in ascending order. `path`: keys on the way to nested
+    # columns.
     errors: dict[int, EnvError] = {}
     for name, column in columns.items():
         if column.kind is dict:

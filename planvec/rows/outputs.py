@@ -36,7 +36,6 @@ _kept: OrderedDict[int, _Blocks] = OrderedDict()
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Return an uninitialised array, as `numpy.empty`. Its memory is reused once it is garbage."""
-    # `shape`: The shape. `dtype`: The dtype.
     new: NDArray[Any] = np.empty(shape, dtype)
     num_bytes = new.nbytes
     if num_bytes < _MIN_BYTES or num_bytes > _MAX_KEPT or new.dtype.hasobject or not _CAN_COUNT:
@@ -155,7 +154,7 @@ class Outputs:
         return self.state_blocks
 
     def put(self, rows: slice, part: Outputs) -> None:
-        """Copy the outputs of some rows into these."""
+        """Copy the outputs of some rows into these. Every field that is set here must be set there, too."""
         if self.new_states is not None:
             assert part.new_states is not None
             if self.new_states.dtype.hasobject:

@@ -170,6 +170,8 @@ def mask_sizes(space: Space[Any]) -> NDArray[np.int64]:
 
 def mask_of_info(space: Space[Any], info: Mapping[str, Any], observation: Any) -> NDArray[np.bool_] | None:
     """Return the mask `[M]` in an info, or else in an observation that is a dict; None: there is none."""
+    # `info["action_mask"]`: M numbers, or a tuple with one array for each number of an action, as
+    # `space.sample(mask)` takes it.
     given = info.get(ACTION_MASK_FIELD)
     name = f"info[{ACTION_MASK_FIELD!r}]"
     if given is None and isinstance(observation, Mapping):

@@ -1,4 +1,10 @@
-"""Defines the requests that an environment answers: steps, rollouts, starts, views. Letters: B rows."""
+"""Defines the requests that an environment answers: steps, rollouts, starts, views. Letters: B rows.
+
+Their arguments have been checked. Rows do not depend on each other, so a request over rows can be split
+anywhere, and its parts can be performed by different workers. To add a type of request, write a class here
+and an entry in `stepping.EnvStepper`. Backends need no change; a `Form` in `backends.processes.requests`
+sends its arrays through shared memory instead of a pickle.
+"""
 
 from __future__ import annotations
 
@@ -399,24 +405,3 @@ class ReadBatch(_ListedRequest[NDArray[Any]]):
     def result(self, about: EnvDescription, answer: Answer) -> NDArray[Any]:
         assert answer.outputs.values is not None
         return stack_values(answer.outputs.values)
-
-
-# -- Defines the requests that a backend performs. Their arguments have been checked.
-#
-# Rows do not depend on each other, so a request over rows can be split anywhere, and its parts can be
-# performed by different workers. To add a type of request, write a class here and an entry in
-# `stepping.EnvStepper`. Backends need no change.
-
-__all__ = [
-    "CheckBatch",
-    "FlagBatch",
-    "ObserveBatch",
-    "ReadBatch",
-    "RenderBatch",
-    "Request",
-    "ResetRequest",
-    "RolloutBatch",
-    "RowRequest",
-    "SetBaseStateRequest",
-    "StepBatch",
-]

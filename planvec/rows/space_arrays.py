@@ -148,6 +148,8 @@ def copy_rows(source: Any, target: Any, rows: Any = _ALL) -> None:
 
 def list_rows(space: Space[Any], tree: Any, as_ints: bool = False) -> list[Any]:
     """Return the elements of a batch, each of the types that `space.sample()` gives."""
+    # `as_ints`: Discrete elements as Python ints, which are faster; NumPy scalars differ in promotion,
+    # overflow and division.
     # Arrays are rows of a new copy, because an environment may keep its action, and the memory of the batch
     # is overwritten by the next one.
     if isinstance(tree, list):
@@ -173,6 +175,7 @@ def finish_rows(space: Space[Any], rows: Any) -> Any:
 
 def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
     """Check the elements that an environment returned and stack them in `out`."""
+    # Raises EnvError, whose row is the index of the wrong element.
     if type(space) in SIMPLE:
         _stack_leaf(space, rows, out)
     elif isinstance(out, list):

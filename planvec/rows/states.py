@@ -183,6 +183,9 @@ def as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
 
 def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return states as arrays of numbers and text."""
+    # Returns `name`: the records, or the bytes of all `SavedState`s joined; then also `name.sizes`,
+    # `name.generator_sizes` `[B]` int64, `name.origin`, and `name.action_masks` `[B, M]` if they tell legal
+    # actions.
     # `states`: `[B]`, records or `SavedState`s.
     if not states.dtype.hasobject:
         return {name: states}
@@ -201,6 +204,7 @@ def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]
 
 def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """Return the states `[B]` that `arrays_of_states` turned into arrays."""
+    # Raises one of DAMAGED (KeyError, TypeError, ValueError) if the arrays are damaged.
     if f"{name}.sizes" not in arrays:
         return arrays[name]
     data, origin = arrays[name].tobytes(), str(arrays[f"{name}.origin"])
@@ -223,6 +227,7 @@ def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[A
 
 def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hashable]:
     """Return a key for each state. Equal states have equal keys, and different states different ones."""
+    # `with_generator`: whether states that differ only in their random generator have different keys.
     # A search that samples chance reseeds the random generator before every step, so the generator in the
     # state has no influence. Such a search leaves the generator out of the keys.
     # `states`: `[B]`.

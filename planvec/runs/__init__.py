@@ -1,10 +1,7 @@
 """Runs: episodes that are written to a directory as they are played, can be resumed, and are played again.
 
-config      the settings of a run
-files       its files
-play        plays its episodes, with a checkpoint from which it goes on after it was killed
-observer    what follows a run; `log` writes a line per step
-trajectories  plays a trajectory again and compares every bit
+play        plays the episodes of a run, with its settings, files, checkpoints and observers; plays them again
+log         observers that write a line, or scalars for TensorBoard, per step
 """
 
 from __future__ import annotations

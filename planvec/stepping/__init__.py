@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planvec.stepping.env_stepper import EnvStepper, output_difference
+from planvec.stepping.env_stepper import EnvStepper
+from planvec.stepping.kernel_proof import output_difference
 from planvec.stepping.row_loop import (
     ROW,
     STEP,

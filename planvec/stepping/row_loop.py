@@ -220,11 +220,13 @@ class RowLoop:
         self._action_space = action_space
         self._observation_space = observation_space
         self._info_keys = None if info_keys is None else tuple(info_keys)
-        # The row at work, see `planvec.stepping.row_loop`. A worker replaces it by shared memory.
+        # The row at work, see `TICKET` above. A worker replaces it by shared memory.
         self.progress = new_progress()
 
     def step(self, batch: StepBatch, out: Outputs, errors: Errors) -> Columns:
         """Step rows and write their results."""
+        # `errors` is filled with the errors of rows that fail, if the batch masks errors; these are flagged
+        # in `out`.
         # Returns the infos, as columns.
         if not len(batch.states):
             return {}

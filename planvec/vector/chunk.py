@@ -256,6 +256,7 @@ def join_results(
     chunks: Sequence[Chunk], out: RowArrays, form: InfoForm, order: NDArray[np.intp] | None
 ) -> RowsResult:
     """Join the results of chunks."""
+    # `order`: positions to return, in this order; None: all.
     # `out`: Their results, `[B]`, in the order of the chunks.
     replies = [chunk.reply for chunk in chunks if chunk.reply is not None]
     observations, rewards = out.observations, out.rewards

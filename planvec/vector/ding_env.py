@@ -61,6 +61,7 @@ class GlobalGenerators:
     @contextmanager
     def installed_for_reset(self, seed: int | None) -> Iterator[None]:
         """Make them the global ones in the block, and notice whether it uses that of Python."""
+        # `seed`: of Python's generator if it is used for the first time; None: by chance.
         if self._python is not None:
             with self.installed():
                 yield

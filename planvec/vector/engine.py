@@ -30,11 +30,6 @@ from planvec.vector.operations import Call, OnCrash, Operation, Reply, Step
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 
-# -- Says when the environments would be stepped faster without workers.
-#
-# A message to a worker and back takes many times as long as a step of a cheap environment. Whether workers
-# pay is known after some calls: the time that the workers have needed is about what this process would need.
-
 _log = logging.getLogger("planvec")
 
 # -- Performs operations on environments in this process -----------------------------------------------------
@@ -323,6 +318,8 @@ class Engine:
         in_parts: bool = False,
     ) -> RowsCall:
         """Begin operations on some rows."""
+        # `in_parts`: the rows of a worker one after another if they are slow. If an argument cannot be sent
+        # (InvalidBatchError), nothing was sent.
         self._check_open()
         groups: list[RowGroup] = []
         if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self._groups):

@@ -71,6 +71,9 @@ def short_step(env: gymnasium.Env[Any, Any]) -> Step:
 Ending = tuple[Any, dict[str, Any]]
 
 
+# -- One environment that is stepped on from where it stands -------------------------------------------------
+
+
 class EnvRow(ABC):
     """Steps one environment, and resets it when an episode has ended."""
 
@@ -400,6 +403,8 @@ class ResidentStates:
 class SnapshotClock:
     """Decides when to take a snapshot, so that all of them take 1 % of the time."""
 
+    # Workers wait for each other, so the times of their snapshots add up.
+
     def __init__(self, num_workers: int) -> None:
         self._fraction = 0.01 / num_workers
         self._cost = 0.0
@@ -441,6 +446,7 @@ def pack_infos(
     infos: Sequence[dict[str, Any]], endings: Mapping[int, Ending], form: InfoForm, as_bytes: bool
 ) -> Any:
     """Return the infos of rows in a compact form."""
+    # Returns columns, bytes that encode them, or row -> `RowInfo`; None if all infos are empty.
     # `as_bytes`: Whether they go to another process. Then columns are encoded as bytes if possible.
     if not endings and not any(infos):
         return None
@@ -473,7 +479,8 @@ def unpack_infos(packed: Any) -> Any:
 
 def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[np.intp] | None) -> Any:
     """Join the infos of the parts of a batch."""
-    # Returns vECTOR: the infos in Gymnasium's form. ROWS: row -> `RowInfo`, without the rows that have none.
+    # Returns for VECTOR: the infos in Gymnasium's form; for ROWS: row -> `RowInfo`, without rows that have
+    # none. `order`: rows of the joined parts to return, in this order; None: all.
     if all(part is None for part, _ in parts):
         return {}
     if form is InfoForm.ROWS:

@@ -74,6 +74,7 @@ class PendingCall:
 
     def wait(self, kind: Kind, timeout: float | None) -> Any:
         """Wait for the call, and return its result."""
+        # After a timeout the results are lost, but no later call returns them.
         # `timeout`: Seconds to wait; None waits without a limit.
         if self._kind is not kind:
             name = kind.value
@@ -193,6 +194,9 @@ def _batched(
 # observations, rewards, terminated, truncated and infos
 Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _NOT_CALLED = ("reset", "step", "close", "_setattr", "_check_spaces")
+
+
+# -- The face ------------------------------------------------------------------------------------------------
 
 
 class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):

@@ -204,7 +204,7 @@ class Lose(Operation):
 class Reply:
     """Holds the results that do not lie in `RowArrays`."""
 
-    infos: Any = None  # The infos of the rows; see `vector.infos`. None if all are empty.
+    infos: Any = None  # The infos of the rows; see `vector.env_row`. None if all are empty.
     # position in the operation -> what the environment of that row raised
     errors: dict[int, RowFailure] = field(default_factory=dict)
     observations: list[Any] | None = None  # B observations, if their size varies; else None

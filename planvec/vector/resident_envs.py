@@ -1,7 +1,7 @@
 """Defines `ResidentEnvs`, the environments of one worker, which are stepped on from where they stand.
 
-A worker process hosts one (`server`), and a vector environment without workers has one in this process. One
-environment that raises does not keep the others from being stepped: errors are part of the reply.
+A worker process hosts one (`RowsServer`), and a vector environment without workers has one in this process.
+One environment that raises does not keep the others from being stepped: errors are part of the reply.
 
 Letters: N environments, B rows of an operation.
 """
@@ -236,6 +236,9 @@ def take_endings(rows: Sequence[EnvRow]) -> dict[int, Ending]:
     return endings
 
 
+# -- The environments of one worker --------------------------------------------------------------------------
+
+
 class ResidentEnvs:
     """Steps several environments."""
 
@@ -253,6 +256,7 @@ class ResidentEnvs:
         self.rows: list[EnvRow] = []  # the environments with their autoreset
         # saves and restores the rows; None if their states are not saved
         self.states: ResidentStates | None = None
+        # why states are not saved, "" if they are; why each environment needs a process of its own
         self.inexact, self.sharing = "", Sharing()
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
@@ -271,13 +275,11 @@ class ResidentEnvs:
                     break
                 self.rows.append(make_row(env, info_form is InfoForm.VECTOR))
             if not saves_states:
-                # why states are not saved; "" if they are
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
                 self._prepare_states(proofs)
             if failure is not None:
                 text = f"{type(failure).__name__}: {failure}"
-                # why each environment needs a process of its own
                 self.sharing = Sharing(f"a second one beside the first raises {text}", is_seen=True)
                 self.rows += self.rows[:1] * (len(env_fns) - len(self.rows))  # the layout has all rows
             elif functions is not None and given != functions.digests():

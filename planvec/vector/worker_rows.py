@@ -401,6 +401,9 @@ def _unpicklable(items: Any, what: str) -> dict[int, EnvError]:
 _log = logging.getLogger("planvec")
 
 
+# -- Performs operations on the rows of one worker, in the process of the user -------------------------------
+
+
 class WorkerRows:
     """Performs operations on the rows of one worker. Implements `RowGroup`."""
 

@@ -44,7 +44,7 @@ class ProcessPending(Pending):
 
 # -- Exchanges requests and answers with one worker process.
 #
-#     parent                                                child (child/host.py)
+#     parent                                                child (child.py)
 #     ------                                                ---------------------
 #     Form.write  -> slot  -- frame (ticket, verb) -->      Form.read
 #                                                           EnvStepper.perform, row by row in `progress`
@@ -102,6 +102,8 @@ class Conversation:
         action_space: gymnasium.Space[Any] | None = None,
     ) -> None:
         """Start to send requests. The process is ready."""
+        # `slots` are empty if the process hosts no `PlanEnv`; `progress` is None if it steps no rows;
+        # `action_space` is None without slots.
         self._slots, self.progress, self._space = slots, progress, action_space
         self._is_ready = self.is_open = True
 
@@ -120,6 +122,7 @@ class Conversation:
 
     def submit(self, pending: ProcessPending) -> None:
         """Send a request if there is room; otherwise copy it and let it wait."""
+        # Raises ChannelError if the process has exited; the last request in `sent` has not reached it then.
         self.waiting.append(pending)
         self.send_waiting()
         if not (pending.is_sent or pending.done()):
@@ -173,6 +176,8 @@ class Conversation:
 
     def receive(self, on_ready_message: Callable[[Frame], None]) -> ProcessPending | None:
         """Read one frame, if one has arrived, and complete the request that it answers."""
+        # Raises ChannelError if the process has exited, WrongTicketError for another ticket than the oldest.
+        # `on_ready_message` calls `open` or ends the process.
         # Returns the completed request; None for the first frame, or if another thread has read the frame.
         self._is_in_message = True
         frame = self._channel.receive()
@@ -254,6 +259,8 @@ def _read(pending: ProcessPending, slot: Slot | None, frame: Frame) -> None:
 
 def read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription | SharedLayout | None:
     """Return the description of a `PlanEnv`, the layout of a `Server`, or None for any other object."""
+    # `before`: the description or layout before the restart; None on the first start. Raises the worker's
+    # start error.
     if frame.verb == FAILED:
         raise start_error(pickle.loads(frame.payload), name)
     description: EnvDescription | SharedLayout | None = read_description(frame.payload, name)
@@ -504,6 +511,7 @@ def make_exit(
     may_be_cause: bool,
 ) -> WorkerExit:
     """Return the exit of a process, with the row that was in progress."""
+    # `may_be_cause`: whether the request in progress may be the cause; `was_killed`: from outside.
     exit = WorkerExit(reason, what, was_starting=not is_ready, was_killed=was_killed)
     if not is_ready:
         exit.what += ", while its environment was made and verified with random actions"

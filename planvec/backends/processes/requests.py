@@ -115,6 +115,8 @@ class Form(ABC, Generic[R]):
     @abstractmethod
     def write(self, request: R, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
         """Write a request into a slot, and return the payload."""
+        # `slot`: the first rows of a slot; None if the form has none. `space`: None if the process steps no
+        # rows.
         # Returns the pickled data that does not lie in the slot; empty if there is none.
 
     def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
@@ -132,6 +134,7 @@ class ReadableForm(Form[R]):
         self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
     ) -> tuple[Request[Any], Outputs | None]:
         """Return the request that `write` wrote, and the outputs to fill in."""
+        # Returns the request, and the arrays for the outputs of its rows; None if the form has no slot.
 
 
 # -- Defines operations on the hosted object: calls of methods, reads and writes of attributes ---------------

@@ -55,7 +55,7 @@ class Slot:
     actions: Any  # A tree of arrays `[B, ...]`, or None
     dt: NDArray[np.int64]  # `[B]` int64
     seeds: NDArray[np.uint64]  # `[B]` uint64
-    flags: NDArray[np.uint8]  # `[1]` uint8, the options of steps, see `wire.requests`
+    flags: NDArray[np.uint8]  # `[1]` uint8, the options of steps, see `_HAS_SEEDS` in `requests`
     rollout_actions: NDArray[np.uint8]  # uint8, the memory for `rollout_tree`
     outputs: Outputs  # the outputs of the rows
     seconds: NDArray[np.float64]  # `[1]` float64, the time that the worker took

@@ -41,7 +41,7 @@ class StartLostError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class NewWorker:
-    """Holds the arguments of a worker to start; see `child.main.main`."""
+    """Holds the arguments of a worker to start; see `child.main`."""
 
     spec: WorkerSpec  # what it is started with
     channel: socket.socket  # the worker's end of the channel
@@ -106,6 +106,8 @@ def _kill_group(process: Process) -> None:
 
 def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int, owner: int) -> None:
     """End a process and free its resources."""
+    # After its channel is closed, the process has GRACE_SECONDS to end by itself. `owner`: pid of the parent;
+    # in a fork of it this does nothing.
     if os.getpid() != owner:
         return
     channel.close()
@@ -281,6 +283,8 @@ _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", 
 class ForkedWorker:
     """Represents a process that a template has forked. Implements `Process`."""
 
+    # `report`: socket over which the template sends the exit code.
+
     def __init__(
         self, pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]
     ) -> None:
@@ -421,6 +425,8 @@ def _template_of(spec: WorkerSpec) -> _Template:
 
 def fork_by_template(worker: NewWorker) -> ForkedWorker:
     """Start a worker by a fork of a template process. Start a template first if none runs."""
+    # Raises StartLostError if the template was killed or stopped before it answered (`Child` tries again),
+    # OSError if the system lacks processes, memory or files.
     # The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
     # process when the template was started.
     template = _template_of(worker.spec)
@@ -468,6 +474,8 @@ START_METHODS = _start_methods()
 DEFAULT_START_METHOD = next(iter(START_METHODS))
 
 
+# -- A child process, started and ended ----------------------------------------------------------------------
+
 _STALL_SECONDS = 10.0
 # Largest number of starts of a worker that are lost with a killed template. The next needs no template.
 _MAX_LOST = 3
@@ -495,7 +503,7 @@ def _register_hook() -> None:
 
 
 class Child:
-    """Starts a process that runs `child.main.main`, and holds the channel and the memory shared with it."""
+    """Starts a process that runs `child.main`, and holds the channel and the memory shared with it."""
 
     # The child leads a process group of its own, so that all of its child processes can be killed with it.
     # `pid`: The process id of the child.

@@ -74,6 +74,7 @@ def descendants(pid: int) -> list[int]:
 
 def die_with_parent(lifeline: socket.socket) -> None:
     """Make the kernel kill this process and its process group, a new one, when the parent ends."""
+    # `lifeline`: this end of a socket pair on which nothing is sent. It must stay open.
     # The kernel sends SIGKILL to the process group when the other end of the lifeline closes, which happens
     # however the parent ends. A thread or a signal handler would not run while the environment hangs in C and
     # holds the interpreter lock. PR_SET_PDEATHSIG is not suitable: it acts when the *thread* that started the

@@ -1,7 +1,7 @@
 """Runs the template process: an interpreter that has imported the modules of a worker, and forks workers.
 
 It has one thread, listens on no address, and never unpickles data. Requests arrive over a socket pair from
-the process that started it. `messages` describes them, and `template` is the parent's side.
+the process that started it. They are described below; `starting` is the parent's side.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def receive_number(report: socket.socket) -> tuple[int | None, list[int]]:
 _PRELOADED = (
     "planvec.envs",
     "planvec.vector.worker_rows",
-    "planvec.codecs.gymnasium",
     "planvec.codecs.gymnasium",
     "gymnasium.envs.classic_control",
     "gymnasium.envs.toy_text",
@@ -217,6 +216,7 @@ def _run_worker(fds: list[int], streams: list[int]) -> None:
 
 def run(requests: int, lifeline: int, *preload: str) -> None:
     """Run a template process, and end it."""
+    # A module of `preload` that cannot be imported is reported by a worker.
     lifeline_socket = socket.socket(fileno=lifeline)
     die_with_parent(lifeline_socket)
     for name in _PRELOADED:

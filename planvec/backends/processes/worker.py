@@ -3,8 +3,8 @@
     starting -> ready -> exited -> (restart) -> pausing -> starting
 
 The parent runs no thread for it. A thread that waits for an answer reads the messages that have arrived,
-sends the requests that wait, and checks the deadlines (see `group`). The parent detects the exit of a process
-through the channel and through a handle of the process that the operating system provides.
+sends the requests that wait, and checks the deadlines (see `ProcessGroup`). The parent detects the exit of a
+process through the channel and through a handle of the process that the operating system provides.
 
 A signal handler may raise anywhere: `messenger` explains how interrupted steps are completed.
 """
@@ -742,7 +742,7 @@ class ServedProcesses:
         self._waiter = Waiter(self._group)
 
     def limit(self, timeout: float | None, max_worker_rss: int | None) -> None:
-        """Limit the time and the memory of the processes, which must be ready. See `pool.limit`."""
+        """Limit the time and the memory of the processes, which must be ready. See `limit`."""
         limit(self.workers, timeout, max_worker_rss)
 
     def poll(self) -> None:

@@ -152,6 +152,8 @@ class StepActor:
 
     def open(self, factory: bytes, path: list[str], directory: str | None) -> tuple[bytes | Failure, int]:
         """Make the environment. Return its pickled description, and the bytes of memory in use."""
+        # `path`: the driver's `sys.path`; what exists on this node is searched, too. `directory` becomes the
+        # working directory if it exists here; None keeps Ray's.
         sys.path += [entry for entry in path if entry not in sys.path and os.path.exists(entry)]
         result: bytes | Failure
         try:

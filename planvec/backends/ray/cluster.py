@@ -38,6 +38,9 @@ _addresses: dict[tuple[str, str], str] = {}
 class Cluster:
     """Is a connection to Ray."""
 
+    # `address`: host:port, "auto" (this machine's cluster), "local" (start Ray here); None: this process's
+    # connection, else RAY_ADDRESS, else start Ray.
+
     def __init__(self, address: str | None, num_cpus: float) -> None:
         with _lock:
             if address is None and not ray.is_initialized():

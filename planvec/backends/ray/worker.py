@@ -3,7 +3,7 @@
     waiting for resources -> starting -> ready -> exited -> (restart) -> pausing -> waiting for resources
 
 Ray tells of answers and of the exit of an actor in threads of its own, which only put events into an `Inbox`.
-A thread that waits for an answer handles the events, starts actors and checks the deadlines (see `group`).
+A thread that waits for an answer handles the events, starts actors and checks the deadlines (see `RayGroup`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ _ADVICE = (
 
 def died(error: BaseException | None, node: str) -> tuple[str, PlanvecError | None]:
     """Return how an actor ended, for messages, and the error if all others would end in the same way."""
+    # `node`: "" if the actor never had a place.
     text = str(error)
     if isinstance(error, RuntimeEnvSetupError):
         return "", WorkerStartError(f"ray_actor_options: the runtime_env cannot be set up: {text.strip()}")
@@ -533,8 +534,6 @@ class RayGroup:
             self._launcher.end()
 
 
-# -- Opens a backend over the actors of a Ray cluster --------------------------------------------------------
-
 # -- Finds out whether the nodes of a cluster have room for actors -------------------------------------------
 
 _log = logging.getLogger("planvec")
@@ -546,6 +545,7 @@ _SETUP_SECONDS = 600.0
 
 def num_places(needed: Mapping[str, float]) -> int:
     """Return the number of actors for which all nodes together have resources, at least 1."""
+    # An actor that needs nothing counts as one that needs a CPU.
     used = {name: amount for name, amount in needed.items() if amount} or {"CPU": 1}
     nodes = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
     return max(1, sum(min(int(node.get(name, 0) / used[name]) for name in used) for node in nodes))
@@ -608,6 +608,9 @@ class PlaceCheck:
 
 # See `Sharded`. A message to an actor and its answer cost a core about 2 ms, on both sides together.
 _MESSAGE_COST = 25.0
+
+
+# -- Opens a backend over actors -----------------------------------------------------------------------------
 
 
 def over_ray(

@@ -3,212 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import threading
-from typing import Any, Generic, NamedTuple, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Generic, TypeVar
 
 from planvec.backends.base import Future, Stats, Waiter
+from planvec.backends.sharded.cutting import Cutter, Pace
 from planvec.errors import ClosedError, EnvError, PlanvecError
 from planvec.rows import Answer, Columns, EnvDescription, Promise, Request, merge_columns
-
-# -- Measures the cost of rows in finished chunks ------------------------------------------------------------
-
-_WEIGHT = 0.5  # weight of the latest chunk in the moving averages
-_EVEN_SPREAD = 0.25  # relative deviation of the cost per step between chunks below which rows count as even
-# A chunk that deviates by less time than this says nothing about the rows: the machine varies as much
-_NOISE_SECONDS = 1e-3
-_BATCH_WEIGHT = 0.3  # weight of the latest batch in the moving average of the loss
-_EQUAL_LOSS = 0.05  # average loss below which rows count as equal
-# Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take. A
-# smaller loss counts as none.
-_CHUNKS_SECONDS, _CHUNKS_PART = 1e-3, 0.1
-# equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
-# it
-_GROWTH = 2.0
-
-
-class Pace:
-    """Measures the time of a step in finished chunks of requests of one kind."""
-
-    def __init__(self, message_cost: float = 1.0) -> None:
-        self.message_cost = message_cost
-        self.is_measured = False  # whether a chunk was finished
-        self.num_batches = 0  # number of batches of several rows that have begun
-        self.seconds = 0.0  # moving average of the time per environment step; 0 before the first chunk
-        self._spread = 1.0  # until equal costs are measured
-        self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
-        self._loss = 1.0  # average loss of batches if they were cut into one chunk per worker
-        self._longest_equal = 0.0  # largest work per worker of the batches since rows count as equal
-
-    @property
-    def is_even(self) -> bool:
-        """Whether the latest chunks had about the same cost per step. False before some were measured."""
-        return self._spread < _EVEN_SPREAD
-
-    @property
-    def equal_seconds(self) -> float:
-        """Largest work of a chunk, in seconds, whose rows can be expected to be equal; 0 if they cannot."""
-        return _GROWTH * self._longest_equal if self._loss < _EQUAL_LOSS else 0.0
-
-    @property
-    def highest_seconds(self) -> float:
-        """Largest time per step of a chunk of the latest two batches."""
-        return max(self._highest, self._highest_before)
-
-    def begin_batch(self) -> None:
-        """Count a batch of several rows, and forget the largest cost of the one before the previous one."""
-        self.num_batches += 1
-        if self._highest:
-            self._highest, self._highest_before = 0.0, self._highest
-
-    def learn(self, num_steps: int, seconds: float) -> None:
-        """Update the measures with a finished chunk."""
-        if num_steps <= 0 or seconds <= 0.0:
-            return
-        cost = seconds / num_steps
-        self._highest = max(self._highest, cost)
-        if not self.is_measured:
-            self.is_measured, self.seconds = True, cost
-            return
-        expected = self.seconds * num_steps
-        error = abs(seconds - expected)
-        # At most 1, so that one outlier does not make rows count as uneven for long.
-        deviation = min(1.0, error / expected) if error > _NOISE_SECONDS else 0.0
-        self._spread += _WEIGHT * (deviation - self._spread)
-        self.seconds += _WEIGHT * (cost - self.seconds)
-
-    def learn_balance(self, mean: float, highest: float) -> None:
-        """Update the measures with a finished batch."""
-        saved = min(_CHUNKS_SECONDS * self.message_cost, _CHUNKS_PART * mean)
-        loss = min(1.0, max(0.0, highest - mean - saved) / mean)
-        self._loss += _BATCH_WEIGHT * (loss - self._loss)
-        self._longest_equal = max(self._longest_equal, mean) if self._loss < _EQUAL_LOSS else 0.0
-
-
-# -- Cuts the rows of a batch into ranges, one at a time, when workers have room for them.
-#
-# Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one range
-# per worker, a batch would take as long as the worker with the expensive rows. Therefore the rows are cut in
-# rounds of one range per worker: large ranges first, smaller ones in later rounds (factoring, Hummel,
-# Schonberg and Flynn 1992). If the rows of the latest batches were equal, one round suffices. No range is so
-# small that sending it costs more than a few percent of its work, and none so large that other workers would
-# wait for long if its rows turn out to be expensive.
-
-_FIRST_ROWS = 8  # rows of a range before any cost is measured
-# part of the remaining rows that a round cuts, for even rows and for others
-_EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
-_LONGEST_FIRST = 5e-3  # bound that replaces `_Sizes.longest` in the first batch, of which no row is known
-_LAST_EVEN_PART = 0.25  # part of a batch of even rows that is cut in one last round
-# Seconds of work of a range of equal rows. Like `_Sizes.longest`, it limits the wait for rows that differ
-# from all the earlier ones.
-_LONGEST_EQUAL = 25e-3
-_SHORTEST = 2e-3  # seconds of work below which ranges are not shortened because rows to come may be expensive
-# Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer.
-_NUM_FED = 16
-
-# A batch of less work per worker than this says nothing about whether its rows are equal
-_JUDGED_SECONDS = 1e-3
-
-
-class _Sizes(NamedTuple):
-    """Bounds the work of a range, in seconds."""
-
-    shortest: float  # With less work, the overhead of a range counts. The last round has such ranges.
-    # with more work, the other workers would have to wait if the rows turn out to be expensive
-    longest: float
-
-
-# bounds for a call that the caller waits for: it submits the next range when a worker has room
-_BLOCKING = _Sizes(1e-3, 15e-3)
-# Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work.
-_ASYNC = _Sizes(5e-3, 25e-3)
-
-
-class Cutter:
-    """Chooses the sizes of ranges of rows by the measured cost of earlier rows."""
-
-    def __init__(self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_async: bool) -> None:
-        self.next_row = 0  # the first row that is not cut yet
-        self._num_rows = num_rows
-        self._steps = steps
-        self._pace = pace
-        self._sizes = _ASYNC if is_async else _BLOCKING
-        self._num_in_round = 0  # ranges that the present round still has
-        self._is_last_round = False
-        self._round_rows = 0
-        self._num_workers = 1
-        self._seconds: dict[int, float] = {}  # end of each finished range -> seconds
-        self._num_learned, self._total = 0, 0.0  # rows and seconds of these ranges
-        if num_rows > 1:
-            pace.begin_batch()
-
-    def num_next(self, num_workers: int) -> int:
-        """Return the number of rows of the next range."""
-        left = self._num_rows - self.next_row
-        if left <= 1:
-            return left
-        if not self._num_in_round:
-            self._begin_round(left, num_workers)
-        if self._is_last_round:
-            self._round_rows = -(-left // self._num_in_round)
-        self._num_in_round -= 1
-        return min(self._round_rows, left)
-
-    def _begin_round(self, left: int, num_workers: int) -> None:
-        """Choose the size of the next `num_workers` ranges."""
-        pace, sizes, steps = self._pace, self._sizes, self._steps
-        self._num_in_round = self._num_workers = num_workers
-        if not pace.is_measured:
-            self._is_last_round = left <= num_workers * _FIRST_ROWS
-            self._round_rows = _FIRST_ROWS
-            return
-        cost = pace.message_cost
-        least = cost * max(1.0, num_workers / _NUM_FED)
-        shortest, longest = sizes.shortest * least, max(sizes.longest * cost, sizes.shortest * least)
-        mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
-        row_seconds = mean * pace.seconds
-        fair_seconds = left * row_seconds / num_workers
-        num_equal_rounds = max(1, math.ceil(fair_seconds / (_LONGEST_EQUAL * least)))
-        if fair_seconds / num_equal_rounds <= pace.equal_seconds:
-            self._is_last_round = num_equal_rounds == 1
-            self._round_rows = max(1, left // (num_workers * num_equal_rounds))
-            return
-        is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= longest
-        self._is_last_round = is_rest or fair_seconds <= shortest
-        if not self._is_last_round:
-            share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
-            wanted = max(share * fair_seconds, shortest)
-            # The rows to come may be as expensive as the most expensive ones of late.
-            if pace.num_batches <= 1:
-                longest = _LONGEST_FIRST * least
-            safe = max(longest * pace.seconds / pace.highest_seconds, _SHORTEST * least)
-            self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
-
-    def learn(self, rows: slice, seconds: float) -> None:
-        """Update the measured cost with a range that a worker has finished in `seconds`."""
-        steps, num_rows = self._steps, rows.stop - rows.start
-        if isinstance(steps, np.ndarray):
-            self._pace.learn(int(steps[rows].sum()), seconds)
-        else:
-            self._pace.learn(steps * num_rows, seconds)
-        if self._num_workers > 1:
-            self._seconds[rows.stop] = seconds
-            self._num_learned += num_rows
-            self._total += seconds
-            if self._num_learned == self._num_rows and self._total > _JUDGED_SECONDS * self._num_workers:
-                self._learn_balance()
-
-    def _learn_balance(self) -> None:
-        """Estimate the work of each worker if the batch were cut into one range per worker."""
-        stops = sorted(self._seconds)
-        until = np.cumsum([self._seconds[stop] for stop in stops])
-        bounds = np.linspace(0, self._num_rows, self._num_workers + 1)
-        work = np.diff(np.interp(bounds, [0, *stops], [0.0, *until]))
-        self._pace.learn_balance(float(work.mean()), float(work.max()))
-
 
 # -- Merges the answers to the chunks of a request. Letters: B rows ------------------------------------------
 
@@ -233,6 +34,8 @@ class Merger(Generic[T]):
 
     def add(self, rows: slice, answer: Answer, is_flagging: bool) -> None:
         """Merge the answer to a chunk."""
+        # `rows`: an empty slice for a request without rows. Borrowed outputs are copied. `is_flagging`: the
+        # rows were only flagged, not stepped.
         num_rows = rows.stop - rows.start
         if not num_rows:
             self._answer.value = answer.value
@@ -311,6 +114,9 @@ class Chunk:
 
 class Call(Promise[T]):
     """Cuts a request into chunks when workers have room, and merges their answers."""
+
+    # `calls`: those not done; this one adds and removes itself. `stats` counts the flagged rows once all rows
+    # are done.
 
     # All methods except `done`, `result` and `abandon` are called with `lock` held.
     # `is_counted`: Whether its chunks count in `Stats`. `is_extra`: Whether its chunks take no place from
@@ -415,6 +221,7 @@ class Call(Promise[T]):
 
     def split(self, chunk: Chunk, *cuts: int) -> list[Chunk]:
         """Replace a chunk by several smaller ones, and return them in order."""
+        # `cuts`: first rows of the parts after the first one, counted from the first row of the chunk.
         bounds = [0, *cuts, chunk.num_rows]
         first = chunk.first_row
         parts = [

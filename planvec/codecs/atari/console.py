@@ -7,7 +7,7 @@
                                 emulator runs another number of cycles and writes beyond the picture
     positions of objects        the graphics chip computes them when certain numbers change, not when a state
                                 is restored: objects may then be drawn, and collide, elsewhere
-    the score of one game       see `golf`
+    the score of one game       see `GolfScore`
 
 So before a state is restored, the emulator computes the positions of its objects in a frame that is
 discarded. Before a state within a frame is restored, the emulator interrupts a frame.

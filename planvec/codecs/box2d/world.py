@@ -30,11 +30,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
-# -- The memory that a Box2D world has allocated: chunks of blocks, and the nodes of its tree ----------------
-
 # -- The memory layout of Box2D 2.3 on 64-bit Linux, and the memory of this process as an array.
 #
-# The offsets come from the library's debugging information. `layout_check` compares them with the installed
+# The offsets come from the library's debugging information. `unknown_layout` compares them with the installed
 # library before anything is written.
 
 Words = NDArray[np.uint64]
@@ -131,6 +129,9 @@ def c_library() -> Any:
 
 _CHUNK_WORDS = CHUNK_BYTES // 8
 _NODE_BYTES = NODE_WORDS * 8
+
+
+# -- The memory that a world has allocated: chunks of blocks, and the nodes of its tree ----------------------
 
 
 class WorldHeap:
@@ -344,6 +345,9 @@ In positions region 0 is the world and region 1 the nodes; in pointers region 1 
 """
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+
+
+# -- Saves and restores a world ------------------------------------------------------------------------------
 
 
 class SavedWorld(NamedTuple):

@@ -43,8 +43,6 @@ from planvec.codecs.generic.survey import (
 )
 from planvec.errors import UnsupportedEnvError
 
-# -- Saves the attributes of several objects as one graph, so that what they share stays shared --------------
-
 # -- Holds the spaces that pickles refer to by name, and saves their generators if the environment draws -----
 
 

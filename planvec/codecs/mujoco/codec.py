@@ -321,6 +321,9 @@ def _num_flexes(model: Any) -> int:
     return int(getattr(model, "nflex", 0))
 
 
+# -- The codec of Gymnasium's own environments ---------------------------------------------------------------
+
+
 class PhysicsCodec(Codec):
     """Saves Gymnasium's own environments as `physics`, a float64 vector."""
 

@@ -406,6 +406,9 @@ MAX_STEPS = 10_000  # largest number of steps of a row, which Ctrl-C cannot inte
 _QUOTA = 200  # steps after which a loop returns at the end of a row
 
 
+# -- The loops over steps and over rollouts ------------------------------------------------------------------
+
+
 @jit(cache=True, allocates=True)
 def step_rows(
     task: Any,
@@ -418,6 +421,8 @@ def step_rows(
     dt: NDArray[np.int64],  # `[B]`, how often an action is repeated
 ) -> int:
     """Step rows."""
+    # `task`: a `TaskType`; `physics`: the simulation of this thread; `records`: offsets; `results`: written;
+    # `shared.counter`: written by all threads.
     # Returns `DONE`, `MORE` or `REFUSED`.
     scratch, extras = np.empty(records.num_physics), np.zeros(results.extras.shape[1])
     num_steps = 0

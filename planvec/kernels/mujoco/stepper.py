@@ -186,7 +186,7 @@ class MujocoKernel:
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
         """Roll out rows and write their results."""
-        # Returns false if the environment itself has to step the batch.
+        # Returns False if the environment itself has to step the batch.
         constants = self._constants()
         if constants is None or (batch.actions is None and self._range is None):
             return False

@@ -36,6 +36,7 @@ _KEEPS_EQUAL = bool(np.signbit(np.clip(np.full(MAX_TERMS, -0.0), 0.0, 1.0)).all(
 @njit(error_model="numpy")
 def single_squares(numbers: NDArray[np.float32]) -> Any:
     """Return `np.sum(np.square(numbers))` in single precision."""
+    # At most MAX_TERMS numbers; beyond that NumPy adds in other blocks.
     zero = np.float32(0.0)
     size, total = len(numbers), zero
     whole = size - size % 8

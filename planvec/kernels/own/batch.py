@@ -64,6 +64,7 @@ class Blocks:
         self, columns: Arrays, rows: NDArray[np.int64], actions: NDArray[Any], constants: Any
     ) -> Stepped:
         """Step some rows."""
+        # `columns`: the attributes, `[B, ...]` each; the given rows are overwritten in place.
         rewards, extras = np.empty(len(rows)), np.zeros(len(rows))
         terminated = np.empty(len(rows), np.bool_)
         for place in _blocks(len(rows)):
@@ -273,7 +274,7 @@ class OwnBatchKernel:
 class _Rows:
     """Holds the rows of a batch as arrays `[B, ...]` while they are stepped."""
 
-    # `terminated`: Flags. `states`: `[B]`.
+    # `states`: `[B]`, from which the rows start; `limit`: steps after which an episode is truncated.
 
     def __init__(self, states: NDArray[Any], names: tuple[str, ...], limit: int) -> None:
         self._names, self.num_rows = names, len(states)

@@ -104,6 +104,7 @@ def choose(
     config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
 ) -> Choice:
     """Choose the way to search from a state, by a look."""
+    # A spawned generator: a search as given draws the same numbers with and without a look.
     num_walks = min(_NUM_WALKS, int(_budget(config) * _SHARE) // (_NUM_STEPS * config.dt))
     actions = list_actions(env.action_space)
     is_open = config.is_adaptive and not has_players(state.dtype)

@@ -99,45 +99,47 @@ class _Records(NamedTuple):
 
 
 class TreeArrays(_Records):
-    """The arrays of a tree. What a search reads together lies together, in records."""
+    """The arrays of a tree. What a search reads together lies together, in records.
 
-    # `nodes`: `[N]` records of the following eleven fields.
-    # `visits`: `[N]` int32, completed simulations that took an action here.
-    # `unobserved`: `[N]` int32, those in flight (the O of WU-UCT).
-    # `values`: `[N]` float64, estimated return from the node on, for the player to move.
-    # `raw_values`: `[N]` float64, the first evaluation of the node, by a rollout or `value_fn`.
-    # `ended`: `[N]` bool, whether the episode has ended.
-    # `pending`: `[N]` bool, whether the first evaluation (a rollout) is in flight.
-    # `players`: `[N]` int8, the player to move, 0 or 1; 0 at ends, and where there is one player.
-    # `proven`: `[N]` bool, whether the value is exactly known though the episode goes on (`value_bounds`).
-    # `starts`: `[N]` int32, the action that wins ties; further ones follow it cyclically.
-    # `parents`: `[N]` int32, the first parent; -1 for the root.
-    # `parent_actions`: `[N]` int32, the action of that parent.
-    # `edges`: `[N, A]` records of the following five fields.
-    # `edge_visits`: `[N, A]` int32, completed simulations that took the action.
-    # `edge_unobserved`: `[N, A]` int32, those in flight.
-    # `edge_values`: `[N, A]` float64, mean return of the action, for the player who takes it.
-    # `edge_samples`: `[N, A]` int32, how often an outcome was sampled.
-    # `first_outcomes`: `[N, A]` int32, the latest outcome, first of a linked list; -1: none yet.
-    # `outcomes`: `[M]` records of the following six fields.
-    # `outcome_nodes`: `[M]` int32, the node that it leads to.
-    # `outcome_rewards`: `[M]` float64, sum of the rewards, for the player who takes the action.
-    # `outcome_discounts`: `[M]` float64, the discount to the power of the number of environment steps. It is
-    # negative where the other player is to move next, whose values have the other sign.
-    # `outcome_steps`: `[M]` int32, number of environment steps.
-    # `outcome_counts`: `[M]` int32, how often it was sampled.
-    # `next_outcomes`: `[M]` int32, the next outcome of the same edge; -1 at the end of the list.
-    # `root_edges`: `[A]` records of the following three fields.
-    # `root_visits`: `[A]` int64, number of returns of the root's actions, while this node was the root.
-    # `root_means`: `[A]` float64, their means.
-    # `root_squares`: `[A]` float64, their sums of squared deviations.
-    # `priors`: `[N, A]` float64, or `[1, 1]` without priors.
-    # `legal`: `[N, A]` bool, the actions that may be taken, without those that are proven to be of no use; or
-    # `[1, 1]` where all may.
-    # `bounds`: `[2]` float64, the lowest and the highest return that were backed up.
-    # `depth_histogram`: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
-    # `counters`: `[5]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated;
-    # whether a certain value was outside `value_bounds`.
+    Attributes:
+        nodes: `[N]` records of the following eleven fields.
+        visits: `[N]` int32, completed simulations that took an action here.
+        unobserved: `[N]` int32, those in flight (the O of WU-UCT).
+        values: `[N]` float64, estimated return from the node on, for the player to move.
+        raw_values: `[N]` float64, the first evaluation of the node, by a rollout or `value_fn`.
+        ended: `[N]` bool, whether the episode has ended.
+        pending: `[N]` bool, whether the first evaluation (a rollout) is in flight.
+        players: `[N]` int8, the player to move, 0 or 1; 0 at ends, and where there is one player.
+        proven: `[N]` bool, whether the value is exactly known though the episode goes on (`value_bounds`).
+        starts: `[N]` int32, the action that wins ties; further ones follow it cyclically.
+        parents: `[N]` int32, the first parent; -1 for the root.
+        parent_actions: `[N]` int32, the action of that parent.
+        edges: `[N, A]` records of the following five fields.
+        edge_visits: `[N, A]` int32, completed simulations that took the action.
+        edge_unobserved: `[N, A]` int32, those in flight.
+        edge_values: `[N, A]` float64, mean return of the action, for the player who takes it.
+        edge_samples: `[N, A]` int32, how often an outcome was sampled.
+        first_outcomes: `[N, A]` int32, the latest outcome, first of a linked list; -1: none yet.
+        outcomes: `[M]` records of the following six fields.
+        outcome_nodes: `[M]` int32, the node that it leads to.
+        outcome_rewards: `[M]` float64, sum of the rewards, for the player who takes the action.
+        outcome_discounts: `[M]` float64, the discount to the power of the number of environment steps. It is
+            negative where the other player is to move next, whose values have the other sign.
+        outcome_steps: `[M]` int32, number of environment steps.
+        outcome_counts: `[M]` int32, how often it was sampled.
+        next_outcomes: `[M]` int32, the next outcome of the same edge; -1 at the end of the list.
+        root_edges: `[A]` records of the following three fields.
+        root_visits: `[A]` int64, number of returns of the root's actions, while this node was the root.
+        root_means: `[A]` float64, their means.
+        root_squares: `[A]` float64, their sums of squared deviations.
+        priors: `[N, A]` float64, or `[1, 1]` without priors.
+        legal: `[N, A]` bool, the actions that may be taken, without those that are proven to be of no use; or
+            `[1, 1]` where all may.
+        bounds: `[2]` float64, the lowest and the highest return that were backed up.
+        depth_histogram: `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions.
+        counters: `[5]` int64: number of nodes, of outcomes, of random draws; whether the root was evaluated;
+            whether a certain value was outside `value_bounds`.
+    """
 
     __slots__ = ()
 

@@ -75,7 +75,7 @@ from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch
 # -- The loop of a compiled search: what the driver does in Python, for one root.
 #
 # It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.driver`
-# does. It knows no kernel and is compiled once; `performing` answers the requests.
+# does. It knows no kernel and is compiled once; `run_search` below answers the requests.
 #
 # Letters: K slots, S bytes of a state.
 
@@ -97,6 +97,7 @@ def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
 @jit(cache=True)
 def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
     """Run a search up to its next request, or to its end."""
+    # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
     # `answers`: `[K]`, the answers to the requests that are queued.
     # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
     # answered before the next call.
@@ -295,6 +296,8 @@ SECONDS_PER_RUN = 5e-3
 
 class SearchRun(ABC):
     """Runs a search to its end, with compiled code between its requests."""
+
+    # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
 
     def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
         self._search, self._budget, self._started = search, budget, started
@@ -538,6 +541,9 @@ _SECONDS_TO_ANNOUNCE = 1.0
 _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
 
 
+# -- Decides which searches run here, and runs them; the entrance of this module -----------------------------
+
+
 def run_here(
     env: BatchStepper,
     searches: Sequence[Search],
@@ -651,15 +657,3 @@ def warm_up(config: MCTSConfig) -> None:
     simulations.load()
     load_loop(simulations)
     extract_subtree(arrays, 0)
-
-
-# -- Tree search without the driver, where steps are made in this process. It finds the same plans.
-#
-# choice      decides whether it can be used, and runs the searches of several roots on threads
-# run         runs one search
-# row_run     ... whose requests the environment performs, or a kernel in batches
-# kernel_run  ... in one compiled loop with a kernel, without Python
-# performing  the compiled loop for a kernel
-# loop        the part of it that knows no kernel
-
-__all__ = ["run_here"]

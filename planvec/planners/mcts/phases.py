@@ -104,6 +104,7 @@ def _completed_value(tree: TreeArrays, halving: Halving) -> float:
 @jit()
 def halving_action(tree: TreeArrays, halving: Halving, wanted: int) -> int:
     """Return the action of the root with the best score among those with a number of visits."""
+    # `wanted`: number of visits in this search; -1: the largest there is, completed ones only.
     # The score is Gumbel noise + logit + sigma(value), `sigma(q) = (c_visit + max visits) * c_scale * q`,
     # with values rescaled to [0, 1]. Visits in flight count as visits.
     edges, legal = tree.edges, tree.legal
@@ -164,6 +165,9 @@ def begin_halving(config: MCTSConfig, tree: Tree, generator: np.random.Generator
 
 
 _LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
+
+
+# -- Selection: UCT and PUCT, from the root on ---------------------------------------------------------------
 
 
 @jit()
@@ -317,9 +321,11 @@ def resume(
     first: int,
 ) -> int:
     """Continue selections from their last nodes, until one collides with a step that is in flight."""
-    # UCT: `Q + c sqrt(2 ln(N + O) / (n + o))`, untried actions first. PUCT: `Q + c(N) P sqrt(N + O) / (1 + n
-    # + o)`, where N counts the visit that created the node. Actions without a completed visit have the value
-    # of their node.
+    # UCT: Q + c sqrt(2 ln(N + O) / (n + o)), untried actions first.
+    # PUCT: Q + c(N) P sqrt(N + O) / (1 + n + o), where N counts the visit that created the node.
+    # Actions without a completed visit have the value of their node.
+    # Written: counts in flight of the tree, paths from their last node on. `first`: simulations begun before
+    # these, as halving counts.
     # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
     # outcomes.
     nodes, edges, outcomes, priors, legal = tree.nodes, tree.edges, tree.outcomes, tree.priors, tree.legal
@@ -487,6 +493,7 @@ def expand(
     rules: Rules,
 ) -> None:
     """Add transitions to the tree, and append them to the paths of their simulations."""
+    # `tree`, `paths`: written; outcomes and nodes with the next free indices are new.
     counters, tree_nodes, tree_edges, tree_outcomes = tree.counters, tree.nodes, tree.edges, tree.outcomes
     num_nodes = first_new = counters[NUM_NODES]
     for row in range(len(slots)):
@@ -578,6 +585,7 @@ def _certain_value(tree: TreeArrays, node: int, action: int) -> float:
 @jit()
 def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]) -> None:
     """Conclude from the value of an action what is certain about its node, if that value is exactly known."""
+    # The action has one outcome. `bounds`: lowest and highest possible return, of player 0 if there are two.
     # An action with the lowest possible value counts as illegal from then on. One with the highest possible
     # value makes all others illegal.
     low, high = bounds

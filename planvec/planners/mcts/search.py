@@ -441,8 +441,14 @@ def _field_keys(states: NDArray[Any], names: str | tuple[str, ...]) -> list[Hash
     return [row.tobytes() for row in np.concatenate(parts, axis=1)]
 
 
+# -- One decision --------------------------------------------------------------------------------------------
+
+
 class TreeSearch(Search):
     """A search from one root."""
+
+    # `tree`: one of the same state, which is copied; `is_new_root`: add noise (a search that continues has
+    # it).
 
     averages = True
 

@@ -4,8 +4,8 @@
                ^            |
                +------------+  (a sampled outcome that was in the tree already: select on from its node)
 
-Both the search in Python (`planvec.planners.mcts.search`) and the loop of a kernel (`loop`) run simulations
-with these functions, so that they find the same plan. Letters: K slots, S bytes of a state.
+Both the search in Python (`planvec.planners.mcts.search`) and the loop of a kernel (`compiled.advance`) run
+simulations with these functions, so that they find the same plan. Letters: K slots, S bytes of a state.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def new_steps(num_rows: int, state_bytes: int) -> Steps:
 
 # -- The transposition table as compiled code: finds the outcomes and nodes that are in the tree already.
 #
-# It gives the outcomes and nodes that `planvec.planners.mcts.search` gives. Both tables are hash
+# It gives the outcomes and nodes that `search.TranspositionTable` gives. Both tables are hash
 # tables with open addressing: an entry is the index of an outcome or of a node, plus 1; 0 is a free entry.
 #
 # Letters: B rows, N nodes, M outcomes, A actions per node, S bytes of a state.
@@ -250,6 +250,7 @@ def _outcome_place(
     at: int,
 ) -> Any:
     """Return the place in the table of the outcome with an edge, a reward and a state, or a free place."""
+    # `at`: where the state begins in `states`; `reward`: 0 for an open loop.
     has_key = table.key[0] >= 0
     value = _mixed(np.uint64(edge), np.float64(reward + 0.0).view(np.uint64))  # -0.0 is equal to 0.0
     if has_key:
@@ -296,6 +297,7 @@ def look_up(
     state_bytes: int,
 ) -> None:
     """Find the outcome and the node of each row of an answer; new ones get the next free indices."""
+    # Written: `table`; `tree` (node and reward of new outcomes); `progress.outcomes` and `progress.nodes`.
     next_node, next_outcome = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
     num_actions = tree.edges.shape[1]
     has_states, shares_nodes = table.key[0] >= 0, len(table.nodes) > 1

@@ -14,6 +14,7 @@ from planvec.planners.mcts.arrays import NUM_NODES, NUM_OUTCOMES, ROOT_WEIGHT, T
 
 def extract_subtree(arrays: TreeArrays, root: int) -> tuple[NDArray[np.int64], TreeArrays]:
     """Return the nodes that can be reached from a node, and their arrays with that node as the root."""
+    # Returns the indices of the nodes in the whole tree, the root first, and the new arrays.
     # Statistics that only the root has start again at 0.
     num_nodes, num_outcomes = int(arrays.counters[NUM_NODES]), int(arrays.counters[NUM_OUTCOMES])
     is_used, has_use = np.zeros(num_nodes, np.bool_), np.zeros(num_outcomes, np.bool_)
@@ -112,6 +113,7 @@ def follow_best(
     actions: NDArray[np.int64],  # `[D]`, written: the indices of the actions
 ) -> int:
     """Follow the best actions and their most frequent outcomes from the root on, without a cycle."""
+    # `first`: index of the action at the root; -1: the best one.
     # Returns the number of actions.
     node = np.int64(0)
     for depth in range(len(path)):

@@ -157,12 +157,19 @@ def _has_cycle(following: NDArray[np.int32]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A path from the root."""
+    """A path from the root.
 
-    nodes: NDArray[np.int64]  # `[L + 1]` int64, from the root on
-    actions: NDArray[Any]  # `[L, *action shape]`
-    num_steps: NDArray[np.int64]  # `[L]` int64, environment steps of each action
-    total_return: float  # discounted sum of the rewards along it
+    Attributes:
+        nodes: `[L + 1]` int64, from the root on.
+        actions: `[L, *action shape]`.
+        num_steps: `[L]` int64, environment steps of each action.
+        total_return: Discounted sum of the rewards along it.
+    """
+
+    nodes: NDArray[np.int64]
+    actions: NDArray[Any]
+    num_steps: NDArray[np.int64]
+    total_return: float
 
 
 @dataclass(frozen=True, eq=False)

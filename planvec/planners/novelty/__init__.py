@@ -1,5 +1,5 @@
 """Novelty of observations: which of their features were seen before in a decision.
 
-features    observations to codes; `numbers` of any space
-tables      what was seen, by code; compiled for `screens` and for `values`
+features    screens and numbers to codes, and tables of the codes that were seen, compiled
+numbers     what observations hold; it imports no numba
 """

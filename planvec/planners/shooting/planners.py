@@ -268,6 +268,9 @@ _INITIAL_STD = "standard deviation at the beginning of a decision, as a fraction
 _MOMENTUM = "share of the old mean and standard deviation (or probabilities) in the new ones, from 0 to 1"
 
 
+# -- Random shooting, CEM and iCEM ---------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class RandomShooting(Shooting):
     """Takes the first action of the best of many uniformly random sequences.

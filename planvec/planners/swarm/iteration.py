@@ -481,6 +481,9 @@ def _copy_states(states: NDArray[np.uint8], sources: NDArray[np.int64], copies: 
         copy_bytes(states, source * size, copies, walker * size, size)
 
 
+# -- One iteration -------------------------------------------------------------------------------------------
+
+
 @jit(cache=True, allocates=True)
 def _iterate(
     code: Any,

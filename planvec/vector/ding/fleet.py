@@ -125,6 +125,7 @@ class Fleet(StatesFace):
 
     def submit(self, arguments: Mapping[int, Any], in_parts: bool = True) -> dict[int, int]:
         """Begin steps and resets. An environment performs its requests one after another."""
+        # `in_parts`: answers of slow environments arrive one after another, which takes more messages.
         # Returns environment -> the number of the request, which its answer has, too.
         copies = {env_id: own_copy(argument) for env_id, argument in arguments.items()}
         numbers = {}

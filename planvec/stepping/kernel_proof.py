@@ -1,0 +1,275 @@
+"""Proves that a kernel gives the bits of the environment, before it is used. Letters: B rows.
+
+    starts of episodes, and states from anywhere
+        --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
+        --> rollouts, of random and of repeated actions:             by rows, and by the kernel
+    a kernel whose results may depend on the number of rows:         all numbers of rows, in other orders
+
+Sines and powers may round differently with another C library or another version of NumPy. So the proof is
+made on the machine on which the kernel will run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from planvec.codecs import Rows, StateCodec, describe_difference
+from planvec.rows import (
+    Columns,
+    EnvDescription,
+    Outputs,
+    RolloutBatch,
+    StepBatch,
+    is_uniform,
+    own_copy,
+    take_rows,
+    uniform_actions,
+    vector_infos,
+)
+from planvec.stepping.row_loop import RowLoop
+
+if TYPE_CHECKING:
+    from planvec.kernels import BatchKernel
+
+_log = logging.getLogger("planvec")
+T = TypeVar("T")
+
+# -- Compares the results of rows that were stepped twice, bit for bit ---------------------------------------
+
+_FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
+
+
+def output_difference(expected: Outputs, got: Outputs) -> str | None:
+    """Return how the results of the same rows differ; None if they are the same."""
+    for name in _FIELDS:
+        first, second = getattr(expected, name), getattr(got, name)
+        if first is None or second is None:
+            continue
+        if name == "new_states":
+            difference = _state_difference(first, second)
+        else:
+            difference = describe_difference(name, first, second)
+        if difference is not None:
+            return difference
+    return None
+
+
+def _state_difference(first: Any, second: Any) -> str | None:
+    """Return how states differ in the first row in which they do, or None."""
+    if first.dtype.hasobject:
+        return None if (first == second).all() else "the new states differ"
+    if first.tobytes() == second.tobytes():
+        return None
+    row = next(row for row in range(len(first)) if first[row].tobytes() != second[row].tobytes())
+    names = first.dtype.names or ()
+    texts = (describe_difference(f"state {name}", first[name][row], second[name][row]) for name in names)
+    return next((text for text in texts if text is not None), "the new states differ")
+
+
+# -- Proves that a kernel gives the bits of the environment, before it is used.
+#
+#     starts of episodes, and states from anywhere
+#         --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
+#         --> rollouts, of random and of repeated actions:             by rows, and by the kernel
+#     a kernel whose results may depend on the number of rows:         all numbers of rows, in other orders
+#
+# Sines and powers may round differently with another C library or another version of NumPy. So the proof is
+# made on the machine on which the kernel will run. Letters: B rows.
+
+_NUM_BATCHES = 24
+_MIN_SHARE = 0.25  # smallest share of rows that must take a step; rows whose episode has ended prove little
+
+
+_LONG, _LATE = 80, 2_100  # horizon of kernels of fast environments, and that of two further rollouts of these
+_UNBOUNDED = 8.0  # largest action of a Box without bounds
+
+
+class Proof(NamedTuple):
+    """Holds the result of a proof."""
+
+    difference: str  # why the kernel cannot be used; "" if all bits were the same
+    num_stepped: int  # number of rows that took a step, in batches of steps
+
+
+def prove(
+    kernel: BatchKernel,
+    rows: RowLoop,
+    codec: StateCodec,
+    about: EnvDescription,
+    info_keys: tuple[str, ...] | None,
+) -> Proof:
+    """Compare a kernel with the environment on random transitions and rollouts."""
+    # `rows` steps the environment, which is left in an arbitrary state.
+    random = np.random.default_rng(0)
+    starts = _start_states(codec, kernel.num_proved)
+    digests = _digests_at(codec, starts)
+    states, num_stepped, has_masks = starts, 0, codec.current_mask is not None
+    for number, batch in enumerate(_step_batches(about.action_space, len(starts), random, has_masks)):
+        batch.states = states
+        expected, got = batch.new_outputs(about), batch.new_outputs(about)
+        columns = rows.step(batch, expected, {})
+        infos = kernel.step(batch, got, info_keys)
+        if infos is None:  # then nothing was compared
+            return Proof(f"it refuses the states of step {number}", num_stepped)
+        difference = output_difference(expected, got) or _info_difference(columns, infos)
+        if difference:
+            return Proof(f"in step {number}, {difference}", num_stepped)
+        difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
+        if difference:
+            return Proof(difference, num_stepped)
+        assert expected.num_steps is not None
+        num_stepped += int(np.count_nonzero(expected.num_steps))
+        states = _next_states(kernel, expected, starts, random)
+    if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
+        return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
+    difference = _rollout_difference(kernel, rows, about, starts, states, random, has_masks)
+    changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
+    if changed and not difference:
+        difference = f"steps of the environment change {changed[0]}, which is no part of its state"
+    return Proof(difference, num_stepped)
+
+
+def _digests_at(codec: StateCodec, states: NDArray[Any]) -> dict[str, bytes]:
+    """Return digests of what the environment holds in the first state."""
+    codec.set(codec.load(states[:1]).values[0])
+    return codec.digests()
+
+
+def _block_difference(
+    kernel: BatchKernel,
+    batch: StepBatch,
+    expected: Outputs,
+    about: EnvDescription,
+    random: np.random.Generator,
+) -> str:
+    """Return how results differ in batches of other sizes and orders; "" if they are the same."""
+    for size in kernel.block_sizes:
+        rows = random.permutation(np.resize(np.arange(len(batch.states)), size))
+        actions = take_rows(batch.actions, rows)
+        other = StepBatch(batch.states[rows], actions, batch.dt[rows], same_dt=batch.same_dt)
+        got = other.new_outputs(about)
+        if kernel.step(other, got, ()) is None:
+            return f"it refuses a batch of {size} rows"
+        difference = output_difference(_taken(expected, rows), got)
+        if difference:
+            return f"in a batch of {size} rows, {difference}"
+    return ""
+
+
+def _taken(out: Outputs, rows: NDArray[np.int64]) -> Outputs:
+    """Return the results of some rows."""
+    assert out.new_states is not None
+    assert out.rewards is not None
+    assert out.terminated is not None
+    assert out.truncated is not None
+    return Outputs(
+        out.new_states[rows],
+        take_rows(out.observations, rows),
+        out.rewards[rows],
+        out.terminated[rows],
+        out.truncated[rows],
+    )
+
+
+def _next_states(
+    kernel: BatchKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
+) -> NDArray[Any]:
+    """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
+    assert out.terminated is not None
+    assert out.truncated is not None
+    assert out.new_states is not None
+    restarts = (out.terminated | out.truncated) & (random.random(len(starts)) < 0.7)  # others stay ended
+    states: NDArray[Any] = np.where(restarts, random.permutation(starts), out.new_states)
+    anywhere = starts.copy()
+    kernel.spread(anywhere, random)
+    return np.where(random.random(len(starts)) < 0.3, anywhere, states)
+
+
+def _rollout_difference(
+    kernel: BatchKernel,
+    rows: RowLoop,
+    about: EnvDescription,
+    starts: NDArray[Any],
+    states: NDArray[Any],
+    random: np.random.Generator,
+    has_masks: bool,
+) -> str:
+    """Return the first difference of rollouts from starts and from other states; "" if there is none."""
+    states, horizon = states[: len(states) // 2], kernel.proved_horizon
+    space = about.action_space
+    given = _random_actions(space, random, len(states) * horizon)
+    seeds = random.integers(0, 2**64, len(states), dtype=np.uint64)
+    # Repeated actions lead far away, to ends of episodes that random ones hardly reach.
+    num_long, long_horizon = len(starts) // 8, 6 * horizon
+    repeated = np.repeat(_random_actions(space, random, num_long), long_horizon, axis=0)
+    requests = [
+        RolloutBatch(states, horizon, given, 7, first_row=3, discount=0.97),
+        RolloutBatch(starts[:num_long], long_horizon, repeated, 7),
+    ]
+    if is_uniform(space) and not has_masks:
+        requests.append(RolloutBatch(states, horizon, None, 7, first_row=3, seeds=seeds, discount=0.97))
+    if horizon >= _LONG:  # the steps are fast: look for what happens late, such as ends by a count of steps
+        late = _random_actions(space, random, 2 * _LATE)
+        requests.append(RolloutBatch(starts[:2], _LATE, late, 7))
+    for request in requests:
+        expected, got = request.new_outputs(about), request.new_outputs(about)
+        rows.rollout(request, expected, {})
+        if not kernel.rollout(request, got):
+            return "it refuses rollouts"
+        difference = output_difference(expected, got)
+        if difference:
+            return f"in a rollout, {difference}"
+    return ""
+
+
+def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
+    """Return the states of the starts of some episodes."""
+    values = [codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(num_starts)]
+    states = np.zeros(num_starts, codec.format.dtype)
+    flags = [False] * num_starts
+    codec.dump(Rows(values, [0] * num_starts, flags, flags), states)
+    return states
+
+
+def _step_batches(
+    space: Space[Any], num_rows: int, random: np.random.Generator, has_masks: bool
+) -> Iterator[StepBatch]:
+    """Yield requests for steps, without states: with and without repeats and seeds."""
+    # Where there are masks of legal actions, the environment repeats actions itself.
+    none = np.zeros(num_rows)
+    for number in range(_NUM_BATCHES):
+        repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)
+        repeats = np.ones_like(repeats) if has_masks else repeats
+        seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
+        actions = _random_actions(space, random, num_rows)
+        yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 and not has_masks else 1)
+
+
+def _random_actions(space: Space[Any], random: np.random.Generator, count: int) -> Any:
+    """Return random actions. Those of a Box are often at a bound or 0, and finite where there is no bound."""
+    if not isinstance(space, Box) or space.dtype.kind != "f":
+        return uniform_actions(space, random, count)
+    low, high = np.broadcast_to(space.low, space.shape), np.broadcast_to(space.high, space.shape)
+    lowest, highest = np.maximum(low, -_UNBOUNDED), np.minimum(high, _UNBOUNDED)
+    shape = (count, *space.shape)
+    drawn = np.where(
+        np.isfinite(low) & np.isfinite(high),
+        random.uniform(lowest, highest, shape),
+        np.clip(random.normal(0.0, 2.0, shape), lowest, highest),
+    )
+    kind = random.random(shape)
+    drawn = np.where(kind < 0.1, lowest, np.where(kind > 0.9, highest, drawn))
+    drawn = np.where((kind > 0.45) & (kind < 0.5), np.clip(0.0, lowest, highest), drawn)
+    return np.clip(drawn.astype(space.dtype), space.low, space.high)
+
+
+def _info_difference(expected: Columns, got: Columns) -> str | None:
+    """Return how infos differ; None if they are the same."""
+    return describe_difference("infos", vector_infos(expected), vector_infos(got))
