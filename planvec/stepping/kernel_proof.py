@@ -91,7 +91,7 @@ _LONG, _LATE = 80, 2_100  # horizon of kernels of fast environments, and that of
 _UNBOUNDED = 8.0  # largest action of a Box without bounds
 
 
-class Proof(NamedTuple):
+class KernelProof(NamedTuple):
     """Holds the result of a proof."""
 
     difference: str  # why the kernel cannot be used; "" if all bits were the same
@@ -104,7 +104,7 @@ def prove(
     codec: StateCodec,
     about: EnvDescription,
     info_keys: tuple[str, ...] | None,
-) -> Proof:
+) -> KernelProof:
     """Compare a kernel with the environment on random transitions and rollouts."""
     # `rows` steps the environment, which is left in an arbitrary state.
     random = np.random.default_rng(0)
@@ -117,23 +117,23 @@ def prove(
         columns = rows.step(batch, expected, {})
         infos = kernel.step(batch, got, info_keys)
         if infos is None:  # then nothing was compared
-            return Proof(f"it refuses the states of step {number}", num_stepped)
+            return KernelProof(f"it refuses the states of step {number}", num_stepped)
         difference = output_difference(expected, got) or _info_difference(columns, infos)
         if difference:
-            return Proof(f"in step {number}, {difference}", num_stepped)
+            return KernelProof(f"in step {number}, {difference}", num_stepped)
         difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
         if difference:
-            return Proof(difference, num_stepped)
+            return KernelProof(difference, num_stepped)
         assert expected.num_steps is not None
         num_stepped += int(np.count_nonzero(expected.num_steps))
         states = _next_states(kernel, expected, starts, random)
     if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
-        return Proof(f"only {num_stepped} of its steps could be compared", num_stepped)
+        return KernelProof(f"only {num_stepped} of its steps could be compared", num_stepped)
     difference = _rollout_difference(kernel, rows, about, starts, states, random, has_masks)
     changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
     if changed and not difference:
         difference = f"steps of the environment change {changed[0]}, which is no part of its state"
-    return Proof(difference, num_stepped)
+    return KernelProof(difference, num_stepped)
 
 
 def _digests_at(codec: StateCodec, states: NDArray[Any]) -> dict[str, bytes]:

@@ -312,7 +312,7 @@ class ForkedWorker:
         os.close(self.handle)
 
 
-class _Template:
+class _TemplateProcess:
     """Starts a template process, and sends requests to it."""
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -408,10 +408,10 @@ def _is_readable(sock: socket.socket, seconds: float) -> bool:
 
 
 # environment variables that were read when the template was started, and its modules -> the template
-_templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _Template] = {}
+_templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _TemplateProcess] = {}
 
 
-def _template_of(spec: WorkerSpec) -> _Template:
+def _template_of(spec: WorkerSpec) -> _TemplateProcess:
     """Return a running template with the same modules and the same environment variables for its imports."""
     environ = spec.environ.items()
     variables = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
@@ -419,7 +419,7 @@ def _template_of(spec: WorkerSpec) -> _Template:
     with _lock:
         template = _templates.get(key)
         if template is None or not template.is_alive():
-            template = _templates[key] = _Template(spec)
+            template = _templates[key] = _TemplateProcess(spec)
         return template
 
 

@@ -274,7 +274,7 @@ def observe(kernel: TaskType) -> Any:
 REFUSED = 2  # result of a loop: the environment itself has to step the batch
 
 
-class Shared(NamedTuple):
+class SharedBatch(NamedTuple):
     """Holds what all threads of a batch read."""
 
     frame_skip: int  # simulation steps of one step
@@ -376,7 +376,7 @@ def observe_ended(
 # -- Random actions in compiled loops. Letters: A numbers of an action ---------------------------------------
 
 
-class Draws(NamedTuple):
+class ActionDraws(NamedTuple):
     """Describes random actions; see `ActionRange`."""
 
     seed: np.uint64  # seed of all streams

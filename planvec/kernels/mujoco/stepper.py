@@ -29,9 +29,9 @@ from planvec.kernels.mujoco.loops import (
     DONE,
     MORE,
     REFUSED,
-    Draws,
+    ActionDraws,
     Results,
-    Shared,
+    SharedBatch,
     TaskType,
     records_of,
     roll_rows,
@@ -88,12 +88,12 @@ class MujocoKernel:
     def _compile(self, constants: Any) -> None:
         """Compile both loops, or load them from the cache on disk."""
         none, numbers = np.empty(0, np.uint8), np.zeros(self._model.nu)
-        shared = Shared(1, True, 1, 0, np.zeros(1, np.int64), none)
+        shared = SharedBatch(1, True, 1, 0, np.zeros(1, np.int64), none)
         results = self._results(0, none, np.empty(0), none, none, np.empty(0, np.int64), False)
         physics = self._simulations[0].physics
         head = (self._type, *map(numba.typeof, (physics, self._records, constants, shared, results)))
         actions = numba.typeof(np.empty((0, self._model.nu), np.float32))
-        draws = numba.typeof(Draws(np.uint64(0), 0, *[numbers] * 4))
+        draws = numba.typeof(ActionDraws(np.uint64(0), 0, *[numbers] * 4))
         self._step_rows = compile_loop(step_rows, *head, actions, numba.typeof(np.empty(0, np.int64)))
         self._roll_rows = compile_loop(roll_rows, *head, actions, numba.int64, numba.float64, draws)
 
@@ -155,8 +155,8 @@ class MujocoKernel:
         run_together(run, num_threads)
         return REFUSED not in statuses and not any(one.has_exceeded_memory for one in simulations)
 
-    def _shared(self, states: NDArray[Any]) -> Shared:
-        return Shared(
+    def _shared(self, states: NDArray[Any]) -> SharedBatch:
+        return SharedBatch(
             self._base.frame_skip,
             self._task.reads_forces,
             self._limit,
@@ -196,7 +196,7 @@ class MujocoKernel:
         if batch.actions is not None:
             actions = np.ascontiguousarray(batch.actions).reshape(-1, num_controls)
         limits = self._range or [np.zeros(num_controls)] * 4
-        draws = Draws(np.uint64(batch.action_seed), batch.first_row, *limits)
+        draws = ActionDraws(np.uint64(batch.action_seed), batch.first_row, *limits)
         arguments = (constants, self._shared(batch.states), results, actions)
         num_steps = num_rows * batch.horizon
         rest = (batch.horizon, float(batch.discount), draws)

@@ -16,8 +16,8 @@ from planvec.kernels.base import UNLIMITED, layout_of
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
+    KernelConstants,
     OwnKernel,
-    Watch,
     arguments_of,
     python_function,
 )
@@ -190,12 +190,12 @@ class OwnBatchKernel:
         self._space = env.action_space
         self._limit = time_limit or UNLIMITED
         self._counts = layout.elapsed >= 0
-        self._watch = Watch(own, env.unwrapped)
+        self._known = KernelConstants(own, env.unwrapped)
         self._blocks = Blocks(own, env.observation_space)
 
     def has_changed(self) -> bool:
         """Return whether the kernel has to be compared with the environment again."""
-        return self._watch.has_changed()
+        return self._known.has_changed()
 
     def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
         """Do nothing: the states that random steps reach are compared."""
@@ -207,7 +207,7 @@ class OwnBatchKernel:
         rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
         extras = np.zeros(rows.num_rows)
         wanted = np.minimum(batch.dt, rows.left)
-        active, constants, is_first = rows.active(), self._watch.constants, True
+        active, constants, is_first = rows.active(), self._known.constants, True
         if not rows.are_finite(active):
             return None
         while len(active):
@@ -248,7 +248,7 @@ class OwnBatchKernel:
     def _roll(self, batch: RolloutBatch, out: Outputs) -> bool:
         rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
         wanted = np.minimum(batch.horizon, rows.left)
-        active, constants = rows.active(), self._watch.constants
+        active, constants = rows.active(), self._known.constants
         actions_at = self._actions(batch)
         weight, step = 1.0, 0
         if not rows.are_finite(active):

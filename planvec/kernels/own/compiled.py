@@ -23,8 +23,8 @@ from planvec.kernels.kernel_type import BoundLoop, CodeType
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
+    KernelConstants,
     OwnKernel,
-    Watch,
     arguments_of,
     python_function,
 )
@@ -366,10 +366,10 @@ class OwnCompiledKernel(CompiledKernel):
         num_threads: int,
     ) -> None:
         self._own = own
-        self._watch = Watch(own, env.unwrapped)
+        self._known = KernelConstants(own, env.unwrapped)
         layout = layout_of(dtype, own.state, env)
         shapes = [dtype[name].shape for name in own.state]
-        kernel = kernel_of(own, layout, shapes, self._watch.constants)
+        kernel = kernel_of(own, layout, shapes, self._known.constants)
         functions = [own.step] if own.observe is None else [own.step, own.observe]
         # numba's cache on disk knows functions by their digest. If that does not cover all that they use,
         # another program must not get them.
@@ -411,7 +411,7 @@ class OwnCompiledKernel(CompiledKernel):
             return super()._compile_step(dt)
 
     def _constants(self) -> tuple[Any, ...]:
-        return self._watch.constants
+        return self._known.constants
 
     def has_changed(self) -> bool:
-        return self._watch.has_changed()
+        return self._known.has_changed()

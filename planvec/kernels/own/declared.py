@@ -334,7 +334,7 @@ def _declare(
 # -- The constants of a kernel -------------------------------------------------------------------------------
 
 
-class Watch:
+class KernelConstants:
     """Remembers the constants of an environment: what the functions of the kernel take beside states."""
 
     def __init__(self, own: OwnKernel, env: Any) -> None:
