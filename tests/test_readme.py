@@ -18,7 +18,7 @@ BLOCKS = [
 ]
 FILES = {match[1]: block for block in BLOCKS if (match := re.match(r"# (\w+\.py)\n", block))}
 TEXT = "\n".join(page.read_text() for page in PAGES)
-COMMANDS = sorted(set(re.findall(r"^\$ (planvec .*)$", TEXT, re.MULTILINE)))
+COMMANDS = sorted(set(re.findall(r"^\$ (planvec .*)$", TEXT.replace("\\\n", ""), re.MULTILINE)))
 NOISE = (
     "planvec-worker-",  # planvec's log, which tells of workers that were killed on purpose
     "error: XDG_RUNTIME_DIR",  # SDL, where there is no screen
