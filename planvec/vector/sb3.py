@@ -25,38 +25,8 @@ from planvec.vector.chunk import RowsCall, raise_errors
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import Apply, Call
+from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
-
-# -- Runs in workers for `SubprocVecEnv`, without importing stable-baselines3, which takes two seconds -------
-
-
-def make_patched(env_fn: Callable[[], Any]) -> Any:
-    """Make an environment, wrapped as stable-baselines3 does if it has an older interface."""
-    env = env_fn()
-    if isinstance(env, gymnasium.Env):
-        return env
-    from stable_baselines3.common.vec_env.patch_gym import _patch_env
-
-    return _patch_env(env)
-
-
-def has_attribute(name: str, env: Any) -> bool:
-    """Return whether an environment or one of its wrappers has an attribute."""
-    try:
-        env.get_wrapper_attr(name)
-    except AttributeError:
-        return False
-    return True
-
-
-def is_wrapped(wrapper_class: type, env: Any) -> bool:
-    """Return whether an environment is wrapped by a class."""
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, wrapper_class):
-            return True
-        env = env.env
-    return False
-
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
