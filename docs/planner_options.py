@@ -41,6 +41,6 @@ class PlannerOptions(griffe.Extension):
                 if f"{owner.path}.{name}" in self._texts:
                     texts.setdefault(name, self._texts[f"{owner.path}.{name}"])
         if texts:
-            text, raises, rest = planner.docstring.value.partition("Raises:\n")
+            summary, raises, rest = planner.docstring.value.partition("Raises:\n")
             lines = [f"    {name}: {text}" for name, text in texts.items()]
-            planner.docstring.value = "\n".join([text.rstrip(), "", "Args:", *lines, "", raises + rest])
+            planner.docstring.value = "\n".join([summary.rstrip(), "", "Args:", *lines, "", raises + rest])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +29,8 @@ def lazy_names(
             raise
         except AttributeError as error:
             # Else Python would take it for an unknown name of the package, and hide it.
+            import traceback  # here: `import planvec` does not need it
+
             *_, frame = traceback.extract_tb(error.__traceback__)
             raise ImportError(
                 f"while importing {module}: {type(error).__name__}: {error} "

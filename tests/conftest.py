@@ -36,9 +36,10 @@ collect_ignore = [
 def _workers() -> dict[int, str]:
     """Processes other than helpers (multiprocessing's own, and templates), which end with this process.
 
-    Workers of a template have its command line, but another parent.
+    Workers of a template, and of the fork server of stable-baselines3's own class, have its command line, but
+    another parent.
     """
-    helpers = ("resource_tracker", "processes.template")
+    helpers = ("resource_tracker", "forkserver", "processes.template")
     direct = system.children(os.getpid())
     commands = {pid: system.command(pid) for pid in system.descendants(os.getpid())}
     return {

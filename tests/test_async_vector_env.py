@@ -68,7 +68,7 @@ def test_the_mode_may_be_given_as_a_string(mode: Any) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "forkserver"])
 def test_every_start_method_works_and_knows_ids_registered_at_run_time(method: str) -> None:
     gymnasium.register("Late-v0", entry_point=lambda: gymnasium.make("CartPole-v1").unwrapped)
     try:

@@ -260,7 +260,7 @@ def test_the_help_lists_the_options_of_the_planner(
     assert f"--planner {name}:" in said
     assert flag in said
     assert all(other in said for other in PLANNERS)  # and where to find those of the others
-    assert len(said.splitlines()) < 170
+    assert len(said.splitlines()) < 160
 
 
 class ConstantSearch(Search):

@@ -176,7 +176,7 @@ def test_resets_in_place_return_what_ding_returns() -> None:
     assert play(ours, 60) == play(peer, 60)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "forkserver"])
 def test_it_runs_with_every_start_method(method: str, peers_walk: list[Any]) -> None:
     assert play(manager(env=cartpole, context=method), 5) == peers_walk[:5]
 

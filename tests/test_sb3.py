@@ -195,7 +195,7 @@ def test_frames_are_tiled() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "forkserver"])
 def test_every_start_method_works(method: str) -> None:
     env = make(start_method=method)
     assert env.reset().shape == (3, 4)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from planvec.backends.audit import DEFAULT_AUDIT, check_limits
-    from planvec.backends.base import Backend, ExitReason, Future, Stats, Worker, WorkerExit
+    from planvec.backends.audit import DEFAULT_AUDIT, check_audit, check_limits
+    from planvec.backends.base import Backend, ExitReason, Stats, Worker, WorkerExit
     from planvec.backends.choice import ray_connection, ray_opener
     from planvec.backends.in_process import InProcess
     from planvec.backends.messages import load_from_parent, load_pickled, pickle_for_worker
@@ -33,7 +33,6 @@ __all__ = [
     "Backend",
     "ExitReason",
     "ExternalProcess",
-    "Future",
     "InProcess",
     "ProcessWorker",
     "ServedProcesses",
@@ -43,6 +42,7 @@ __all__ = [
     "Stats",
     "Worker",
     "WorkerExit",
+    "check_audit",
     "check_limits",
     "load_from_parent",
     "load_pickled",
@@ -60,8 +60,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name from `__getattr__`
         {
             name: f"planvec.backends.{module}"
             for module, names in {
-                "audit": ("DEFAULT_AUDIT", "check_limits"),
-                "base": ("Backend", "ExitReason", "Future", "Stats", "Worker", "WorkerExit"),
+                "audit": ("DEFAULT_AUDIT", "check_audit", "check_limits"),
+                "base": ("Backend", "ExitReason", "Stats", "Worker", "WorkerExit"),
                 "choice": ("ray_connection", "ray_opener"),
                 "in_process": ("InProcess",),
                 "messages": ("load_from_parent", "load_pickled", "pickle_for_worker"),

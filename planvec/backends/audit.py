@@ -103,6 +103,11 @@ def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: An
     is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
     if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
         raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")
+    check_audit(audit)
+
+
+def check_audit(audit: Any) -> None:
+    """Check the fraction of the time that is spent on audits."""
     is_number = isinstance(audit, (int, float)) and not isinstance(audit, bool)
     if not (is_number and 0 <= audit <= 1):
         raise InvalidBatchError(f"audit: expected a fraction from 0 to 1, got {audit!r}")

@@ -44,10 +44,10 @@ def add_check(commands: Any) -> None:
     )
     add_backend(parser)
     add_json(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run_check)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_check(arguments: argparse.Namespace) -> int:
     from planvec.checking import check_env
 
     source, make_kwargs = given_env(arguments)

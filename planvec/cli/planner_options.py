@@ -6,6 +6,7 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -110,10 +111,12 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     planner_class = _class_of(name)
     group = parser.add_argument_group(f"--planner {name}", _summary(planner_class))
     hints = typing.get_type_hints(planner_class)
+    shown = {field.name: _option_of(field.name) for field in _option_fields(planner_class)}
     for field in _option_fields(planner_class):
         value_types = set(_value_types(hints[field.name]))
         default = "" if field.default is None else f" (default: {_shown(field.default)})"
-        text = f"{help_text(field)}{default}".replace("%", "%%")
+        text = re.sub(r"`([^`]*)`", lambda code: shown.get(code[1], code[1]), help_text(field))
+        text = f"{text}{default}".replace("%", "%%")
         option = _option_of(field.name)
         if value_types >= {bool, str}:  # a flag, or names
             names: Any = {"nargs": "?", "const": True, "type": _names, "metavar": "NAME,..."}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec, wrappers_of
 from planvec.codecs.compare import describe_difference, difference, digest, same
 from planvec.codecs.family_report import markdown_table, measured, text_table
-from planvec.codecs.generic.attributes import attributes_of, names_in_code, slot_names
+from planvec.codecs.generic.attributes import names_in_code
 from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
 from planvec.codecs.physics import saved_arrays
@@ -25,7 +25,6 @@ from planvec.codecs.selection import (
     FAMILIES,
     CodecChoice,
     Family,
-    RegisteredCodecs,
     register_codec,
     register_wrapper_codec,
     registered_codecs,
@@ -44,7 +43,6 @@ __all__ = [
     "Named",
     "Outcome",
     "Proof",
-    "RegisteredCodecs",
     "ResidentCodec",
     "ResidentCodecs",
     "ResidentState",
@@ -55,7 +53,6 @@ __all__ = [
     "Step",
     "Watch",
     "WrapperCodec",
-    "attributes_of",
     "check_codec",
     "codec_for",
     "describe_difference",
@@ -74,7 +71,6 @@ __all__ = [
     "same",
     "same_layers",
     "saved_arrays",
-    "slot_names",
     "text_table",
     "time_codec",
     "wrappers_of",

@@ -18,6 +18,7 @@ from planvec.backends import (
     ExternalProcess,
     InProcess,
     Stats,
+    check_audit,
     check_limits,
     num_cores,
     over_processes,
@@ -86,7 +87,7 @@ class PlanEnv(EnvCalls[Literal[True]]):
         check_info_keys(info_keys)
         check_compiled(compiled, num_threads)
         check_codec(codec)
-        check_limits(None, 0, None, audit)
+        check_audit(audit)
         made = make_env(env, render_mode, env_kwargs)
         try:
             self.codec: StateCodec = codec_for(made, codec, info_keys=info_keys, trust=trust)

@@ -25,14 +25,14 @@ from planvec.kernels.choice import (
     open_kernel,
 )
 from planvec.kernels.digests import class_digest
-from planvec.kernels.own.declared import RegisteredKernels, batch_kernel, kernel, registered_kernels
+from planvec.kernels.own.declared import batch_kernel, kernel, registered_kernels
 from planvec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from planvec.kernels.base import bytes_of
     from planvec.kernels.compiled import CompiledKernel
     from planvec.kernels.digests import code_digest
-    from planvec.kernels.kernel_type import BoundLoop, CodeType, Pointer, compile_loop, value_at
+    from planvec.kernels.kernel_type import CodeType, Pointer, compile_loop, value_at
     from planvec.kernels.memory import copy_bytes, jit, load
     from planvec.kernels.random import next_uint64
     from planvec.kernels.step_loop import roll_rows, step_rows
@@ -40,11 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchKernel",
-    "BoundLoop",
     "CodeType",
     "CompiledKernel",
     "Pointer",
-    "RegisteredKernels",
     "Stop",
     "batch_kernel",
     "bytes_of",
@@ -73,7 +71,6 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "BoundLoop": "planvec.kernels.kernel_type",
             "CodeType": "planvec.kernels.kernel_type",
             "CompiledKernel": "planvec.kernels.compiled",
             "Pointer": "planvec.kernels.kernel_type",

@@ -121,7 +121,8 @@ def on_command_line(declared: Field[Any]) -> bool:
 
 def help_text(declared: Field[Any]) -> str:
     """Return the text of a field for the command line: its first sentence, and what None means."""
-    sentences = str(declared.metadata[_HELP]).replace("`", "").replace(" (above)", "")
+    # What only Python can pass, such as arrays and functions, belongs into further sentences.
+    sentences = str(declared.metadata[_HELP]).replace(" (above)", "")
     first, *others = re.split(r"(?<=\.) (?=[A-Z(])", sentences)
     text = " ".join([first[:1].lower() + first[1:], *(one for one in others if one.startswith("None: "))])
     return text.removesuffix(".")
@@ -134,10 +135,10 @@ def document_options(planner_class: type) -> None:
         return
     options: dict[str, Field[Any]] = {}
     for owner in planner_class.__mro__:  # its own options come first
-        fields = vars(owner).get("__dataclass_fields__", vars(owner))
-        for name in vars(owner).get("__annotations__", ()):
-            if isinstance(fields.get(name), Field):
-                options.setdefault(name, fields[name])
+        inherited = getattr(super(owner, owner), "__dataclass_fields__", {})
+        for name, declared in vars(owner).get("__dataclass_fields__", vars(owner)).items():
+            if isinstance(declared, Field) and declared is not inherited.get(name):
+                options.setdefault(name, declared)
     lines = [f"{name}: {one.metadata[_HELP]}" for name, one in options.items() if _HELP in one.metadata]
     if not lines:
         return
@@ -150,14 +151,7 @@ def document_options(planner_class: type) -> None:
 # -- Tells which planners play games of two players ----------------------------------------------------------
 
 
-class _Planner(Protocol):
-    """What is asked of a planner here."""
-
-    @property
-    def plays_games(self) -> bool: ...
-
-
-def check_players(dtype: np.dtype[Any], planner: _Planner) -> None:
+def check_players(dtype: np.dtype[Any], planner: Planner) -> None:
     """Check that a planner supports as many players as the states have."""
     # `dtype`: The dtype of the states.
     if has_players(dtype) and not planner.plays_games:
@@ -188,12 +182,12 @@ class Planner(ABC):
         document_options(cls)
 
     max_env_steps: int | None = option(
-        None, "Environment steps per decision. No batch begins after them; None: no limit."
+        None, "Environment steps per decision. No batch begins after them. None: no limit."
     )
     max_seconds: float | None = option(
         None,
-        "Seconds per decision. No batch begins after them; None: no limit. This is the only limit with "
-        "which a plan depends on the speed of the machine.",
+        "Seconds per decision. No batch begins after them. This is the only limit with which a plan depends "
+        "on the speed of the machine. None: no limit.",
     )
 
     def __post_init__(self) -> None:

@@ -42,11 +42,6 @@ def check_num_workers(num_workers: Any, num_envs: int) -> int:
     return min(num_workers, num_envs)
 
 
-def start_method_of(context: str | None) -> str | None:
-    """Return how workers are started: planvec's template process does what Python's fork server is for."""
-    return None if context == "forkserver" else context
-
-
 def check_max_concurrency(max_concurrency: Any) -> int | None:
     """Check Gymnasium's argument `max_concurrency`."""
     if max_concurrency is None:

@@ -247,8 +247,10 @@ class Engine:
             ServerFactory(env_fns[start:stop], options.for_rows(start, stop), start)
             for start, stop in itertools.pairwise(bounds)
         ]
+        # The systems that these classes replace have a fork server: the template process is one.
+        start_method = None if options.start_method == "forkserver" else options.start_method
         processes = self._processes = ServedProcesses(
-            factories, start_method=options.start_method, preload=options.preload
+            factories, start_method=start_method, preload=options.preload
         )
         try:
             groups = [

@@ -279,7 +279,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             EngineOptions(
                 num_workers=count if limit is None else min(count, limit),
                 mode=self.autoreset_mode,
-                start_method=checks.start_method_of(context),
+                start_method=context,
                 timeout=timeout,
                 max_restarts=max_restarts,
                 on_crash=checks.check_on_crash(on_crash),

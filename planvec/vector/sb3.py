@@ -88,7 +88,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                 mode=AutoresetMode.SAME_STEP,
                 info_form=InfoForm.ROWS,
                 keeps_rewards=True,
-                start_method=checks.start_method_of(start_method),
+                start_method=start_method,
                 timeout=timeout,
                 max_restarts=max_restarts,
                 on_crash=checks.check_on_crash(on_crash),

@@ -12,13 +12,12 @@ have ended, even after a crash. Its size is bounded; larger batches are cut into
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import multiprocessing.spawn
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -200,19 +199,6 @@ class WorkerSpec:
         """Return the environment variables with which a fresh interpreter is started."""
         # Strings have the same hashes in all workers, so that sets of strings have the same order.
         return {_HASH_SEED: "0", **self.environ}
-
-    @contextlib.contextmanager
-    def hash_seed(self) -> Iterator[None]:
-        """Set the seed of `interpreter_environ` in this process, for a server that multiprocessing starts."""
-        before = os.environ.get(_HASH_SEED)
-        os.environ[_HASH_SEED] = self.interpreter_environ()[_HASH_SEED]
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[_HASH_SEED]
-            else:
-                os.environ[_HASH_SEED] = before
 
     def apply(self) -> None:
         """Install the settings in this process, a worker."""

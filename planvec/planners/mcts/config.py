@@ -35,7 +35,7 @@ class MCTSConfig(Planner):
         "simulations.",
     )
     num_considered: int = option(16, "Actions that halving begins with.")
-    gumbel_scale: float = option(1.0, "Factor of the noise; 0: none, so that only priors and values count.")
+    gumbel_scale: float = option(1.0, "Factor of the noise. With 0, only priors and values count.")
     gumbel_transform: tuple[float, float] = option(
         (50.0, 0.1), "`(c_visit, c_scale)`: values weigh more with more visits."
     )
@@ -91,9 +91,10 @@ class MCTSConfig(Planner):
     )
     legal_actions: ObservationFunction | str | None = option(
         None,
-        "`legal_actions(observations) -> [B, A] bool`, or the key of the info that holds it, such as "
-        '"action_mask". The root\'s mask is then read from the `info` given to `plan`; without it all '
-        "actions are legal there. None: those that the states tell (docs/planning.md), else all.",
+        'Key of the info that holds the mask of legal actions `[A] bool`, such as "action_mask". The root\'s '
+        "mask is then read from the `info` given to `plan`; without it all actions are legal there. Or "
+        "`legal_actions(observations) -> [B, A] bool`. None: those that the states tell (docs/planning.md), "
+        "else all.",
     )
     widening: tuple[float, float] | None = option(
         None,
@@ -103,9 +104,9 @@ class MCTSConfig(Planner):
     max_actions: int = option(64, "Actions drawn for a node where the actions cannot be listed.")
     chance: Literal["sample", "open_loop", "foresee"] = option(
         "sample",
-        '"sample": a node for each outcome of an action; "open_loop": one node for all outcomes of an '
-        'action, which every simulation steps again; "foresee": the generator in the state decides, as it '
-        "will in the environment, which cheats.",
+        '"sample": a node for each outcome of an action; "open_loop": one node for all of them; "foresee": '
+        "the generator in the state decides, which cheats. An open-loop search steps every action of a "
+        "simulation again; one that foresees knows what the environment will draw.",
     )
     outcome_widening: tuple[float, float] = option(
         (2.0, 0.75),
@@ -125,9 +126,10 @@ class MCTSConfig(Planner):
     value_bounds: tuple[float, float] | None = option(
         None,
         "`(lowest, highest)` return that is possible from any state on, such as (-1, 1) in a game that ends "
-        "with it; of two players that of player 0. With them a search proves values (MCTS-Solver, Winands "
-        "et al. 2008): that of a state is certain if one of its actions is sure of the highest return, or "
-        "if all are certain. Simulations end there, and take no action that is sure of the lowest return. "
+        "with it. It is that of player 0 in a game of two. With bounds a search proves values (MCTS-Solver, "
+        "Winands et al. 2008): that of a state is certain if one of its actions is sure of the highest "
+        "return, or if all are certain. Simulations end there, and take no action that is sure of the lowest "
+        "return. "
         "None: nothing is proven; nor is it where steps have several outcomes.",
     )
     backup: Literal["mean", "max"] | None = option(

@@ -264,9 +264,6 @@ def best_rows(returns: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 _DECAY = 1.25  # factor by which iCEM reduces the number of sequences after each iteration, as in the paper
 
-_INITIAL_STD = "standard deviation at the beginning of a decision, as a fraction of half the range of a Box"
-_MOMENTUM = "share of the old mean and standard deviation (or probabilities) in the new ones, from 0 to 1"
-
 
 # -- Random shooting, CEM and iCEM ---------------------------------------------------------------------------
 
@@ -296,7 +293,37 @@ class RandomShooting(Shooting):
 
 
 @dataclass(frozen=True)
-class CEM(Shooting):
+class CrossEntropy(Shooting):
+    """The base class of CEM and iCEM, which fit the distribution to the best sequences, the elites."""
+
+    num_iterations: int = option(4, "Iterations per decision.")
+    num_elites: int = option(8, "Number of the best sequences of an iteration that it learns from, K.")
+    initial_std: Deviation = option(
+        0.5,
+        "Standard deviation at the beginning of a decision, as a fraction of half the range of a Box. "
+        "Numbers `[*action shape]` are in units of the action, and need no bounds.",
+    )
+    momentum: float = option(
+        0.1, "Share of the old mean and standard deviation (or probabilities) in the new ones, in [0, 1]."
+    )
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        super().__post_init__()
+        self._check_integers(2, "num_elites", optional=False)
+        check_std(self, "initial_std")
+        self._check_numbers(0, 1, "momentum")
+
+    def learn(
+        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
+    ) -> tuple[Distribution, float]:
+        """Return the distribution fitted to the elites, and their mean return."""
+        elites = best_rows(returns, self.num_elites)
+        return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())
+
+
+@dataclass(frozen=True)
+class CEM(CrossEntropy):
     """The cross-entropy method (Rubinstein and Kroese 2004; with categories too, Botev et al. 2013).
 
     In each iteration it draws sequences and fits the distribution to the best of them. Box actions are
@@ -309,17 +336,8 @@ class CEM(Shooting):
     """
 
     num_trajectories: int = option(64, "Number of sequences per iteration, B.")
-    num_iterations: int = option(4, "Iterations per decision.")
     num_elites: int = option(
         8, "Number of the best sequences of an iteration that it learns from, K: from 2 to B."
-    )
-    initial_std: Deviation = option(
-        0.5,
-        "Standard deviation at the beginning of a decision, as a fraction of half the range of a Box; "
-        "numbers `[*action shape]` are in units of the action, and need no bounds.",
-    )
-    momentum: float = option(
-        0.1, "Share of the old mean and standard deviation (or probabilities) in the new ones, in [0, 1]."
     )
     execute: Literal["mean", "best"] = option(
         "mean",
@@ -330,14 +348,11 @@ class CEM(Shooting):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        self._check_integers(2, "num_elites", optional=False)
         if self.num_elites > self.num_trajectories:
             raise ValueError(
                 f"num_elites: expected at most num_trajectories ({self.num_trajectories}), "
                 f"got {self.num_elites}"
             )
-        check_std(self, "initial_std")
-        self._check_numbers(0, 1, "momentum")
         if self.execute not in ("mean", "best"):
             raise ValueError(f"execute: expected 'mean' or 'best', got {self.execute!r}")
 
@@ -348,20 +363,13 @@ class CEM(Shooting):
         check_action_space(space)
         return Categorical.initial(space, self.num_actions, self.dt)
 
-    def learn(
-        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
-    ) -> tuple[Distribution, float]:
-        """Return the distribution fitted to the elites, and their mean return."""
-        elites = best_rows(returns, self.num_elites)
-        return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())
-
     def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
         """Return the sequence that `execute` asks for."""
         return best if self.execute == "best" else distribution.mode()
 
 
 @dataclass(frozen=True)
-class ICEM(Shooting):
+class ICEM(CrossEntropy):
     """iCEM (Pinneri et al. 2020, "Sample-efficient Cross-Entropy Method for Real-time Planning").
 
     It differs from CEM on a Box in five points: the noise is coloured, so that sequences push in one
@@ -383,12 +391,6 @@ class ICEM(Shooting):
     num_elites: int = option(
         10, "Number of the best sequences of an iteration that it learns from, K: from 2 to half of B."
     )
-    initial_std: Deviation = option(
-        0.5,
-        "Standard deviation at the beginning of a decision, as a fraction of half the range of a Box; "
-        "numbers `[*action shape]` are in units of the action, and need no bounds.",
-    )
-    momentum: float = option(0.1, "Share of the old mean and standard deviation in the new ones, in [0, 1].")
     noise_beta: float = option(
         1.0,
         "Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for HalfCheetah, 2 "
@@ -399,14 +401,12 @@ class ICEM(Shooting):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        self._check_integers(2, "num_elites", optional=False)
         if 2 * self.num_elites > self.num_trajectories:
             raise ValueError(
                 f"num_elites: expected at most half of num_trajectories ({self.num_trajectories}), "
                 f"got {self.num_elites}"
             )
-        check_std(self, "initial_std")
-        self._check_numbers(0, 1, "momentum", "reuse")
+        self._check_numbers(0, 1, "reuse")
         self._check_numbers(0, MAX_BETA, "noise_beta")
 
     def initial_distribution(self, space: Space[Any]) -> Gaussian:
@@ -425,13 +425,6 @@ class ICEM(Shooting):
         total = max(round(self.num_trajectories / _DECAY**iteration), 2 * self.num_elites)
         drawn = distribution.sample(generator, total - sum(map(len, known)))
         return np.concatenate([*known, drawn])
-
-    def learn(
-        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
-    ) -> tuple[Distribution, float]:
-        """Return the distribution fitted to the elites, and their mean return."""
-        elites = best_rows(returns, self.num_elites)
-        return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())
 
 
 # -- MPPI: sequences weighted by the exponential of their return. Letters: B sequences -----------------------
@@ -482,8 +475,8 @@ class MPPI(Shooting):
     )
     std: Deviation = option(
         0.5,
-        "Standard deviation of the noise, as a fraction of half the range of a Box; "
-        "numbers `[*action shape]` are in units of the action, and need no bounds.",
+        "Standard deviation of the noise, as a fraction of half the range of a Box. "
+        "Numbers `[*action shape]` are in units of the action, and need no bounds.",
     )
     noise_beta: float = option(
         1.0, "Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red."

@@ -123,7 +123,7 @@ class SwarmConfig(Planner):
     dt: Dt = option(
         (1, 8),
         "Environment steps for which a walker repeats an action: a number, or the lowest and the highest of "
-        "a uniform draw, or a sampler such as `NormalDt`: `sampler(generator, num_draws)` returns "
+        "a uniform draw. Or a sampler such as `NormalDt`: `sampler(generator, num_draws)` returns "
         "`[num_draws]` integers.",
     )
     reward_scale: float = option(

@@ -33,7 +33,9 @@ from planvec.vector.states_face import StatesFace
 class FleetOptions(NamedTuple):
     """Holds the options of a fleet. planvec's own are those of `EnvPool`."""
 
-    context: str | None = None  # how workers are started: "template", "spawn" or "fork"
+    context: str | None = (
+        None  # how workers are started: "template" (also for "forkserver"), "spawn" or "fork"
+    )
     step_timeout: float | None = None  # seconds that a step may take before it is interrupted; None: no limit
     reset_inplace: bool = False  # whether the step that ends an episode begins the next one
     # whether observations are sent in shared memory, converted to the dtype of their space
