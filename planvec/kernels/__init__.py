@@ -1,6 +1,6 @@
 """Compiled steps of environments, over whole batches.
 
-    base        what a kernel is (`Kernel`, `BatchKernel`), and where the numbers of a state lie
+    base        what a kernel is (`Kernel`), and where the numbers of a state lie
     choice      which classes have one: a new kernel is entered there, too
     gymnasium, mujoco    the kernels that planvec ships; `own`: those that users declare
     compiled    a kernel over batches; `step_loop`: the loops over steps and rollouts
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planvec.kernels.base import BatchKernel
 from planvec.kernels.choice import (
     costs_of,
     has_kernel,
@@ -27,6 +26,7 @@ from planvec.kernels.choice import (
 from planvec.kernels.digests import class_digest
 from planvec.kernels.own.declared import batch_kernel, kernel, registered_kernels
 from planvec.lazy import lazy_names
+from planvec.rows import BatchKernel
 
 if TYPE_CHECKING:
     from planvec.kernels.base import bytes_of

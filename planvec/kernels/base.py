@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, is_fixed, is_uniform
+from planvec.rows import Columns, is_fixed, is_uniform
 
 
 def never(state: Any, ended: bool, constants: Any) -> bool:
@@ -58,31 +58,6 @@ class Kernel:
     # `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from arrays `[B,
     # ...]`. None: there are none.
     columns: Callable[..., Columns] | None = None
-
-
-class BatchKernel(Protocol):
-    """Steps and rolls out batches of one environment, with the bits of its own steps."""
-
-    num_proved: int  # number of rows of each batch of the proof
-    proved_horizon: int  # steps of the rollouts of the proof
-    # numbers of rows for which the results of a row may differ; () if it makes no difference
-    block_sizes: tuple[int, ...]
-
-    def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
-        """Step rows. Returns their infos; None if the environment itself has to step the batch."""
-        ...
-
-    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
-        """Roll out rows. Returns False if the environment itself has to step the batch."""
-        ...
-
-    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
-        """Spread states over all that there are, for the proof."""
-        ...
-
-    def has_changed(self) -> bool:
-        """Return whether the kernel has to be compared with the environment again."""
-        ...
 
 
 # whether NumPy computes a float32 with a Python number in single precision, as it does since version 2
@@ -121,11 +96,14 @@ class Layout(NamedTuple):
     action: Field  # the numbers of an action
     has_scalar_action: bool  # whether a kernel takes the action as one number
     observation: tuple[Field, ...]  # the numbers of each array of an observation, in order
+    held: int  # offset of the observation; -1 if states do not hold it
 
 
-def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[Any, Any]) -> Layout:
+def layout_of(
+    dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[Any, Any], may_hold: bool = False
+) -> Layout:
     """Return the layout of an environment."""
-    # `dtype`: The dtype of one state.
+    # `dtype`: The dtype of one state. `may_hold`: whether states may hold the observation.
     if dtype.fields is None:
         raise ValueError(
             "states of variable size; they hold the observation if `observe` gives other numbers than a "
@@ -135,7 +113,7 @@ def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[A
     missing = [name for name in names if name not in offsets]
     if missing:
         raise ValueError(f"states have no fields {missing}")
-    if "observation" in offsets:
+    if "observation" in offsets and not may_hold:
         raise ValueError(
             "states hold the observation: a wrapper changes it, or "
             "`observe` does not give the observation of a reset"
@@ -156,6 +134,7 @@ def layout_of(dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[A
         action=_numbers(action),
         has_scalar_action=isinstance(action, spaces.Discrete),
         observation=tuple(_observation(env.observation_space)),
+        held=offsets.get("observation", -1),
     )
 
 

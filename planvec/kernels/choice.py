@@ -1,4 +1,4 @@
-"""Knows which classes of environments have a kernel, without importing numba."""
+"""Knows which classes of environments have a kernel, and opens it. It imports numba only then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from planvec.kernels.base import BatchKernel
 from planvec.kernels.own.declared import own_kernel_of, registered_kernels
+from planvec.rows import BatchKernel
 
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 # names of the classes of Gymnasium for which planvec ships a kernel

@@ -6,12 +6,15 @@ The modules here know neither environments nor processes.
 from __future__ import annotations
 
 from planvec.rows.checks import (
+    as_states,
     check_actions,
     check_compiled,
     check_integer,
     check_number,
     check_rollout,
     check_seed,
+    check_state,
+    check_states,
     check_step,
     one_action,
 )
@@ -87,14 +90,11 @@ from planvec.rows.states import (
     SavedState,
     StateFormat,
     arrays_of_states,
-    as_states,
-    check_state,
-    check_states,
     has_players,
     state_keys,
     states_of_arrays,
 )
-from planvec.rows.stepper import BatchStepper, KernelUse, Perform, StepsHere
+from planvec.rows.stepper import BatchKernel, BatchStepper, KernelUse, Perform, StepsHere
 
 __all__ = [
     "ACTION_MASK_FIELD",
@@ -104,6 +104,7 @@ __all__ = [
     "ActionStreams",
     "AllDone",
     "Answer",
+    "BatchKernel",
     "BatchStepper",
     "CheckBatch",
     "Column",

@@ -1,4 +1,4 @@
-"""Defines `BatchStepper`, the interface through which a planner uses an environment."""
+"""Defines the interfaces through which planners use an environment, and environments a kernel."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, Literal, Protocol, Unpack, overload, runtime_checkable
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
+from planvec.rows.infos import Columns
 from planvec.rows.outputs import Outputs
 from planvec.rows.promises import Promise
-from planvec.rows.requests import Request
+from planvec.rows.requests import Request, RolloutBatch, StepBatch
 from planvec.rows.results import RolloutOptions, Rollouts, Start, StepOptions, Transitions
 
 
@@ -104,6 +106,31 @@ class BatchStepper(Protocol):
 
     def observe(self, states: Any) -> Any:
         """Return the observations `[B, ...]` of states, without stepping."""
+        ...
+
+
+class BatchKernel(Protocol):
+    """Steps and rolls out batches of one environment, with the bits of its own steps."""
+
+    num_proved: int  # number of rows of each batch of the proof
+    proved_horizon: int  # steps of the rollouts of the proof
+    # numbers of rows for which the results of a row may differ; () if it makes no difference
+    block_sizes: tuple[int, ...]
+
+    def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
+        """Step rows. Returns their infos; None if the environment itself has to step the batch."""
+        ...
+
+    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
+        """Roll out rows. Returns False if the environment itself has to step the batch."""
+        ...
+
+    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+        """Spread states over all that there are, for the proof."""
+        ...
+
+    def has_changed(self) -> bool:
+        """Return whether the kernel has to be compared with the environment again."""
         ...
 
 

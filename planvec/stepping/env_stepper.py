@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,7 @@ from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.kernels import class_digest, costs_of, has_kernel, has_own_kernel, is_harmless, open_kernel
 from planvec.rows import (
     Answer,
+    BatchKernel,
     CheckBatch,
     Columns,
     EnvDescription,
@@ -43,11 +44,8 @@ from planvec.rows import (
     stack_rows,
     unpicklable_rows,
 )
-from planvec.stepping.row_loop import RowLoop, as_env_error
-
-if TYPE_CHECKING:
-    from planvec.kernels import BatchKernel
 from planvec.stepping.kernel_proof import prove
+from planvec.stepping.row_loop import RowLoop, as_env_error
 
 _log = logging.getLogger("planvec")
 

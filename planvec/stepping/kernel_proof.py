@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium import Space
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from planvec.codecs import Rows, StateCodec, describe_difference
 from planvec.rows import (
+    BatchKernel,
     Columns,
     EnvDescription,
     Outputs,
@@ -34,9 +35,6 @@ from planvec.rows import (
     vector_infos,
 )
 from planvec.stepping.row_loop import RowLoop
-
-if TYPE_CHECKING:
-    from planvec.kernels import BatchKernel
 
 _log = logging.getLogger("planvec")
 T = TypeVar("T")
@@ -73,20 +71,10 @@ def _state_difference(first: Any, second: Any) -> str | None:
     return next((text for text in texts if text is not None), "the new states differ")
 
 
-# -- Proves that a kernel gives the bits of the environment, before it is used.
-#
-#     starts of episodes, and states from anywhere
-#         --> step, step, ... with random actions, repeats and seeds:  by rows, and by the kernel
-#         --> rollouts, of random and of repeated actions:             by rows, and by the kernel
-#     a kernel whose results may depend on the number of rows:         all numbers of rows, in other orders
-#
-# Sines and powers may round differently with another C library or another version of NumPy. So the proof is
-# made on the machine on which the kernel will run. Letters: B rows.
+# -- The proof. Letters: B rows ------------------------------------------------------------------------------
 
 _NUM_BATCHES = 24
 _MIN_SHARE = 0.25  # smallest share of rows that must take a step; rows whose episode has ended prove little
-
-
 _LONG, _LATE = 80, 2_100  # horizon of kernels of fast environments, and that of two further rollouts of these
 _UNBOUNDED = 8.0  # largest action of a Box without bounds
 
