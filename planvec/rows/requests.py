@@ -81,6 +81,7 @@ class RowRequest(Request[T]):
     has_rows = True
 
     states: NDArray[Any]  # `[B]`
+    _arrays: ClassVar[tuple[str, ...]] = ("states",)  # the fields that are arrays, trees or lists, or None
 
     @property
     def num_rows(self) -> int:
@@ -90,7 +91,9 @@ class RowRequest(Request[T]):
         return replace(self, states=self.states[rows])  # type: ignore[type-var]
 
     def copy(self) -> Self:
-        return replace(self, states=self.states.copy())  # type: ignore[type-var]
+        given = {name: getattr(self, name) for name in self._arrays}
+        copies = {name: copy_tree(value) for name, value in given.items() if value is not None}
+        return replace(self, **copies)  # type: ignore[type-var]
 
     def flagged(self) -> FlagBatch:
         return FlagBatch(self.states, has_observations=False, return_state=True)
@@ -143,6 +146,7 @@ class StepBatch(RowRequest[Transitions]):
 
     verb = "step"
     is_counted = True
+    _arrays = ("states", "actions", "dt", "seeds")
 
     states: NDArray[Any]  # `[B]`
     actions: Any  # A tree of arrays `[B, ...]`, or a list of B elements if their size is not fixed
@@ -167,15 +171,6 @@ class StepBatch(RowRequest[Transitions]):
             self.same_dt,
         )
 
-    def copy(self) -> StepBatch:
-        return replace(
-            self,
-            states=self.states.copy(),
-            actions=copy_tree(self.actions),
-            dt=self.dt.copy(),
-            seeds=None if self.seeds is None else self.seeds.copy(),
-        )
-
     def action(self, row: int, step: int, space: Space[Any]) -> Any:
         one = take_rows(self.actions, slice(row, row + 1))
         return list_rows(space, one, as_ints=True)[0]
@@ -189,19 +184,17 @@ class StepBatch(RowRequest[Transitions]):
 
     def result(self, about: EnvDescription, answer: Answer) -> Transitions:
         outputs = answer.outputs
-        assert outputs.rewards is not None
-        assert outputs.terminated is not None
-        assert outputs.truncated is not None
+        rewards, terminated, truncated, num_steps = outputs.numbers
         infos = vector_infos(own_keys_apart(answer.columns)) if answer.columns else {}
-        infos["num_steps"] = outputs.num_steps
+        infos["num_steps"] = num_steps
         if self.mask_errors:
             infos |= error_infos(self.num_rows, answer.errors)
         return Transitions(
             outputs.new_states,  # type: ignore[arg-type] # None if return_state is False
             finish_rows(about.observation_space, outputs.observations),
-            outputs.rewards,
-            outputs.terminated,
-            outputs.truncated,
+            rewards,
+            terminated,
+            truncated,
             infos,
         )
 
@@ -225,6 +218,7 @@ class RolloutBatch(RowRequest[Rollouts]):
 
     verb = "rollout"
     is_counted = True
+    _arrays = ("states", "actions", "seeds")
 
     states: NDArray[Any]  # `[B]`
     horizon: int  # H
@@ -248,14 +242,6 @@ class RolloutBatch(RowRequest[Rollouts]):
             actions=None if self.actions is None else take_rows(self.actions, steps),
             first_row=self.first_row + rows.start,
             seeds=None if self.seeds is None else self.seeds[rows],
-        )
-
-    def copy(self) -> RolloutBatch:
-        return replace(
-            self,
-            states=self.states.copy(),
-            actions=None if self.actions is None else copy_tree(self.actions),
-            seeds=None if self.seeds is None else self.seeds.copy(),
         )
 
     def sequences(
@@ -296,20 +282,10 @@ class RolloutBatch(RowRequest[Rollouts]):
         return Outputs.of_steps(len(self.states), about.state_dtype, None)
 
     def result(self, about: EnvDescription, answer: Answer) -> Rollouts:
-        outputs = answer.outputs
-        assert outputs.new_states is not None
-        assert outputs.rewards is not None
-        assert outputs.num_steps is not None
-        assert outputs.terminated is not None
-        assert outputs.truncated is not None
-        return Rollouts(
-            outputs.new_states,
-            outputs.rewards,
-            outputs.num_steps,
-            outputs.terminated,
-            outputs.truncated,
-            error_infos(self.num_rows, answer.errors) if self.mask_errors else {},
-        )
+        assert answer.outputs.new_states is not None
+        returns, terminated, truncated, num_steps = answer.outputs.numbers
+        infos = error_infos(self.num_rows, answer.errors) if self.mask_errors else {}
+        return Rollouts(answer.outputs.new_states, returns, num_steps, terminated, truncated, infos)
 
 
 # -- Reads dotted attributes, and stacks the values that several states have. Letters: B rows ----------------

@@ -23,7 +23,6 @@ from planvec.rows import (
     Answer,
     BatchKernel,
     CheckBatch,
-    Columns,
     EnvDescription,
     FlagBatch,
     ObserveBatch,
@@ -139,34 +138,27 @@ class LazyKernel:
         if seconds > _SECONDS_TO_ANNOUNCE:
             _log.info("%s: its kernel was compiled or loaded in %.1f s", self._env, seconds)
 
-    def step(self, batch: StepBatch, out: Outputs) -> Columns | None:
-        """Step rows with the kernel. Returns their infos; None if the environment has to step them."""
-        kernel = self._ready(batch)
+    def perform(self, request: Request[Any], answer: Answer) -> bool:
+        """Perform a request for steps or rollouts. Returns False if the environment has to perform it."""
+        if not isinstance(request, (StepBatch, RolloutBatch)):
+            return False
+        steps = request.steps if self._is_pending else 0
+        kernel = self.ready(steps * request.num_rows if isinstance(steps, int) else int(steps.sum()))
+        if kernel is None:
+            return False
         try:
-            return None if kernel is None else kernel.step(batch, out, self._info_keys)
+            if isinstance(request, RolloutBatch):
+                return kernel.rollout(request, answer.outputs)
+            columns = kernel.step(request, answer.outputs, self._info_keys)
         except Exception:  # of the function of a user; the environment tells what is wrong
             _log.debug("%s steps itself", self._env, exc_info=True)
-            return None
-
-    def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
-        """Roll out rows with the kernel. Returns False if the environment has to step them."""
-        kernel = self._ready(batch)
-        try:
-            return kernel is not None and kernel.rollout(batch, out)
-        except Exception:  # as above
-            _log.debug("%s steps itself", self._env, exc_info=True)
             return False
+        answer.columns = {} if columns is None else columns
+        return columns is not None
 
     def add_seconds(self, seconds: float) -> None:
         """Count the time that the environment has stepped."""
         self._seconds += seconds
-
-    def _ready(self, batch: StepBatch | RolloutBatch) -> BatchKernel | None:
-        """Return the kernel for a batch, as `ready`."""
-        if self._kernel is None and not self._is_pending:
-            return None
-        steps = batch.steps if self._is_pending else 0
-        return self.ready(steps * batch.num_rows if isinstance(steps, int) else int(steps.sum()))
 
     def ready(self, num_steps: int) -> BatchKernel | None:
         """Return the kernel, which is loaded if so many steps make it time; None if there is none yet."""
@@ -290,7 +282,7 @@ class EnvStepper:
             outputs = request.new_outputs(self.description)
         answer = Answer(outputs)
         with self._lock:
-            if not by_rows and self._run_kernel(request, answer):
+            if not by_rows and self.kernel.perform(request, answer):
                 answer.seconds = time.perf_counter() - started
                 return answer
             self._methods[type(request)](request, answer)
@@ -315,15 +307,6 @@ class EnvStepper:
             self.loop.flag(request.states, answer.outputs, list(unsent))
             answer.errors |= unsent
             return write(answer)
-
-    def _run_kernel(self, request: Request[Any], answer: Answer) -> bool:
-        """Perform a request with the kernel. Returns whether it has."""
-        if isinstance(request, StepBatch):
-            columns = self.kernel.step(request, answer.outputs)
-            if columns is not None:
-                answer.columns = columns
-            return columns is not None
-        return isinstance(request, RolloutBatch) and self.kernel.rollout(request, answer.outputs)
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
         """Start an episode and make its state the base state."""

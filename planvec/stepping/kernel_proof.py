@@ -112,8 +112,7 @@ def prove(
         difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
         if difference:
             return KernelProof(difference, num_stepped)
-        assert expected.num_steps is not None
-        num_stepped += int(np.count_nonzero(expected.num_steps))
+        num_stepped += int(np.count_nonzero(expected.numbers[3]))
         states = _next_states(kernel, expected, starts, random)
     if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
         return KernelProof(f"only {num_stepped} of its steps could be compared", num_stepped)
@@ -154,15 +153,14 @@ def _block_difference(
 def _taken(out: Outputs, rows: NDArray[np.int64]) -> Outputs:
     """Return the results of some rows."""
     assert out.new_states is not None
-    assert out.rewards is not None
-    assert out.terminated is not None
-    assert out.truncated is not None
+    rewards, terminated, truncated, num_steps = out.numbers
     return Outputs(
         out.new_states[rows],
         take_rows(out.observations, rows),
-        out.rewards[rows],
-        out.terminated[rows],
-        out.truncated[rows],
+        rewards[rows],
+        terminated[rows],
+        truncated[rows],
+        num_steps[rows],
     )
 
 
@@ -170,10 +168,9 @@ def _next_states(
     kernel: BatchKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
 ) -> NDArray[Any]:
     """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
-    assert out.terminated is not None
-    assert out.truncated is not None
     assert out.new_states is not None
-    restarts = (out.terminated | out.truncated) & (random.random(len(starts)) < 0.7)  # others stay ended
+    _, terminated, truncated, _ = out.numbers
+    restarts = (terminated | truncated) & (random.random(len(starts)) < 0.7)  # others stay ended
     states: NDArray[Any] = np.where(restarts, random.permutation(starts), out.new_states)
     anywhere = starts.copy()
     kernel.spread(anywhere, random)

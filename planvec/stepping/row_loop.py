@@ -173,28 +173,24 @@ class RowResults:
 
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
         """Write the columns into the outputs of the batch."""
-        assert out.rewards is not None
-        assert out.terminated is not None
-        assert out.truncated is not None
-        assert out.num_steps is not None
+        rewards, terminated, truncated, num_steps = out.numbers
         if out.observations is not None:
             stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
             codec.dump(self.after(), out.new_states)
         if len(self.rewards) == 1:
             if isinstance(self.rewards[0], float):  # assigning elements is faster than converting lists
-                out.rewards[0], out.num_steps[0] = self.rewards[0], self.num_steps[0]
-                out.terminated[0], out.truncated[0] = self.terminated[0], self.truncated[0]
+                rewards[0], num_steps[0] = self.rewards[0], self.num_steps[0]
+                terminated[0], truncated[0] = self.terminated[0], self.truncated[0]
                 return
             if np.ndim(self.rewards[0]):  # NumPy would broadcast it, but not in a batch of several rows
                 _check_rewards(self.rewards)
         try:
-            out.rewards[:] = self.rewards
+            rewards[:] = self.rewards
         except (TypeError, ValueError):
             _check_rewards(self.rewards)
             raise
-        out.terminated[:], out.truncated[:] = self.terminated, self.truncated
-        out.num_steps[:] = self.num_steps
+        terminated[:], truncated[:], num_steps[:] = self.terminated, self.truncated, self.num_steps
 
 
 def _check_rewards(rewards: list[Any]) -> None:
@@ -289,10 +285,7 @@ class RowLoop:
     def flag(self, states: NDArray[Any], out: Outputs, rows: Sequence[int]) -> None:
         """Flag rows as failed: each keeps its state, terminated, with the reward NaN."""
         # `states`: `[B]`, the states from which the rows started.
-        assert out.rewards is not None
-        assert out.terminated is not None
-        assert out.truncated is not None
-        assert out.num_steps is not None
+        rewards, terminated, truncated, num_steps = out.numbers
         num_rows = len(rows)
         if out.new_states is not None:
             values, elapsed, *_ = self._codec.load(states[rows])
@@ -303,8 +296,7 @@ class RowLoop:
             zeros = blank(self._observation_space)
             for row in rows:
                 put_row(self._observation_space, zeros, out.observations, row)
-        out.rewards[rows] = np.nan
-        out.terminated[rows], out.truncated[rows], out.num_steps[rows] = True, False, 0
+        rewards[rows], terminated[rows], truncated[rows], num_steps[rows] = np.nan, True, False, 0
 
     def _run(
         self, results: RowResults, run_from: Callable[[int], None], mask_errors: bool, errors: Errors
