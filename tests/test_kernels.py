@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import gymnasium
@@ -22,8 +23,9 @@ from planvec import EnvError, InvalidBatchError, PlanEnv, Transitions, Unsupport
 from planvec.codecs import same
 from planvec.kernels import choice
 from planvec.kernels import random as compiled_random
+from planvec.kernels.base import Kernel
 from planvec.kernels.digests import code_digest
-from planvec.kernels.gymnasium import GYMNASIUM_KERNELS
+from planvec.kernels.gymnasium import classic_control
 from planvec.rows import actions_of, leaves
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -248,8 +250,7 @@ def broken(kernel: Any) -> Any:
 def test_a_kernel_that_differs_in_one_bit_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    env_class = type(gymnasium.make("MountainCar-v0").unwrapped)
-    monkeypatch.setitem(GYMNASIUM_KERNELS, env_class, broken(GYMNASIUM_KERNELS[env_class]))
+    monkeypatch.setattr(classic_control, "MOUNTAIN_CAR", broken(classic_control.MOUNTAIN_CAR))
     with pytest.raises(UnsupportedEnvError, match=r"compiled: .*rewards\[\d+\]"):
         PlanEnv("MountainCar-v0", compiled=True)
     env = PlanEnv("MountainCar-v0")
@@ -262,9 +263,8 @@ def test_a_kernel_that_differs_in_one_bit_is_not_used(
 
 @pytest.mark.slow
 def test_a_kernel_that_refuses_everything_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    env_class = type(gymnasium.make("MountainCar-v0").unwrapped)
-    refusing = dataclasses.replace(GYMNASIUM_KERNELS[env_class], refuses=lambda state, ended, constants: True)
-    monkeypatch.setitem(GYMNASIUM_KERNELS, env_class, refusing)
+    refusing = dataclasses.replace(classic_control.MOUNTAIN_CAR, refuses=lambda state, ended, constants: True)
+    monkeypatch.setattr(classic_control, "MOUNTAIN_CAR", refusing)
     with pytest.raises(UnsupportedEnvError, match="it refuses the states of step 0"):
         PlanEnv("MountainCar-v0", compiled=True)
 
@@ -494,9 +494,10 @@ def test_wrappers_that_remember_keep_the_environment_at_work(wrap: Any) -> None:
     assert env.step_batch([0, 1], np.repeat(env.get_state(), 2)).rewards.tolist() == [1.0, 1.0]
 
 
-def test_it_is_known_without_numba_which_classes_have_kernels() -> None:
-    assert all(choice.has_kernel(env_class) for env_class in GYMNASIUM_KERNELS)
-    assert {env_class.__name__ for env_class in GYMNASIUM_KERNELS} == choice._NAMES
+def test_every_class_that_is_known_to_have_a_kernel_has_one() -> None:
+    for name, (module, constant) in choice._NUMERIC.items():
+        assert choice.has_kernel(getattr(import_module(f"gymnasium.envs.{module}"), name))
+        assert isinstance(getattr(import_module(f"planvec.kernels.gymnasium.{module}"), constant), Kernel)
 
 
 def test_a_subclass_has_no_kernel() -> None:

@@ -24,8 +24,9 @@ from test_kernels import check_same, random_actions, start_states, walk
 import planvec
 from planvec import EnvError, PlanEnv, UnsupportedEnvError
 from planvec.kernels import choice, has_kernel
-from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel, stepper
-from planvec.kernels.mujoco.task import clip, single_squares, squares_between
+from planvec.kernels.mujoco import stepper
+from planvec.kernels.mujoco.stepper import MujocoKernel
+from planvec.kernels.mujoco.task import Task, clip, single_squares, squares_between
 
 NAMES = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Swimmer", "Walker2d")
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -536,10 +537,12 @@ def test_a_kernel_is_shared_by_a_forked_child_with_threads_of_its_own() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
 
 
-def test_every_task_belongs_to_a_class_that_is_known_to_have_a_kernel() -> None:
-    for module, name in MUJOCO_TASKS:
-        assert has_kernel(getattr(importlib.import_module(f"gymnasium.envs.mujoco.{module}"), name))
-    assert len(MUJOCO_TASKS) == len(choice._MUJOCO_NAMES)
+def test_every_class_that_is_known_to_have_a_kernel_has_a_task() -> None:
+    for path, (module, constant) in choice._TASKS.items():
+        env_module, _, name = path.partition(".")
+        assert has_kernel(getattr(importlib.import_module(f"gymnasium.envs.mujoco.{env_module}"), name))
+        task = getattr(importlib.import_module(f"planvec.kernels.mujoco.{module}"), constant)
+        assert isinstance(task, Task)
 
 
 def _vectors() -> Iterator[NDArray[np.float64]]:

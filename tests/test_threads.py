@@ -28,7 +28,7 @@ def run_rows(num_threads: int, is_even: bool = False) -> list[int]:
     """Run over all rows; return how often each was run."""
     counts = [0] * NUM_ROWS
 
-    def run(first: int, last: int) -> int:
+    def run(thread: int, first: int, last: int) -> int:
         for row in range(first, last):
             counts[row] += 1
         return 0
@@ -46,7 +46,7 @@ def test_every_row_is_run_once(num_threads: int, is_even: bool) -> None:
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_the_largest_status_is_returned(num_threads: int) -> None:
-    def run(first: int, last: int) -> int:
+    def run(thread: int, first: int, last: int) -> int:
         return int(first <= 42 < last) * 7
 
     assert run_sliced(run, NUM_ROWS, num_threads, STEPS, is_even=False) == 7
@@ -174,7 +174,7 @@ def test_a_forked_child_starts_threads_of_its_own() -> None:
 
         def total():
             parts = []
-            run_sliced(lambda first, last: parts.append(last - first) or 0, 100, 3, 10**6, False)
+            run_sliced(lambda thread, first, last: parts.append(last - first) or 0, 100, 3, 10**6, False)
             return sum(parts)
 
         assert total() == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,30 +12,30 @@ from planvec.kernels.own.declared import own_kernel_of, registered_kernels
 from planvec.rows import BatchKernel
 
 _GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
-# names of the classes of Gymnasium for which planvec ships a kernel
-_NAMES = {
-    "AcrobotEnv",
-    "BlackjackEnv",
-    "CartPoleEnv",
-    "CliffWalkingEnv",
-    "Continuous_MountainCarEnv",
-    "FrozenLakeEnv",
-    "MountainCarEnv",
-    "PendulumEnv",
-    "TaxiEnv",
+# class of Gymnasium -> its kernel: a module of `planvec.kernels.gymnasium`, and the name there
+_NUMERIC = {
+    "AcrobotEnv": ("classic_control", "ACROBOT"),
+    "BlackjackEnv": ("toy_text", "BLACKJACK"),
+    "CartPoleEnv": ("classic_control", "CART_POLE"),
+    "CliffWalkingEnv": ("toy_text", "GRID"),
+    "Continuous_MountainCarEnv": ("classic_control", "CONTINUOUS_MOUNTAIN_CAR"),
+    "FrozenLakeEnv": ("toy_text", "GRID"),
+    "MountainCarEnv": ("classic_control", "MOUNTAIN_CAR"),
+    "PendulumEnv": ("classic_control", "PENDULUM"),
+    "TaxiEnv": ("toy_text", "TAXI"),
 }
 _MUJOCO = "gymnasium.envs.mujoco."
-# the same for MuJoCo, each with its module
-_MUJOCO_NAMES = {
-    "ant_v5.AntEnv",
-    "half_cheetah_v5.HalfCheetahEnv",
-    "hopper_v5.HopperEnv",
-    "humanoid_v5.HumanoidEnv",
-    "humanoidstandup_v5.HumanoidStandupEnv",
-    "inverted_pendulum_v5.InvertedPendulumEnv",
-    "pusher_v5.PusherEnv",
-    "swimmer_v5.SwimmerEnv",
-    "walker2d_v5.Walker2dEnv",
+# the same for MuJoCo: module and class -> its task in `planvec.kernels.mujoco`
+_TASKS = {
+    "ant_v5.AntEnv": ("legged", "ANT"),
+    "half_cheetah_v5.HalfCheetahEnv": ("locomotion", "HALF_CHEETAH"),
+    "hopper_v5.HopperEnv": ("locomotion", "HOPPER"),
+    "humanoid_v5.HumanoidEnv": ("legged", "HUMANOID"),
+    "humanoidstandup_v5.HumanoidStandupEnv": ("others", "HUMANOID_STANDUP"),
+    "inverted_pendulum_v5.InvertedPendulumEnv": ("others", "INVERTED_PENDULUM"),
+    "pusher_v5.PusherEnv": ("others", "PUSHER"),
+    "swimmer_v5.SwimmerEnv": ("locomotion", "SWIMMER"),
+    "walker2d_v5.Walker2dEnv": ("locomotion", "WALKER"),
 }
 
 
@@ -58,12 +59,12 @@ def has_kernel(env_class: Any) -> bool:
 
 def is_harmless(module: str, name: str) -> bool:
     """Return whether a class with a kernel is in pure Python and of Gymnasium: it cannot crash or hang."""
-    return f"{module}.".startswith(_GYMNASIUM) and name in _NAMES
+    return f"{module}.".startswith(_GYMNASIUM) and name in _NUMERIC
 
 
 def _is_mujoco(module: str, name: str) -> bool:
     """Return whether there is a kernel for a class of MuJoCo."""
-    return module.startswith(_MUJOCO) and f"{module.removeprefix(_MUJOCO)}.{name}" in _MUJOCO_NAMES
+    return module.startswith(_MUJOCO) and f"{module.removeprefix(_MUJOCO)}.{name}" in _TASKS
 
 
 def may_have_kernel(entry_point: str) -> bool:
@@ -95,12 +96,13 @@ def open_kernel(
         return OwnCompiledKernel(own, env, dtype, time_limit, num_threads)
     env_class = type(env.unwrapped)
     if _is_mujoco(env_class.__module__, env_class.__name__):
-        from planvec.kernels.mujoco import MUJOCO_TASKS, MujocoKernel
+        from planvec.kernels.mujoco.stepper import MujocoKernel
 
-        task = MUJOCO_TASKS[env_class.__module__.removeprefix(_MUJOCO), env_class.__name__]
+        module, name = _TASKS[f"{env_class.__module__.removeprefix(_MUJOCO)}.{env_class.__name__}"]
+        task = getattr(import_module(f"planvec.kernels.mujoco.{module}"), name)
         return MujocoKernel(task, env, dtype, time_limit, num_threads)
     from planvec.kernels.compiled import CompiledKernel
-    from planvec.kernels.gymnasium import GYMNASIUM_KERNELS
 
-    kernel = GYMNASIUM_KERNELS[type(env.unwrapped)]
+    module, name = _NUMERIC[env_class.__name__]
+    kernel = getattr(import_module(f"planvec.kernels.gymnasium.{module}"), name)
     return CompiledKernel(kernel, env, dtype, time_limit, num_threads)

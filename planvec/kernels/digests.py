@@ -35,70 +35,57 @@ def code_digest(*functions: Any) -> str:
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
-    seen = set[int]()
-    for function in functions:
-        for part in _parts(function, seen):
-            digest.update(part)
+    for part in _parts(functions, set()):
+        digest.update(part or b"")
     return digest.hexdigest()[:32]
-
-
-def _parts(value: Any, seen: set[int]) -> Iterator[bytes]:
-    """Yield bytes that differ if a value differs: a function, a constant, a module."""
-    value = getattr(value, "py_func", value)
-    if isinstance(value, types.FunctionType):
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield from code_parts(value.__code__)
-            for name in sorted(names_in_code(value.__code__)):
-                if name in value.__globals__:
-                    yield name.encode()
-                    yield from _parts(value.__globals__[name], seen)
-            for cell in value.__closure__ or ():
-                yield from _parts(cell.cell_contents, seen)
-            for default in (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()):
-                yield from _parts(default, seen)
-    elif isinstance(value, np.ndarray):
-        yield f"{value.dtype}{value.shape}".encode() + value.tobytes()
-    elif type(value) in (tuple, list):
-        yield f"{type(value).__name__} of {len(value)}".encode()
-        for item in value:
-            yield from _parts(item, seen)
-    elif isinstance(value, (bool, int, float, str, bytes, np.generic)):
-        yield repr(value).encode()
-    else:
-        yield f"{type(value).__name__} {getattr(value, '__name__', '')}".encode()
 
 
 def has_full_digest(*functions: Any) -> bool:
     """Return whether `code_digest` covers all that functions use."""
     # It does not know what other modules and objects hold, apart from the modules of Python, NumPy, numba and
     # planvec.
-    seen = set[int]()
-    return all(_is_covered(function, seen) for function in functions)
+    return None not in _parts(functions, set())
 
 
-def _is_covered(value: Any, seen: set[int]) -> bool:
-    """Return whether the digest of a value covers it; see `has_full_digest`."""
+def _parts(value: Any, seen: set[int]) -> Iterator[bytes | None]:
+    """Yield bytes that differ if a value differs: a function, a constant, a module."""
+    # Also None where another value may have the same bytes.
     value = getattr(value, "py_func", value)
-    if type(value) is tuple:
-        return all(_is_covered(item, seen) for item in value)
     if isinstance(value, types.FunctionType):
-        if id(value) in seen or (value.__module__ or "").startswith("planvec."):
-            return True
+        if id(value) in seen:
+            return
         seen.add(id(value))
-        names = names_in_code(value.__code__) & value.__globals__.keys()
-        used = [value.__globals__[name] for name in names]
+        yield from code_parts(value.__code__)
+        names = sorted(names_in_code(value.__code__) & value.__globals__.keys())
+        used = [item for name in names for item in (name, value.__globals__[name])]
         used += [cell.cell_contents for cell in value.__closure__ or ()]
         used += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        return all(_is_covered(item, seen) for item in used)
-    if isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType, np.ufunc)):
-        name = (
-            value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", "numpy")
-        )
-        return (name or "").partition(".")[0] in _KNOWN_MODULES
-    if isinstance(value, np.ndarray):
-        return not value.dtype.hasobject
-    return value is None or type(value) in (bool, int, float, str, bytes) or isinstance(value, np.generic)
+        is_known = (value.__module__ or "").startswith("planvec.")  # the digest covers the files of kernels
+        for part in (part for item in used for part in _parts(item, seen)):
+            if part is not None or not is_known:
+                yield part
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype}{value.shape}".encode() + value.tobytes()
+        if value.dtype.hasobject:
+            yield None
+    elif type(value) in (tuple, list):
+        yield f"{type(value).__name__} of {len(value)}".encode()
+        if type(value) is list:  # it may change
+            yield None
+        for item in value:
+            yield from _parts(item, seen)
+    elif value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)):
+        yield repr(value).encode()
+        is_exact = value is None or type(value) in (bool, int, float, str, bytes)
+        if not is_exact and not isinstance(value, np.generic):
+            yield None
+    else:
+        yield f"{type(value).__name__} {getattr(value, '__name__', '')}".encode()
+        is_module = isinstance(value, types.ModuleType)
+        origin = value.__name__ if is_module else getattr(value, "__module__", "numpy") or ""
+        is_code = isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType, np.ufunc))
+        if not is_code or origin.partition(".")[0] not in _KNOWN_MODULES:
+            yield None
 
 
 def code_parts(code: types.CodeType) -> Iterator[bytes]:
@@ -132,9 +119,8 @@ def class_digest(env_class: type) -> str:
             used[name] = methods[name]
             todo += methods[name].__code__.co_names
     used |= {name: it for name, it in space.items() if not (name.startswith("__") or callable(it))}
-    seen = set[int]()
-    parts = (part for name in sorted(used) for part in (name.encode(), *_parts(used[name], seen)))
-    return hashlib.sha256(b"\n".join(parts)).hexdigest()
+    parts = _parts(tuple(item for name in sorted(used) for item in (name, used[name])), set())
+    return hashlib.sha256(b"\n".join(part or b"" for part in parts)).hexdigest()
 
 
 def check_originals(env: Any) -> None:

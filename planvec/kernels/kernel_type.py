@@ -7,6 +7,7 @@ and cached on disk.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,30 +22,32 @@ from numba.core.datamodel.registry import register_default
 from numba.core.pythonapi import NativeValue
 from numba.extending import overload, typeof_impl, unbox
 
-from planvec.kernels.base import Kernel, Layout
+from planvec.kernels.base import Layout
 from planvec.kernels.memory import intrinsic_function, jit, load, store, view
 
 # Name of a `KernelType` -> its kernel. A type that comes from numba's cache holds no functions.
-_kernels: dict[str, Kernel] = {}
+_kernels: dict[str, Any] = {}
 
-
+G = TypeVar("G", bound=Callable[..., Any])
+K = TypeVar("K")  # the kernel: a `Kernel`, or a `Task` of MuJoCo
 Flags = tuple[bool | None, ...]  # for each constant of a kernel its value if it is a bool, else None
 
 
-class KernelType(types.Type):
+class KernelType(types.Type, Generic[K]):
     """Stands for a kernel and a layout in the signatures of loops. Its values are empty."""
 
-    def __init__(self, kernel: Kernel, digest: str, layout: Layout, flags: Flags) -> None:
+    def __init__(self, kernel: K, digest: str, layout: Layout, flags: Flags = ()) -> None:
         identity = hashlib.sha256(repr((digest, layout, flags)).encode()).hexdigest()[:32]
-        super().__init__(name=f"planvec.Kernel({identity})")
+        super().__init__(name=f"planvec.{type(self).__name__}({identity})")
         self.layout = layout
         self.flags = flags
         _kernels[self.name] = kernel
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> K:
         """The kernel."""
-        return _kernels[self.name]
+        kernel: K = _kernels[self.name]
+        return kernel
 
 
 class CodeType(types.Type):
@@ -74,16 +77,23 @@ def generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
 
 
 def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
-    """Make a function that compiled code calls, from one that generates it for a type."""
+    """Make a function that compiled code calls, from one that generates it for a type of kernels."""
 
     def decorate(generate: Callable[[Any], Any]) -> Any:
-        name = generate.__name__
+        name, generate_for = generate.__name__, functools.singledispatch(generate)
         stub = generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
         stub.__module__, stub.__doc__ = generate.__module__, generate.__doc__
-        select = generated(name, arguments, ["return generate(kernel)"], generate=generate)
+        stub.register = generate_for.register
+        select = generated(name, arguments, ["return generate(kernel)"], generate=generate_for)
         overload(stub, jit_options={"forceinline": True, "error_model": "numpy"})(select)
         return stub
 
+    return decorate
+
+
+def generator_of(function: Any, kind: type[KernelType[Any]]) -> Callable[[G], G]:
+    """Make another generator of a function that `accessor` made, for another class of types."""
+    decorate: Callable[[G], G] = function.register(kind)
     return decorate
 
 
@@ -106,7 +116,7 @@ class BoundLoop:
     def __init__(
         self,
         entry: Callable[..., int],
-        kernel_type: KernelType,
+        kernel_type: KernelType[Any],
         constants: Callable[[], tuple[Any, ...] | None],
     ) -> None:
         self._entry = entry

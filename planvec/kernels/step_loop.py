@@ -1,9 +1,9 @@
-"""The compiled loop over the steps of a batch. It is compiled once for each kernel.
+"""The compiled loops over the steps and over the rollouts of a batch. They are compiled once for each kernel.
 
-It does what `planvec.stepping.row_loop` does, on records of bytes. Several threads may run it over different
-rows at the same time.
+They do what `planvec.stepping.row_loop` does, on records of bytes, and draw the random actions of
+`planvec.rows.random_actions`. Several threads may run them over different rows at the same time.
 
-Letters: B rows.
+Letters: B rows, H steps of a rollout, A numbers of an action.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from planvec.kernels.base import Field
+from planvec.kernels.base import Field, Kernel
 from planvec.kernels.kernel_type import KernelType, accessor, generated
 from planvec.kernels.memory import jit, store
 from planvec.kernels.random import NUM_WORDS, draw_uniforms, load_generator, seed_generator, store_generator
 
 # -- Compiled access to the parts of a state, generated for each `KernelType` with constant offsets.
 #
-# Each function here generates a function for compiled code. Letters: S numbers of a state.
+# Each function here generates a function for compiled code, as it is for a kernel of numbers. Those of MuJoCo
+# register others where a state is a simulation. Letters: S numbers of a state.
+
+_Numbers = KernelType[Kernel]
 
 
 def _type_name(field: Field) -> str:
@@ -56,7 +59,7 @@ def _tuple_of(fields: tuple[Field, ...], at: str) -> str:
     return f"({', '.join(values)},)"
 
 
-def _constants(kernel: KernelType) -> str:
+def _constants(kernel: _Numbers) -> str:
     """Return an expression for the constants of a kernel, of which the loops pass those that are no flags."""
     values, index = [], 0
     for flag in kernel.flags:
@@ -66,15 +69,15 @@ def _constants(kernel: KernelType) -> str:
 
 
 @accessor("kernel, data, at")
-def load_state(kernel: KernelType) -> Any:
+def load_state(kernel: _Numbers) -> Any:
     """Return the state of the record at an offset: a tuple of S numbers."""
     fields = kernel.layout.fields
     line = f"return {_tuple_of(fields, 'at')}"
     return generated("load_state", "kernel, data, at", [line], **_scalar_types(*fields))
 
 
-@accessor("kernel, data, at, state")
-def store_state(kernel: KernelType) -> Any:
+@accessor("kernel, data, at, state, constants")
+def store_state(kernel: _Numbers) -> Any:
     """Write a state into the record at an offset. Arrays were changed in place."""
     fields = kernel.layout.fields
     lines = [
@@ -82,11 +85,12 @@ def store_state(kernel: KernelType) -> Any:
         for index, (field, offset) in enumerate(_elements(fields))
         if not field.is_array
     ]
-    return generated("store_state", "kernel, data, at, state", lines or ["pass"], **_scalar_types(*fields))
+    arguments = "kernel, data, at, state, constants"
+    return generated("store_state", arguments, lines or ["pass"], **_scalar_types(*fields))
 
 
 @accessor("kernel, source, source_at, target, target_at")
-def copy_record(kernel: KernelType) -> Any:
+def copy_record(kernel: KernelType[Any]) -> Any:
     """Copy a record, in words: byte by byte, it would take longer than most steps."""
     size = kernel.layout.itemsize
     lines = [
@@ -99,8 +103,8 @@ def copy_record(kernel: KernelType) -> Any:
     return generated("copy_record", "kernel, source, source_at, target, target_at", lines, **names)
 
 
-@accessor("kernel, source, source_at, target, target_at")
-def begin_state(kernel: KernelType) -> Any:
+@accessor("kernel, source, source_at, target, target_at, constants")
+def begin_state(kernel: _Numbers) -> Any:
     """Return the state of a record, for a step whose result is written to another one."""
     # Other fields are copied there. Arrays are those of the copy, which the kernel may change.
     lines = ["return load_state(kernel, source, source_at)"]
@@ -109,12 +113,12 @@ def begin_state(kernel: KernelType) -> Any:
             "copy_record(kernel, source, source_at, target, target_at)",
             "return load_state(kernel, target, target_at)",
         ]
-    arguments, names = "kernel, source, source_at, target, target_at", {"load_state": load_state}
+    arguments, names = "kernel, source, source_at, target, target_at, constants", {"load_state": load_state}
     return generated("begin_state", arguments, lines, copy_record=copy_record, **names)
 
 
 @accessor("kernel, data, row")
-def load_action(kernel: KernelType) -> Any:
+def load_action(kernel: _Numbers) -> Any:
     """Return an action of a batch: a number, or a tuple of numbers."""
     action = kernel.layout.action
     size = action.size * np.dtype(action.dtype).itemsize
@@ -122,8 +126,8 @@ def load_action(kernel: KernelType) -> Any:
     return generated("load_action", "kernel, data, row", [line], **_scalar_types(action))
 
 
-@accessor("kernel, uniforms, low, size, lowest, highest")
-def random_action(kernel: KernelType) -> Any:
+@accessor("kernel, uniforms, low, size, lowest, highest, constants")
+def random_action(kernel: _Numbers) -> Any:
     """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`."""
     # The arguments are arrays with one number for each number of an action: random numbers in [0, 1), the
     # smallest value, the size of the range, and the limits of values that rounding may exceed.
@@ -136,14 +140,14 @@ def random_action(kernel: KernelType) -> Any:
         else:
             values.append(f"{name}(int64(low[{index}]) + int64(floor(uniforms[{index}] * size[{index}])))")
     result = values[0] if kernel.layout.has_scalar_action else f"({', '.join(values)},)"
-    arguments = "kernel, uniforms, low, size, lowest, highest"
+    arguments = "kernel, uniforms, low, size, lowest, highest, constants"
     names = {"int64": np.int64, "floor": math.floor, **_scalar_types(action)}
     return generated("random_action", arguments, [f"return {result}"], **names)
 
 
 @accessor("kernel, state, action, constants, random")
-def take_step(kernel: KernelType) -> Any:
-    """Take a step. Returns the state, the reward, whether it is terminal, and a number for the infos."""
+def take_step(kernel: _Numbers) -> Any:
+    """Take a step. Returns the state, the reward, whether it is terminal, and what infos are made of."""
     fields = kernel.layout.fields
     values = [
         f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
@@ -159,16 +163,28 @@ def take_step(kernel: KernelType) -> Any:
 
 
 @accessor("kernel, state, ended, constants")
-def refuses(kernel: KernelType) -> Any:
-    """Return whether the environment itself has to handle a state."""
+def refuses(kernel: _Numbers) -> Any:
+    """Return whether the environment itself has to handle a state, before it is stepped or observed."""
     function = njit(error_model="numpy", forceinline=True)(kernel.kernel.refuses)
     arguments = "kernel, state, ended, constants"
     lines = [f"return function(state, ended, {_constants(kernel)})"]
     return generated("refuses", arguments, lines, function=function)
 
 
+@accessor("kernel, state")
+def is_valid(kernel: _Numbers) -> Any:
+    """Return whether a step has reached a state; otherwise the environment itself has to take it."""
+    return generated("is_valid", "kernel, state", ["return True"])
+
+
+@accessor("kernel")
+def max_repeats(kernel: _Numbers) -> Any:
+    """Return the largest number of steps of a row in one loop, which Ctrl-C cannot interrupt."""
+    return generated("max_repeats", "kernel", [f"return {10**6}"])
+
+
 @accessor("kernel, data, row, state, constants")
-def store_observation(kernel: KernelType) -> Any:
+def store_observation(kernel: _Numbers) -> Any:
     """Write the observation of a state into the arrays `data` of the observations of a batch."""
     lines, index = [f"numbers = function(state, {_constants(kernel)})"], 0
     for part, field in enumerate(kernel.layout.observation):
@@ -186,23 +202,32 @@ def store_observation(kernel: KernelType) -> Any:
     )
 
 
+@accessor("kernel, data, row, states, at, constants")
+def observe_ended(kernel: _Numbers) -> Any:
+    """Write the observation of a row whose episode has ended: of the record at an offset of `states`."""
+    arguments = "kernel, data, row, states, at, constants"
+    line = "store_observation(kernel, data, row, load_state(kernel, states, at), constants)"
+    names = {"store_observation": store_observation, "load_state": load_state}
+    return generated("observe_ended", arguments, [line], **names)
+
+
 # -- the fields that planvec adds to the state ----------------------------------------------------------
 
 
 @accessor("kernel")
-def record_size(kernel: KernelType) -> Any:
+def record_size(kernel: KernelType[Any]) -> Any:
     """Return the number of bytes of a record."""
     return generated("record_size", "kernel", [f"return {kernel.layout.itemsize}"])
 
 
 @accessor("kernel")
-def action_size(kernel: KernelType) -> Any:
+def action_size(kernel: KernelType[Any]) -> Any:
     """Return A."""
     return generated("action_size", "kernel", [f"return {kernel.layout.action.size}"])
 
 
 @accessor("kernel, data, at")
-def has_ended(kernel: KernelType) -> Any:
+def has_ended(kernel: KernelType[Any]) -> Any:
     """Return whether the episode of the record at an offset has ended."""
     first, second = sorted((kernel.layout.terminated, kernel.layout.truncated))
     result = f"load(data, at + {first}, uint8) | load(data, at + {second}, uint8)"
@@ -213,7 +238,7 @@ def has_ended(kernel: KernelType) -> Any:
 
 
 @accessor("kernel, data, at")
-def ends_of(kernel: KernelType) -> Any:
+def ends_of(kernel: KernelType[Any]) -> Any:
     """Return the flags `terminated` and `truncated` of the record at an offset."""
     layout = kernel.layout
     flags = [f"load(data, at + {offset}, uint8) != 0" for offset in (layout.terminated, layout.truncated)]
@@ -221,7 +246,7 @@ def ends_of(kernel: KernelType) -> Any:
 
 
 @accessor("kernel, data, at")
-def elapsed_of(kernel: KernelType) -> Any:
+def elapsed_of(kernel: KernelType[Any]) -> Any:
     """Return the steps since the reset; 0 if states do not count them."""
     offset = kernel.layout.elapsed
     result = "0" if offset < 0 else f"load(data, at + {offset}, int32)"
@@ -229,7 +254,7 @@ def elapsed_of(kernel: KernelType) -> Any:
 
 
 @accessor("kernel, data, at, elapsed, terminated, truncated")
-def store_ends(kernel: KernelType) -> Any:
+def store_ends(kernel: KernelType[Any]) -> Any:
     """Write the flags and the steps since the reset."""
     layout = kernel.layout
     lines = [
@@ -242,27 +267,27 @@ def store_ends(kernel: KernelType) -> Any:
     return generated("store_ends", arguments, lines, int32=np.int32, uint8=np.uint8)
 
 
-def _if_drawing(kernel: KernelType, line: str) -> list[str]:
+def _if_drawing(kernel: KernelType[Any], line: str) -> list[str]:
     """Return a line for a kernel whose states hold a generator; for others, one that does nothing."""
     return ["pass"] if kernel.layout.generator < 0 else [line]
 
 
 @accessor("kernel, random, data, at")
-def generator_in(kernel: KernelType) -> Any:
+def generator_in(kernel: KernelType[Any]) -> Any:
     """Read the generator of a record."""
     lines = _if_drawing(kernel, f"load_generator(random, data, at + {kernel.layout.generator})")
     return generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
 
 
 @accessor("kernel, random, data, at")
-def generator_out(kernel: KernelType) -> Any:
+def generator_out(kernel: KernelType[Any]) -> Any:
     """Write the generator of a record."""
     lines = _if_drawing(kernel, f"store_generator(random, data, at + {kernel.layout.generator})")
     return generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
 
 
 @accessor("kernel, random, seed, pool")
-def reseed(kernel: KernelType) -> Any:
+def reseed(kernel: KernelType[Any]) -> Any:
     """Seed the generator, if there is one."""
     lines = _if_drawing(kernel, "seed_generator(random, seed, pool)")
     return generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)
@@ -270,8 +295,6 @@ def reseed(kernel: KernelType) -> Any:
 
 # result of a loop that met a state which the environment itself has to handle; 0 if there was none
 REFUSED = 1
-
-MAX_REPEATS = 10**6  # largest number of steps of a row in one loop, which Ctrl-C cannot interrupt
 
 Bytes = NDArray[np.uint8]
 # rewards, `terminated`, `truncated`, numbers of steps: `[B]` each
@@ -285,31 +308,6 @@ Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArr
 def keep_ended(
     kernel: Any,
     constants: Any,
-    is_observed: bool,
-    row: int,
-    states: Bytes,
-    source: int,
-    new_states: Bytes,
-    target: int,
-    results: Results,
-) -> int:
-    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
-    if refuses(kernel, load_state(kernel, states, source), is_observed, constants):
-        return REFUSED
-    rewards, terminated, truncated, num_steps = results
-    copy_record(kernel, states, source, new_states, target)
-    was_terminated, was_truncated = ends_of(kernel, states, source)
-    elapsed = elapsed_of(kernel, states, source)
-    store_ends(kernel, new_states, target, elapsed, was_terminated, was_truncated)
-    rewards[row], num_steps[row] = 0.0, 0
-    terminated[row], truncated[row] = was_terminated, was_truncated
-    return 0
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="never")
-def _absorb(
-    kernel: Any,
-    constants: Any,
     row: int,
     states: Bytes,
     source: int,
@@ -318,12 +316,19 @@ def _absorb(
     observations: Any,
     results: Results,
 ) -> int:
-    """Write the results and the observation of a row whose episode has ended."""
-    status = keep_ended(kernel, constants, True, row, states, source, new_states, target, results)
-    if observations is not None and status == 0:
-        state = load_state(kernel, states, source)
-        store_observation(kernel, observations, row, state, constants)
-    return status
+    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
+    # `observations`: as in `step_rows`.
+    if refuses(kernel, load_state(kernel, states, source), observations is not None, constants):
+        return REFUSED
+    rewards, terminated, truncated, num_steps = results
+    copy_record(kernel, states, source, new_states, target)
+    was_terminated, was_truncated = ends_of(kernel, states, source)
+    store_ends(kernel, new_states, target, elapsed_of(kernel, states, source), was_terminated, was_truncated)
+    rewards[row], num_steps[row] = 0.0, 0
+    terminated[row], truncated[row] = was_terminated, was_truncated
+    if observations is not None:
+        observe_ended(kernel, observations, row, states, source, constants)
+    return 0
 
 
 @jit(cache=True, allocates=True)
@@ -341,7 +346,7 @@ def step_rows(
     has_new_states: bool,
     observations: Any,
     results: Results,  # Written: rewards, flags and numbers of steps, each `[B]`
-    extras: NDArray[np.float64],  # `[B]` or `[1]`, written
+    extras: NDArray[np.float64],  # `[B, ...]` or `[1, ...]`, written
     has_extras: bool,
 ) -> int:
     """Step rows."""
@@ -357,34 +362,35 @@ def step_rows(
         source = row * record_size(kernel)
         target = source if has_new_states else 0
         if has_ended(kernel, states, source):
-            status = _absorb(
+            status = keep_ended(
                 kernel, constants, row, states, source, new_states, target, observations, results
             )
             if status != 0:
                 return status
             continue
-        state = begin_state(kernel, states, source, new_states, target)
+        state = begin_state(kernel, states, source, new_states, target, constants)
         generator_in(kernel, random, states, source)
         if has_seeds:
             reseed(kernel, random, seeds[row], pool)
         action, elapsed = load_action(kernel, actions, row), elapsed_of(kernel, states, source)
         left = time_limit - elapsed
-        if refuses(kernel, state, False, constants):
+        wanted = 1 if dt is None else min(dt[row], left)
+        if wanted > max_repeats(kernel):
             return REFUSED
-        state, reward, is_terminated, extra = take_step(kernel, state, action, constants, random)
-        count = 1
-        if dt is not None:
-            wanted = min(dt[row], left)
-            if wanted > MAX_REPEATS:
+        count, reward = 0, 0.0
+        while True:
+            if refuses(kernel, state, False, constants):
                 return REFUSED
-            while count < wanted and not is_terminated:
-                if refuses(kernel, state, False, constants):
-                    return REFUSED
-                state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
-                reward += more
-                count += 1
+            state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
+            if not is_valid(kernel, state):
+                return REFUSED
+            # The first one is not added to 0, which would make -0 of it 0.
+            reward = more if count == 0 else reward + more
+            count += 1
+            if is_terminated or count >= wanted:
+                break
         is_truncated = count >= left
-        store_state(kernel, new_states, target, state)
+        store_state(kernel, new_states, target, state, constants)
         generator_out(kernel, random, new_states, target)
         store_ends(kernel, new_states, target, elapsed + count, is_terminated, is_truncated)
         if observations is not None:
@@ -399,12 +405,7 @@ def step_rows(
     return 0
 
 
-# -- The compiled loop over the rollouts of a batch. It is compiled once for each kernel.
-#
-# It does what `planvec.stepping.row_loop` does, and draws the random actions of
-# `planvec.rows.random_actions`.
-#
-# Letters: B rows, H steps of a rollout, A numbers of an action.
+# -- The loop over rollouts ----------------------------------------------------------------------------------
 
 
 @jit(cache=True, allocates=True)
@@ -438,18 +439,18 @@ def roll_rows(
     for row in range(first, last):
         at = row * record_size(kernel)
         if has_ended(kernel, states, at):
-            status = keep_ended(kernel, constants, False, row, states, at, new_states, at, results)
+            status = keep_ended(kernel, constants, row, states, at, new_states, at, None, results)
             if status != 0:
                 return status
             continue
-        state = begin_state(kernel, states, at, new_states, at)
+        state = begin_state(kernel, states, at, new_states, at, constants)
         generator_in(kernel, random, states, at)
         if has_seeds:
             reseed(kernel, random, seeds[row], pool)
         elapsed = elapsed_of(kernel, states, at)
         left = time_limit - elapsed
         wanted = min(horizon, left)
-        if wanted > MAX_REPEATS:
+        if wanted > max_repeats(kernel):
             return REFUSED
         total, weight, count, held, is_terminated = 0.0, 1.0, 0, -1, False
         while True:
@@ -461,15 +462,17 @@ def roll_rows(
                 held = draw_uniforms(
                     action_size(kernel), uniforms, block, action_seed, first_row + row, count, held
                 )
-                action = random_action(kernel, uniforms, low, size, lowest, highest)
+                action = random_action(kernel, uniforms, low, size, lowest, highest, constants)
             state, reward, is_terminated, _ = take_step(kernel, state, action, constants, random)
+            if not is_valid(kernel, state):
+                return REFUSED
             total += weight * reward
             weight *= discount
             count += 1
             if is_terminated or count >= wanted:
                 break
         is_truncated = count >= left
-        store_state(kernel, new_states, at, state)
+        store_state(kernel, new_states, at, state, constants)
         generator_out(kernel, random, new_states, at)
         store_ends(kernel, new_states, at, elapsed + count, is_terminated, is_truncated)
         returns[row], num_steps[row] = total, count

@@ -18,10 +18,6 @@ from threading import Thread
 
 _SLICES_PER_THREAD = 4  # slices of rows per thread where rows may differ in cost
 
-_MIN_STEPS = 4096  # smallest number of steps that are worth waking a thread: about 0.1 ms
-# largest number of steps of a slice, unless one row takes more: Ctrl-C waits for the end of a slice
-_MAX_STEPS = 10**7
-
 
 class Stop:
     """Asks calls to return soon."""
@@ -114,15 +110,23 @@ os.register_at_fork(after_in_child=_threads.forget)
 
 
 def run_sliced(
-    run: Callable[[int, int], int], num_rows: int, num_threads: int, steps: int, is_even: bool
+    run: Callable[[int, int, int], int],
+    num_rows: int,
+    num_threads: int,
+    steps: int,
+    is_even: bool,
+    slice_steps: tuple[int, int] = (4096, 10**7),
 ) -> int:
     """Run a loop over all rows. The calling thread runs a part of them."""
-    # `run(first, last)` returns a status, 0 for success; `is_even`: all rows cost about the same.
-    # Returns the largest status.
-    num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows * steps // _MIN_STEPS)
-    num_slices = min(max(num_slices, num_rows * steps // _MAX_STEPS), num_rows)
+    # `run(thread, first, last)` returns a status, 0 for success; `is_even`: all rows cost about the same.
+    # `slice_steps`: the smallest number of steps that are worth waking a thread, about 0.1 ms; and the
+    # largest number of a slice, unless one row takes more, since Ctrl-C waits for the end of a slice.
+    # Returns the largest status. After one that is not 0, no slice is begun.
+    least, most = slice_steps
+    num_slices = min(num_threads * (1 if is_even else _SLICES_PER_THREAD), num_rows * steps // least)
+    num_slices = min(max(num_slices, num_rows * steps // most), num_rows)
     if num_slices < 2:
-        return run(0, num_rows)
+        return run(0, 0, num_rows)
     bounds = [num_rows * index // num_slices for index in range(num_slices + 1)]
     slices, statuses = deque(pairwise(bounds)), list[int]()
 
@@ -132,7 +136,9 @@ def run_sliced(
                 part = slices.popleft()
             except IndexError:
                 return
-            statuses.append(run(*part))
+            statuses.append(run(index, *part))
+            if statuses[-1]:
+                slices.clear()
 
     run_together(run_slices, num_threads)
     return max(statuses)

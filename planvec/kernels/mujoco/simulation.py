@@ -108,12 +108,16 @@ class Physics(NamedTuple):
     # record
     saved: NDArray[np.int64]
     warnings: NDArray[np.int32]  # number of warnings of each kind
+    # memory of the thread, which loops write
+    scratch: NDArray[np.float64]  # the numbers of a record, which are not aligned there
+    action: NDArray[np.uint8]  # the bytes of a random action
+    extras: NDArray[np.float64]  # `[K]`, what the infos of a row are made of
 
 
 class Simulation:
     """Simulates rows in one thread."""
 
-    def __init__(self, model: Any, saved: tuple[str, ...]) -> None:
+    def __init__(self, model: Any, saved: tuple[str, ...], num_extras: int) -> None:
         self._model = model
         self.data = _data_with_memory(model)
         num_state = mujoco.mj_stateSize(model, _SIGNATURE)
@@ -131,6 +135,9 @@ class Simulation:
             Arrays(**flat, body_mass=model.body_mass),
             np.array(places, np.int64).reshape(-1, 3),
             self.data.warning.number,
+            np.empty(self.size),
+            np.empty(4 * model.nu, np.uint8),
+            np.zeros(num_extras),
         )
 
     def prepare(self) -> None:

@@ -144,11 +144,10 @@ class Task:
     def columns(self, env: Any, extras: NDArray[np.float64], stepped: NDArray[np.bool_]) -> Columns:
         """Return the infos of a batch."""
         # `extras`: `[B, K]`, what `outcome` has written. `stepped`: `[B]`, whether the row took a step. The
-        # others have no info.
+        # others have no info, and zeros in `extras`.
         if not stepped.any():
             return {}
         columns, start = {}, 0
-        extras[~stepped] = 0.0
         for name, kind in self.infos(env):
             if isinstance(kind, int):
                 values = extras[:, start : start + kind].copy()

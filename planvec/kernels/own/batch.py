@@ -298,14 +298,10 @@ class _Rows:
 
     def write(self, states: NDArray[Any], out: Outputs, counts: bool) -> None:
         """Write the results, apart from the observations."""
-        assert out.rewards is not None
-        assert out.terminated is not None
-        assert out.truncated is not None
-        assert out.num_steps is not None
+        rewards, terminated, truncated, num_steps = out.numbers
         has_stepped = self.num_steps > 0
-        truncated = np.where(has_stepped, self.num_steps >= self.left, self._was_truncated)
-        out.rewards[:], out.num_steps[:] = self.rewards, self.num_steps
-        out.terminated[:], out.truncated[:] = self.terminated, truncated
+        truncated[:] = np.where(has_stepped, self.num_steps >= self.left, self._was_truncated)
+        rewards[:], terminated[:], num_steps[:] = self.rewards, self.terminated, self.num_steps
         if out.new_states is None:
             return
         raw(out.new_states)[:] = raw(np.ascontiguousarray(states))

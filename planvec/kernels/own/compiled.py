@@ -346,12 +346,7 @@ def _nested(sizes: _Sizes) -> str:
 
 
 # the loops that numba compiles for each kernel, and caches on disk
-_CACHED: tuple[Any, ...] = (
-    step_loop.step_rows,
-    step_loop.keep_ended,
-    step_loop._absorb,
-    step_loop.roll_rows,
-)
+_CACHED: tuple[Any, ...] = (step_loop.step_rows, step_loop.keep_ended, step_loop.roll_rows)
 
 
 class OwnCompiledKernel(CompiledKernel):
@@ -379,7 +374,7 @@ class OwnCompiledKernel(CompiledKernel):
         with self._cache():
             super().__init__(kernel, env, dtype, time_limit, num_threads)
 
-    def _check_code(self) -> None:
+    def _check_code(self, base: Any) -> None:
         """Do nothing: the code is the user's, and the kernel is proved."""
 
     def _digest(self) -> str:
@@ -406,9 +401,9 @@ class OwnCompiledKernel(CompiledKernel):
     def _numbers(self) -> tuple[Any, ...] | None:
         return None if self.has_changed() else super()._numbers()
 
-    def _compile_step(self, dt: Any) -> Callable[..., int]:
+    def _step_loop(self, repeats: bool) -> Callable[..., int]:
         with self._cache():
-            return super()._compile_step(dt)
+            return super()._step_loop(repeats)
 
     def _constants(self) -> tuple[Any, ...]:
         return self._known.constants
