@@ -18,49 +18,9 @@ from numpy.typing import NDArray
 
 from planvec.codecs.atari.console import Checkpoint, Saved, cartridge, serialize
 from planvec.codecs.atari.emulator import Emulator
-from planvec.codecs.base import Codec, Outcome, Step, outcome_bits, replace_step
+from planvec.codecs.base import Codec
 from planvec.codecs.selection import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
-
-# -- A faster step of Atari environments, with the same results bit for bit.
-#
-# `AtariEnv.step` calls the emulator once for every frame. The step here runs the frames in one call.
-
-_NUM_STEPS = 8
-
-
-def install_fast_step(env: Any) -> None:
-    """Replace `env.step` by a faster one, if the environment is exactly ale-py's, with discrete actions."""
-    is_plain = type(env) is AtariEnv and isinstance(env._frameskip, int) and not env.continuous
-    replace_step(env, _make_step if is_plain else None, _gives_the_same)
-
-
-def _make_step(env: Any) -> Step:
-    emulator: Emulator = env.ale
-
-    def step(action: Any) -> Outcome:
-        reward = float(emulator.act_repeatedly(env._action_set[action], env._frameskip))
-        is_over = emulator.game_over(with_truncation=False)
-        return env._get_obs(), reward, is_over, emulator.game_truncated(), env._get_info()
-
-    return step
-
-
-def _gives_the_same(env: Any, step: Step) -> bool:
-    """Return whether a step gives the results of the environment's own step, from one state."""
-    emulator: Emulator = env.ale
-    generator, seed = env._np_random, env._np_random_seed
-    env.reset(seed=0)
-    start, randomness = emulator.save(), env.np_random.bit_generator.state
-    found = []
-    for one in (env.step, step):
-        emulator.restore(start)
-        env.np_random.bit_generator.state = randomness
-        found.append([outcome_bits(one(number % env.action_space.n)) for number in range(_NUM_STEPS)])
-        found.append([env.np_random.bit_generator.state])
-    env._np_random, env._np_random_seed = generator, seed
-    env.load_game()  # the next reset is the first one since, as it would be without these steps
-    return found[:2] == found[2:]
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
@@ -83,7 +43,6 @@ class AtariCodec(Codec):
         state = serialize(env.ale)
         self._size, self._cartridge = len(state), cartridge(state)
         self._emulator = env.ale = Emulator(env)
-        install_fast_step(env)
         self._no_checkpoint = Checkpoint(bytes(self._size), -1, 0)
         self._frame_size = self._emulator.frame_size
         self._has_next = not self._emulator.has_long_steps

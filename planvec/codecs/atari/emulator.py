@@ -157,15 +157,13 @@ class History(Console):
         """Return the bytes of a frame in `Saved.frames`."""
         return self._frame.pack(action, strength) if self._turns_paddle else bytes((action,))
 
-    def _note_frames(self, actions: bytes, num_frames: int) -> None:
-        """Note that frames were run: one, or several of a game that does not interrupt frames."""
-        if not num_frames:
-            return
-        self._frames += actions[: num_frames * self.frame_size]
+    def _note_frame(self, action: bytes) -> None:
+        """Note that a frame was run."""
+        self._frames += action
         self._cached_state = self._is_within = None
         if not self._interrupts_frames or is_whole(self._state()):
-            self._num_whole += num_frames
-            self._num_unpainted = max(0, self._num_unpainted - num_frames)
+            self._num_whole += 1
+            self._num_unpainted = max(0, self._num_unpainted - 1)
         if self._num_whole >= self._frames_per_checkpoint:
             self._set_next_checkpoint()
 
@@ -307,28 +305,8 @@ class Emulator(History):
         frame = self._held
         num_before = self.getEpisodeFrameNumber()
         reward = self._run_frame(*frame)
-        self._note_frames(self._packed(*frame), self.getEpisodeFrameNumber() - num_before)
-        return reward
-
-    def act_repeatedly(self, action: Any, num_frames: int) -> int:
-        """Run several frames as `act` does, and return the sum of their rewards."""
-        if self._turns_paddle or self._interrupts_frames or self._score is not None:
-            return sum(self.act(action) for _ in range(num_frames))
-        number = getattr(action, "_value_", action)
-        actions = [number] * num_frames
-        if self.stickiness:
-            held = self._held[0]
-            for frame, draw in enumerate(self._env.np_random.random(num_frames).tolist()):
-                actions[frame] = held = held if draw < self.stickiness else number
-        run, reward = super().act, 0
-        while actions:
-            now = actions[: max(1, self._frames_per_checkpoint - self._num_whole)]
-            num_before = self.getEpisodeFrameNumber()
-            for number in now:
-                reward += run(number)
-            self._held = number, 1.0
-            self._note_frames(bytes(now), self.getEpisodeFrameNumber() - num_before)
-            del actions[: len(now)]
+        if self.getEpisodeFrameNumber() > num_before:
+            self._note_frame(self._packed(*frame))
         return reward
 
     def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
