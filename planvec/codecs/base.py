@@ -331,6 +331,13 @@ class StateCodec(ABC):
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         """Convert Python objects to states, written into `out` `[B]`."""
 
+    def states_of(self, values: Sequence[Any]) -> NDArray[Any]:
+        """Return the states of values `[B]` that `get` returned: of no elapsed steps, and not ended."""
+        states = np.zeros(len(values), self.format.dtype)
+        flags = [False] * len(values)
+        self.dump(Rows([*values], [0] * len(values), flags, flags), states)
+        return states
+
 
 # -- Gives an environment a copy of each action, which it may change in place --------------------------------
 

@@ -71,30 +71,34 @@ class ObservationFunctionCodec(FunctionCodec, TransformObservationCodec):
 # -- Codecs of wrappers that count steps or add up rewards ---------------------------------------------------
 
 
-class TimeLimitCodec(StatelessCodec):
+class _OneAttribute(WrapperCodec):
+    """Saves the attribute `attribute` as the only field of `dtype`."""
+
+    draws = False
+    attribute: str
+
+    def get(self, wrapper: Any) -> Any:
+        return (getattr(wrapper, self.attribute),)
+
+    def set(self, wrapper: Any, value: Any) -> None:
+        setattr(wrapper, self.attribute, value[0])
+
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        return observation
+
+
+class TimeLimitCodec(_OneAttribute):
     """Saves the steps counted by a `TimeLimit` below other wrappers."""
 
     # The outermost `TimeLimit` is left out of stepping: the stepping loop counts the steps.
 
-    dtype = np.dtype([("elapsed", "<i8")])
-
-    def get(self, wrapper: Any) -> Any:
-        return (wrapper._elapsed_steps,)
-
-    def set(self, wrapper: Any, value: Any) -> None:
-        (wrapper._elapsed_steps,) = value
+    attribute, dtype = "_elapsed_steps", np.dtype([("elapsed", "<i8")])
 
 
-class AutoresetCodec(StatelessCodec):
+class AutoresetCodec(_OneAttribute):
     """Saves whether the next step resets the environment."""
 
-    dtype = np.dtype([("pending", "?")])
-
-    def get(self, wrapper: Any) -> Any:
-        return (wrapper.autoreset,)
-
-    def set(self, wrapper: Any, value: Any) -> None:
-        (wrapper.autoreset,) = value
+    attribute, dtype = "autoreset", np.dtype([("pending", "?")])
 
 
 class RecordEpisodeStatisticsCodec(StatelessCodec):
@@ -119,16 +123,13 @@ class RecordEpisodeStatisticsCodec(StatelessCodec):
         self.after_reset(wrapper)
 
 
-class TimeAwareObservationCodec(TransformObservationCodec):
+class TimeAwareObservationCodec(_OneAttribute):
     """Saves the number of steps, which is part of the observation."""
 
-    dtype = np.dtype([("timesteps", "<i8")])
+    attribute, dtype = "timesteps", np.dtype([("timesteps", "<i8")])
 
-    def get(self, wrapper: Any) -> Any:
-        return (wrapper.timesteps,)
-
-    def set(self, wrapper: Any, value: Any) -> None:
-        (wrapper.timesteps,) = value
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        return wrapper.observation(observation)
 
 
 # -- The elements of simple spaces, as fields of a record ----------------------------------------------------

@@ -16,8 +16,7 @@ import numpy as np
 from ale_py.env import AtariEnv
 from numpy.typing import NDArray
 
-from planvec.codecs.atari.console import Checkpoint, Saved, cartridge, serialize
-from planvec.codecs.atari.emulator import Emulator
+from planvec.codecs.atari.emulator import Checkpoint, Emulator, Saved, cartridge, serialize
 from planvec.codecs.base import Codec
 from planvec.codecs.selection import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
