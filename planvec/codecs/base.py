@@ -263,16 +263,14 @@ class StateCodec(ABC):
     # steps after which an episode is truncated, if `step` does not count them itself; else None
     time_limit: int | None = None
     stochastic: bool = True  # False only if a step is known to have one outcome, whatever is drawn
-    # Whether every step returns new observations and infos, as Gymnasium asks. Otherwise they are copied
-    # before the next step.
-    fresh_results: bool = False
-    # Whether the environment steps alike with a Python int and with the NumPy scalar that `space.sample()`
-    # gives for a Discrete space. It then gets ints, which it handles faster.
-    takes_ints: bool = False
     # Whether `step` is the step of the unwrapped environment, and states hold the fields of its codec, and
     # nothing of wrappers. Then a kernel for its class may replace the steps.
     steps_base: bool = False
-    is_built_in: bool = False  # whether planvec ships the codecs of all layers
+    # Whether planvec ships the codecs of all layers. Such environments are known to return new observations
+    # and infos in every step, as Gymnasium asks; those of others are copied before the next step. And they
+    # are known to step alike with a Python int and with the NumPy scalar that `space.sample()` gives for a
+    # Discrete space: they get ints, which they handle faster.
+    is_built_in: bool = False
     fingerprint: bytes = b""  # bytes that are equal for environments with the same constants
     # A digest of the outcome of each step of the random walk that verified it, as far as it came
     walk: tuple[bytes, ...] = ()

@@ -294,7 +294,7 @@ class StackCodec(StateCodec):
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
         self.fingerprint = layers.constants
-        self.fresh_results = self.takes_ints = self.is_built_in = layers.is_verified
+        self.is_built_in = layers.is_verified
 
     @property
     def packages(self) -> set[str]:

@@ -298,7 +298,7 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
 def _codec_with_fast_step(env: Any) -> Codec:
     """Make the codec of an environment and install its faster step, if it has one."""
     codec = PhysicsCodec(env)
-    codec.step_without_info = install_fast_step(env)
+    install_fast_step(env)
     return codec
 
 
