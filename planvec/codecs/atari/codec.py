@@ -3,18 +3,14 @@
 Sticky actions (`repeat_action_probability`, 0.25 in the v5 ids) are drawn by planvec, frame by frame, from
 `env.np_random` instead of the emulator's own generator. So the generator is saved with the state, and `seeds`
 resamples the sticky actions.
-
-Letters: B rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from ale_py.env import AtariEnv
-from numpy.typing import NDArray
 
 from planvec.codecs.atari.emulator import Checkpoint, Emulator, Saved, cartridge, serialize
 from planvec.codecs.base import Codec
@@ -68,13 +64,50 @@ class AtariCodec(Codec):
             ]
         )
 
-    def get(self, env: Any) -> Saved:
-        return self._emulator.save()
+    def get(self, env: Any) -> Any:
+        saved = self._emulator.save()
+        size = self._emulator.max_frames * self._frame_size
+        if len(saved.frames) > size:  # NumPy would cut them off, and longer states
+            raise EnvError(
+                f"frames: expected at most {self._emulator.max_frames} since the picture was last complete, "
+                f'got {len(saved.frames) // self._frame_size}; pass codec="replay"'
+            )
+        following = saved.next_checkpoint or self._no_checkpoint
+        if {*map(len, (saved.emulator, saved.checkpoint, following.emulator))} != {self._size}:
+            raise EnvError(
+                f"emulator: expected {self._size} bytes in every state of this game, got "
+                f'{len(saved.emulator)}; pass codec="replay"'
+            )
+        return (
+            saved.emulator,
+            saved.checkpoint,
+            len(saved.frames) // self._frame_size,
+            saved.frames.ljust(size, b"\0"),
+            *saved.held,
+            saved.is_within,
+            saved.num_resets,
+            saved.since_reset,
+            *(following if self._has_next else ()),
+        )
 
-    def set(self, env: Any, value: Saved) -> None:
-        if cartridge(value.emulator) != self._cartridge:
+    def set(self, env: Any, value: Any) -> None:
+        emulator, checkpoint, num_frames, frames, action, strength, *rest = value
+        is_within, num_resets, since_reset, *following = rest
+        if cartridge(emulator) != self._cartridge:
             raise EnvError(f"states: expected states of {env._game}, got one of another game")
-        self._emulator.restore(value)
+        next_checkpoint = Checkpoint(*following) if following else self._no_checkpoint
+        self._emulator.restore(
+            Saved(
+                emulator,
+                checkpoint,
+                frames[: num_frames * self._frame_size],
+                (action, strength),
+                is_within,
+                num_resets,
+                since_reset,
+                None if next_checkpoint.offset < 0 else next_checkpoint,
+            )
+        )
 
     def digests(self, saved: Any) -> dict[str, bytes]:
         """Return digests of what decides about the future; see `Fields.digests`."""
@@ -84,54 +117,3 @@ class AtariCodec(Codec):
 
     def observe(self, env: Any) -> Any:
         return env._get_obs()
-
-    def pack(self, values: Sequence[Saved], records: NDArray[Any]) -> None:
-        emulators, checkpoints, frames, held, within, resets, since_reset, following = zip(
-            *values, strict=True
-        )
-        self._write(records, "emulator", emulators)
-        self._write(records, "checkpoint", checkpoints)
-        size = self._emulator.max_frames * self._frame_size
-        longest = max(map(len, frames), default=0)
-        if longest > size:  # NumPy would cut them off
-            raise EnvError(
-                f"frames: expected at most {self._emulator.max_frames} since the picture was last complete, "
-                f'got {longest // self._frame_size}; pass codec="replay"'
-            )
-        self._write(records, "frames", [data.ljust(size, b"\0") for data in frames])
-        records["num_frames"] = [len(data) // self._frame_size for data in frames]
-        records["held_action"], records["held_strength"] = zip(*held, strict=True)
-        records["within_frame"], records["num_resets"] = within, resets
-        records["since_reset"] = since_reset
-        if self._has_next:
-            columns = zip(*[checkpoint or self._no_checkpoint for checkpoint in following], strict=True)
-            blobs, records["next_offset"], records["next_num_whole"] = columns
-            self._write(records, "next_checkpoint", blobs)
-
-    def _write(self, records: NDArray[Any], name: str, blobs: Sequence[bytes]) -> None:
-        dtype = records.dtype[name]
-        if any(len(blob) != dtype.itemsize for blob in blobs):
-            raise EnvError(
-                f"{name}: expected {dtype.itemsize} bytes in every state of this game, got "
-                f'{max(map(len, blobs))}; pass codec="replay"'
-            )
-        records[name] = np.frombuffer(b"".join(blobs), dtype)
-
-    def unpack(self, records: NDArray[Any]) -> list[Saved]:
-        sizes = (records["num_frames"] * self._frame_size).tolist()
-        frames = [data[:size] for data, size in zip(records["frames"].tolist(), sizes, strict=True)]
-        held = zip(records["held_action"].tolist(), records["held_strength"].tolist(), strict=True)
-        following: list[Checkpoint | None] = [None] * len(records)
-        if self._has_next:
-            names = "next_checkpoint", "next_offset", "next_num_whole"
-            triples = zip(*(records[name].tolist() for name in names), strict=True)
-            following = [
-                None if offset < 0 else Checkpoint(blob, offset, num_whole)
-                for blob, offset, num_whole in triples
-            ]
-        emulators, checkpoints, within, resets, since_reset = (
-            records[name].tolist()
-            for name in ("emulator", "checkpoint", "within_frame", "num_resets", "since_reset")
-        )
-        columns = emulators, checkpoints, frames, held, within, resets, since_reset, following
-        return [Saved(*row) for row in zip(*columns, strict=True)]
