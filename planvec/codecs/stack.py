@@ -214,14 +214,6 @@ def leave_out_outer_wrappers(
     return limit, pairs[:num_kept]
 
 
-def outermost(env: Env, num_wrappers: int) -> Env:
-    """Return an environment inside its innermost so many wrappers."""
-    for _ in range(len(wrappers_of(env)) - num_wrappers):
-        assert isinstance(env, gymnasium.Wrapper)
-        env = env.env
-    return env
-
-
 def named_wrappers(
     pairs: list[tuple[Any, WrapperCodec]],
 ) -> list[tuple[str, Any, WrapperCodec]]:
@@ -256,7 +248,7 @@ class StackCodec(StateCodec):
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
         self._outer_limit, self._wrappers = leave_out_outer_wrappers(pairs)
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
-        stepped = outermost(env, len(self._wrappers))
+        stepped = self._wrappers[-1][0] if self._wrappers else self._base
         step = stepped.step if layers.is_verified else with_own_action(stepped.step, env.action_space)
         self.current_mask = None if layers.is_verified else mask_of_field(codec, env)
         self._mask: ReportedMask | None = None
@@ -317,21 +309,17 @@ class StackCodec(StateCodec):
 
     def _bind(self) -> None:
         """Define `set` and `get`, of tuples with the values of all parts."""
-        setters = [part.set for part in self._parts]
-        # Whoever calls `get` has the observation.
-        getters = [part.get for part in self._parts[: -1 if self.saves_observation else None]]
+        setters, getters = [part.set for part in self._parts], [part.get for part in self._parts]
 
         def set_all(value: Any) -> None:
             for setter, part in zip(setters, value, strict=True):
                 setter(part)
 
         def get_all(observation: Any) -> Any:
+            self._saved_observation = observation
             return tuple([getter() for getter in getters])
 
-        def get_all_and_observation(observation: Any) -> Any:
-            return (*[getter() for getter in getters], observation)
-
-        self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
+        self.set, self.get = set_all, get_all
 
     def include(self, graph: ObjectGraph) -> None:
         """Include what pickles refer to in the fingerprint, and what has a number in the origin of states."""
