@@ -186,7 +186,7 @@ def _stack_codec(
             codecs.save_generators_of(reference.drawn_spaces)
     observation, info = check_reset(env.reset(seed=0))
     if graph is not None:
-        graph.find_words()
+        graph.find_numbered()
     if not codecs.is_verified:
         was_reported = reference is not None and reference.reports_masks
         codecs.reports_masks = was_reported or is_mask_reported(env.action_space, observation, info)

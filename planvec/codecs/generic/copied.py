@@ -32,12 +32,12 @@ from planvec.codecs.generic.attributes import (
 )
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.pickling import (
-    NO_WORDS,
+    NOTHING_NUMBERED,
     FastPickler,
     ThoroughPickler,
     has_own_type,
     load_graph,
-    words_of,
+    numbered_in,
 )
 from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
@@ -118,7 +118,7 @@ class ObjectGraph:
         self._named_at_start = {**self._find_named(), **self._references}
         self.spaces = NamedSpaces(self._named_at_start)
         self._short_forms = ShortForms(self._memory)
-        self._words = NO_WORDS
+        self._numbered = NOTHING_NUMBERED
         self._fast: FastPickler | None = None  # until `settle`
         self._needs_callbacks = self.has_sets = False
         self._kinds: set[type] = set() if self._memory is None else {np.ndarray}
@@ -309,14 +309,14 @@ class ObjectGraph:
 
     def settle_as(self, other: ObjectGraph) -> None:
         """Save in the same form as the graph of another environment of the same kind, after its proof."""
-        self._words = other._words.with_objects(self._named_at_start)
+        self._numbered = other._numbered.with_objects(self._named_at_start)
         self._kinds |= other._kinds
         self._needs_callbacks |= other._needs_callbacks
         self.settle()
 
     def _fast_pickler(self) -> FastPickler:
         named = filter(has_own_type, self._named().values())
-        return FastPickler(named, self._kinds, self._short_forms, self._words)
+        return FastPickler(named, self._kinds, self._short_forms, self._numbered)
 
     def most_expensive_attribute(self) -> tuple[str, str]:
         """Return the class and the name of the attribute that takes longest to save."""
@@ -329,12 +329,12 @@ class ObjectGraph:
                 times[type(member.target).__name__, name] = min(timeit.repeat(save, number=1, repeat=3))
         return max(times, key=times.__getitem__)
 
-    def find_words(self) -> None:
+    def find_numbered(self) -> None:
         """Look for what pickles refer to by number. To be called after a reset, and before `settle`."""
         changing, pickler = self._changing(), self._fast_pickler()
         with contextlib.suppress(Exception):  # `ThoroughPickler` will do
             pickler.dumps(changing, self._names)
-            self._words = words_of(changing, pickler.memorised(), self._named_at_start)
+            self._numbered = numbered_in(changing, pickler.memorised(), self._named_at_start)
 
     @contextlib.contextmanager
     def shuffled_sets(self, order: int) -> Iterator[None]:
@@ -347,18 +347,20 @@ class ObjectGraph:
 
     def referred(self) -> list[str]:
         """Return the names of what pickles refer to: large arrays, and what has a number."""
-        return [*self._short_forms.tables.names(), *self._words.texts()]
+        return [*self._short_forms.tables.names(), *self._numbered.names()]
 
     def numbered(self) -> list[str]:
         """Return the names of what has a number, in the order of the numbers."""
-        return self._words.texts()
+        return self._numbered.names()
 
     # -- restoring --------------------------------------------------------------------------------
 
     def restore(self, saved: bytes) -> None:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
-            changing = load_graph(saved, self._named(), self._short_forms, self._words, self._order_of_sets)
+            changing = load_graph(
+                saved, self._named(), self._short_forms, self._numbered, self._order_of_sets
+            )
             if self.spaces.saved:
                 self.spaces.restore(changing.pop()["generators"])
             for member, attributes in zip(self._members, changing, strict=True):

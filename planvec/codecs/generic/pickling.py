@@ -81,40 +81,40 @@ def _reason(kind: type) -> str:
 # All of them are found in the first pickle after a reset, which is the same in every process.
 
 # Pickles refer to the first 256 objects by two bytes. Further ones are left to the objects in the state.
-_MAX_WORDS = 200
-_TAKE_WORD = pickle.NEXT_BUFFER + pickle.MEMOIZE + pickle.POP
+_MAX_NUMBERED = 200
+_TAKE_NEXT = pickle.NEXT_BUFFER + pickle.MEMOIZE + pickle.POP
 _PLAIN_OBJECT = "object "
 _DEFINITIONS = (type, types.FunctionType, types.BuiltinFunctionType)
 _HAS_NO_NAMES = (str, bytes, bytearray, tuple, list, dict, set, frozenset, np.ndarray)
 
 
-class Words:
+class NumberedObjects:
     """Numbers objects that a pickler need not write and an unpickler need not look up."""
 
-    def __init__(self, words: Mapping[str, Any]) -> None:
-        self._words = words
-        self._texts = sorted(words)[:_MAX_WORDS]
-        self._objects = [words[text] for text in self._texts]
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        self._by_name = objects
+        self._names = sorted(objects)[:_MAX_NUMBERED]
+        self._objects = [objects[name] for name in self._names]
         self._pickler = pickle.Pickler(io.BytesIO(), protocol=5)
         self._pickler.memo = {id(obj): (index, obj) for index, obj in enumerate(self._objects)}
-        # To the unpickler the words are out-of-band buffers, which it takes one by one as they are.
-        self._header = pickle.PROTO + b"\x05" + _TAKE_WORD * len(self._objects)
+        # To the unpickler they are out-of-band buffers, which it takes one by one as they are.
+        self._header = pickle.PROTO + b"\x05" + _TAKE_NEXT * len(self._objects)
 
-    def with_objects(self, named: Mapping[str, Any]) -> Words:
-        """Return the same words for another environment of the same kind."""
-        return Words(
+    def with_objects(self, named: Mapping[str, Any]) -> NumberedObjects:
+        """Return the same numbers for another environment of the same kind."""
+        return NumberedObjects(
             {
                 text: named[text.removeprefix(_PLAIN_OBJECT)] if text.startswith(_PLAIN_OBJECT) else obj
-                for text, obj in self._words.items()
+                for text, obj in self._by_name.items()
             }
         )
 
-    def texts(self) -> list[str]:
-        """Return the texts, in the order of the numbers."""
-        return self._texts
+    def names(self) -> list[str]:
+        """Return the names, in the order of the numbers."""
+        return self._names
 
     def give_to(self, pickler: pickle.Pickler) -> None:
-        """Let a pickler know the words, and nothing else."""
+        """Let a pickler know them, and nothing else."""
         pickler.memo = self._pickler.memo  # a copy
 
     def loads(self, data: bytes) -> Any:
@@ -122,29 +122,29 @@ class Words:
         return unpickle(self._header + data, buffers=self._objects)
 
 
-NO_WORDS = Words({})
+NOTHING_NUMBERED = NumberedObjects({})
 
 
-def words_of(
+def numbered_in(
     attributes: Iterable[Mapping[str, Any]], pickled: Iterable[Any], named: Mapping[str, Any]
-) -> Words:
-    """Return the words of a pickle."""
-    words: dict[str, Any] = {}
+) -> NumberedObjects:
+    """Return what later pickles refer to by number, of what one has pickled."""
+    objects: dict[str, Any] = {}
     names = {id(obj): name for name, obj in named.items()}
     for obj in pickled:
         if id(obj) in names:
-            words[_PLAIN_OBJECT + names[id(obj)]] = obj
+            objects[_PLAIN_OBJECT + names[id(obj)]] = obj
         elif isinstance(obj, _DEFINITIONS):
             if isinstance(getattr(obj, "__self__", None), (types.ModuleType, types.NoneType)):  # no method
-                words[f"{obj.__module__}.{obj.__qualname__}"] = obj
+                objects[f"{obj.__module__}.{obj.__qualname__}"] = obj
         elif isinstance(obj, np.dtype):
             if obj is np.dtype(obj.str):
-                words[f"dtype {obj.str}"] = obj
+                objects[f"dtype {obj.str}"] = obj
         elif not isinstance(obj, _HAS_NO_NAMES):
-            words |= _attribute_names(attributes_of(obj))
+            objects |= _attribute_names(attributes_of(obj))
     for of_one_object in attributes:
-        words |= _attribute_names(of_one_object)
-    return Words(words)
+        objects |= _attribute_names(of_one_object)
+    return NumberedObjects(objects)
 
 
 def _attribute_names(attributes: Mapping[str, Any]) -> dict[str, str]:
@@ -173,10 +173,10 @@ class FastPickler:
     """Pickles with callbacks for the types of named objects, generators and `EzPickle` objects alone."""
 
     def __init__(
-        self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, words: Words
+        self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, numbered: NumberedObjects
     ) -> None:
         self._short_forms = short_forms
-        self._words = words
+        self._numbered = numbered
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, protocol=5)
         types = {type(obj) for obj in named} | {*RESEEDABLE, *PARTS, np.random.PCG64} | {*kinds}
@@ -190,7 +190,7 @@ class FastPickler:
         self._short_forms.begin()
         self._file.seek(0)
         self._file.truncate()
-        self._words.give_to(self._pickler)
+        self._numbered.give_to(self._pickler)
         self._pickler.dump(value)
         return self._file.getvalue()
 
@@ -354,13 +354,13 @@ def load_graph(
     data: bytes,  # the bytes
     named: dict[str, Any],
     short_forms: ShortForms,
-    words: Words,
+    numbered: NumberedObjects,
     order_of_sets: int | None,
 ) -> Any:
     """Read what one of the picklers wrote."""
     Reading.begin(named, short_forms)
     if data[:1] != _THOROUGH:
-        return words.loads(data)
+        return numbered.loads(data)
     file = io.BytesIO(data)
     file.seek(1)
     unpickler = _Unpickler(file, named, order_of_sets)
