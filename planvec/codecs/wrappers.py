@@ -21,7 +21,7 @@ from planvec.errors import UnsupportedEnvError
 class StatelessCodec(WrapperCodec):
     """Handles wrappers that remember nothing and leave observations as they are."""
 
-    dtype = np.dtype([])
+    dtype: np.dtype[Any] | None = np.dtype([])
     draws = False
 
     def get(self, wrapper: Any) -> Any:
@@ -71,10 +71,9 @@ class ObservationFunctionCodec(FunctionCodec, TransformObservationCodec):
 # -- Codecs of wrappers that count steps or add up rewards ---------------------------------------------------
 
 
-class _OneAttribute(WrapperCodec):
+class _OneAttribute(StatelessCodec):
     """Saves the attribute `attribute` as the only field of `dtype`."""
 
-    draws = False
     attribute: str
 
     def get(self, wrapper: Any) -> Any:
@@ -82,9 +81,6 @@ class _OneAttribute(WrapperCodec):
 
     def set(self, wrapper: Any, value: Any) -> None:
         setattr(wrapper, self.attribute, value[0])
-
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
 
 
 class TimeLimitCodec(_OneAttribute):
@@ -266,13 +262,13 @@ class AtariPreprocessingCodec(WrapperCodec):
 MONITOR = ("stable_baselines3.common.monitor", "Monitor")  # module and name of its class
 
 
-class MonitorCodec(WrapperCodec):
+class MonitorCodec(StatelessCodec):
     """Saves the rewards of the episode so far."""
 
     # The lists of earlier episodes, and the file that it writes, are no part of a state. Neither is
     # `info["episode"]["t"]`, the time since the wrapper was made.
 
-    draws = False
+    dtype = None
 
     def after_reset(self, wrapper: Any) -> None:
         wrapper.t_start = math.nan
@@ -288,9 +284,6 @@ class MonitorCodec(WrapperCodec):
     def set(self, wrapper: Any, value: Any) -> None:
         rewards, wrapper.needs_reset, wrapper.total_steps, info = value
         wrapper.rewards, wrapper.current_reset_info = list(rewards), dict(info)
-
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
 
 
 # -- Codecs of wrappers that normalize by running statistics -------------------------------------------------
@@ -333,10 +326,8 @@ class NormalizeObservationCodec(WrapperCodec):
         return np.float32((observation - wrapper.obs_rms.mean) / scale)
 
 
-class NormalizeRewardCodec(WrapperCodec):
+class NormalizeRewardCodec(StatelessCodec):
     """Saves the discounted return and its mean, variance and count, which the wrapper keeps across resets."""
-
-    draws = False
 
     def __init__(self, wrapper: Any) -> None:
         self._new = copy.deepcopy((wrapper.discounted_reward, wrapper.return_rms))
@@ -357,17 +348,14 @@ class NormalizeRewardCodec(WrapperCodec):
         wrapper.return_rms.mean, wrapper.return_rms.var = np.float64(mean), np.float64(var)
         wrapper.return_rms.count = count
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
-
 
 # -- A codec for the wrapper that repeats actions at random --------------------------------------------------
 
 
-class StickyActionCodec(WrapperCodec):
+class StickyActionCodec(StatelessCodec):
     """Saves the last action and for how long it is repeated, which is drawn from `np_random`."""
 
-    draws = True
+    dtype, draws = None, True
 
     def __init__(self, wrapper: Any) -> None:
         self._space = wrapper.action_space
@@ -402,9 +390,6 @@ class StickyActionCodec(WrapperCodec):
         has_action, action, sticks, wrapper.num_repeats, wrapper.repeats_taken = value
         wrapper.last_action = to_element(self._space, action) if has_action else None
         wrapper.is_sticky_actions = sticks
-
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
 
 
 __all__ = [
