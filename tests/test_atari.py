@@ -9,15 +9,13 @@ import ale_py
 import gymnasium
 import numpy as np
 import pytest
-from ale_py.env import AtariEnv
 from compare import assert_same, same_states
 from gymnasium import wrappers
 from numpy.typing import NDArray
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs.atari.codec import AtariCodec, install_fast_step
-from planvec.codecs.atari.emulator import Emulator
+from planvec.codecs.atari.codec import AtariCodec
 from planvec.codecs.generic.replay import ReplayCodec
 
 gymnasium.register_envs(ale_py)
@@ -304,21 +302,3 @@ def test_a_state_of_another_game_is_refused() -> None:
         else:
             with pytest.raises(planvec.InvalidBatchError):
                 hero.step_batch([0], state)
-
-
-@pytest.mark.parametrize("stickiness", [pytest.param(0.0, marks=pytest.mark.slow), 0.25])
-@pytest.mark.parametrize("game", ["ms_pacman", "qbert", "miniature_golf"])
-def test_the_faster_step_gives_the_results_and_states_of_frames_one_by_one(
-    game: str, stickiness: float
-) -> None:
-    own, fast = (AtariEnv(game, repeat_action_probability=stickiness) for _ in range(2))
-    for env in (own, fast):
-        env.ale = Emulator(env)
-    install_fast_step(fast)
-    assert "step" in vars(fast)
-    assert_same(own.reset(seed=3), fast.reset(seed=3))
-    for number, action in enumerate(np.random.default_rng(0).integers(4, size=200).tolist()):
-        assert_same(fast.step(action), own.step(action), f"step {number}")
-        if number % 20 == 0:  # saving moves the checkpoint
-            assert fast.ale.save() == own.ale.save()
-    assert fast.np_random.bit_generator.state == own.np_random.bit_generator.state

@@ -11,7 +11,6 @@ import mujoco
 import numpy as np
 import pytest
 from compare import assert_same
-from gymnasium import wrappers
 from gymnasium.envs.mujoco.ant_v5 import AntEnv
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
@@ -121,7 +120,6 @@ def test_leaving_the_info_out_changes_nothing_else(env_id: str) -> None:
     rng = np.random.default_rng(0)
     with PlanEnv(env_id) as whole, PlanEnv(env_id, info_keys=()) as bare:
         space = whole.action_space
-        assert bare.codec.step_without_info(space.sample())[4] == {}
         states = np.repeat(whole.reset(seed=1).state, 8)
         actions = rng.uniform(space.low, space.high, (8, 4, *space.shape)).astype(np.float32)
         returns = np.zeros(8)
@@ -197,14 +195,6 @@ def test_an_environment_that_is_watched_draws_every_step() -> None:
     env.render_mode = "human"
     install_fast_step(env)
     assert not is_fast(env)
-
-
-def test_only_a_fast_step_without_wrappers_leaves_its_info_out() -> None:
-    with PlanEnv("Swimmer-v5") as env:
-        assert env.codec.step_without_info == env.codec.step
-    with PlanEnv(lambda: wrappers.FlattenObservation(gymnasium.make("HalfCheetah-v5"))) as env:
-        assert is_fast(env.env.unwrapped)
-        assert env.codec.step_without_info == env.codec.step
 
 
 def test_a_second_opening_looks_the_weights_up_again() -> None:

@@ -14,12 +14,13 @@ An environment is also checked if `planvec.make` refuses it: the report then say
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -162,48 +163,44 @@ _MAX_ROWS = 64  # largest number of rows in a batch
 
 
 class Branch(NamedTuple):
-    """Describes a branch: a state, and random actions from there."""
+    """Describes a branch: random actions from the state before a step."""
 
-    seed: int  # seed of the reset that began the episode of the state
-    previous_actions: tuple[Any, ...]  # the actions from that reset to the state
-    state: Any
+    step: int  # index of the step
     actions: list[Any]
 
 
 def random_branches(
-    steps: Sequence[ReferenceStep],
-    states: NDArray[Any],  # `[B]`, the state before each step
-    action_space: gymnasium.Space[Any],
-    num_restores: int,
-    num_children: int,
-) -> Iterator[Branch]:
-    """Yield random branches from states that are spread evenly over the steps."""
-    for row in np.unique(np.linspace(0, len(steps) - 1, num_restores).astype(int)):
-        for _ in range(num_children):
-            actions = [action_space.sample() for _ in range(_DEPTH)]
-            yield Branch(steps[row].seed, steps[row].actions[:-1], states[row], actions)
+    num_steps: int, action_space: gymnasium.Space[Any], num_restores: int, num_children: int
+) -> list[Branch]:
+    """Return random branches from states that are spread evenly over the steps."""
+    steps = np.unique(np.linspace(0, num_steps - 1, num_restores).astype(int)).tolist()
+    return [
+        Branch(step, [action_space.sample() for _ in range(_DEPTH)])
+        for step in steps
+        for _ in range(num_children)
+    ]
 
 
 def step_branches(
-    env: BatchStepper, branches: Sequence[Branch], order: NDArray[np.integer[Any]]
+    env: BatchStepper,
+    states: NDArray[Any],  # `[B]`, the state before each step
+    branches: Sequence[Branch],
+    order: NDArray[np.integer[Any]],
 ) -> list[list[Outcome]]:
     """Step each branch to its end, or to the end of its episode."""
     # Returns the results of the steps of each branch, in the order of `branches`.
     space = env.observation_space
     outcomes = [list[Outcome]() for _ in branches]
     for rows in split_rows(order):
-        states = np.empty(len(rows), env.state_dtype)
-        for index, row in enumerate(rows):
-            states[index] = branches[row].state
-        ended = np.zeros(len(rows), bool)
+        current, ended = states[[branches[row].step for row in rows]], np.zeros(len(rows), bool)
         for depth in range(_DEPTH):
-            _make_legal(env.action_space, states, ended, branches, rows, depth)
+            _make_legal(env.action_space, current, ended, branches, rows, depth)
             actions = finish_rows(env.action_space, [branches[row].actions[depth] for row in rows])
-            out = env.step_batch(actions, states, blocking=True)
+            out = env.step_batch(actions, current, blocking=True)
             for index, row in enumerate(rows):
                 if not ended[index]:
                     outcomes[row].append(out.row(space, index))
-            states, ended = out.new_states, out.terminated | out.truncated
+            current, ended = out.new_states, out.terminated | out.truncated
     return outcomes
 
 
@@ -227,6 +224,7 @@ def _make_legal(
 
 def replay_branches(
     env: ReferenceEnv,
+    steps: Sequence[ReferenceStep],
     branches: Sequence[Branch],
     outcomes: Sequence[Sequence[Outcome]],
     order: NDArray[np.integer[Any]],
@@ -235,18 +233,17 @@ def replay_branches(
 ) -> int:
     """Replay branches from their resets with the reference, and compare each step. Stop when time is up."""
     # Returns the number of branches that were replayed, at least 1.
-    started, num_replayed = time.monotonic(), 0
-    for row in order:
+    started = time.monotonic()
+    for num_replayed, row in enumerate(order, 1):
         branch = branches[row]
-        env.reset(branch.seed)
-        for action in branch.previous_actions:
+        env.reset(steps[branch.step].seed)
+        for action in steps[branch.step].actions[:-1]:
             env.step(action)
         for depth, got in enumerate(outcomes[row]):
             compare(env.step(branch.actions[depth]), got, f"child {row}, step {depth}")
-        num_replayed += 1
         if time.monotonic() - started > seconds:
-            break
-    return num_replayed
+            return num_replayed
+    return len(order)
 
 
 def split_rows(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -324,7 +321,7 @@ def _with_floats(info: Any) -> Any:
 
 
 class Check:
-    """Runs one check of an environment. Closing it closes all environments that it has opened."""
+    """Runs one check of an environment. The environments that it opens are closed by `stack`."""
 
     def __init__(
         self,
@@ -332,48 +329,24 @@ class Check:
         options: dict[str, Any],
         seed: int,
         open_in_worker: Callable[[Callable[[], PlanEnv]], BatchEnv],
+        stack: contextlib.ExitStack,
     ) -> None:
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._comparison = Comparison(options["info_keys"])
-        self._opened: list[Any] = []
-        try:
-            self._env: PlanEnv = self._open(PlanEnv(source, **options))
-            self._other_env: PlanEnv = self._open(PlanEnv(source, **options))
-            self._worker_env: BatchEnv = self._open(open_in_worker(lambda: PlanEnv(source, **options)))
-            self._kernel_env = self._open_kernel(source, options)
-            changed = PlanEnv(source, **options) if self._env.codec.note else None
-            make = partial(make_env, source, env_kwargs=options["env_kwargs"])
-            self._reference: ReferenceEnv = self._open(ReferenceEnv(make, changed))
-        except BaseException:
-            self.close()
-            raise
+        open_env = partial(PlanEnv, source, **options)
+        self._env = stack.enter_context(open_env())
+        self._other_env = stack.enter_context(open_env())
+        self._worker_env = stack.enter_context(open_in_worker(open_env))
+        self._kernel_env: PlanEnv | None = None
+        if self._env.stepper.kernel.exists:
+            self._kernel_env = stack.enter_context(PlanEnv(source, **{**options, "compiled": None}))
+            self._kernel_env.stepper.kernel.load()
+        changed = open_env() if self._env.codec.note else None
+        make = partial(make_env, source, env_kwargs=options["env_kwargs"])
+        self._reference = stack.enter_context(contextlib.closing(ReferenceEnv(make, changed)))
         self._action_space = self._env.action_space
         self._action_space.seed(seed)
-
-    def _open(self, env: Any) -> Any:
-        """Remember an environment that has to be closed, and return it."""
-        self._opened.append(env)
-        return env
-
-    def _open_kernel(self, source: Any, options: dict[str, Any]) -> PlanEnv | None:
-        """Open the environment with its kernel; None if there is none."""
-        if not self._env.stepper.kernel.exists:
-            return None
-        env: PlanEnv = self._open(PlanEnv(source, **{**options, "compiled": None}))
-        env.stepper.kernel.load()
-        return env
-
-    def close(self) -> None:
-        """Close all environments."""
-        for env in self._opened:
-            env.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def run(
         self, name: str, num_steps: int, num_restores: int, num_children: int, replay_seconds: float
@@ -386,10 +359,11 @@ class Check:
         self._restore("other process", self._worker_env, steps, states, new_states)
         if self._kernel_env is not None and self._kernel_env.stepper.kernel.is_used:
             self._restore("kernel", self._kernel_env, steps, states, new_states)
-        branches = list(random_branches(steps, states, self._action_space, num_restores, num_children))
-        outcomes = self._step_branches(branches)
+        branches = random_branches(len(steps), self._action_space, num_restores, num_children)
+        outcomes = self._step_branches(states, branches)
         num_replayed = replay_branches(
             self._reference,
+            steps,
             branches,
             outcomes,
             self._rng.permutation(len(branches)),
@@ -466,11 +440,11 @@ class Check:
                 compare("new state", _bytes(new_states[row]), _bytes(out.new_states[index]), where)
                 compare("observe", expected[0], take_row(space, observed, index), where)
 
-    def _step_branches(self, branches: Sequence[Branch]) -> list[list[Outcome]]:
+    def _step_branches(self, states: NDArray[Any], branches: Sequence[Branch]) -> list[list[Outcome]]:
         """Step the branches here and in the worker, compare them, and return the results from here."""
-        outcomes = step_branches(self._other_env, branches, np.arange(len(branches)))
+        outcomes = step_branches(self._other_env, states, branches, np.arange(len(branches)))
         order = self._rng.permutation(len(branches))
-        worker_outcomes = step_branches(self._worker_env, branches, order)
+        worker_outcomes = step_branches(self._worker_env, states, branches, order)
         for number, (expected, got) in enumerate(zip(outcomes, worker_outcomes, strict=True)):
             for depth, pair in enumerate(zip(expected, got, strict=True)):
                 self._comparison.compare_outcomes("branches", *pair, f"child {number}, step {depth}")
@@ -555,7 +529,8 @@ def check_env(
         backend, ray_address
     ):  # a cluster that does not answer is no fault of the environment
         try:
-            with Check(source, options, seed, open_worker) as check:
+            with contextlib.ExitStack() as stack:
+                check = Check(source, options, seed, open_worker, stack)
                 try:
                     report = check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
                     return dataclasses.replace(report, error=_refusal(source, options))

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec, wrappers_of
 from planvec.codecs.compare import describe_difference, difference, digest, same
-from planvec.codecs.family_report import markdown_table, measured, text_table
+from planvec.codecs.family_report import markdown_table, measured, saved_arrays, text_table
 from planvec.codecs.generic.attributes import names_in_code
 from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
-from planvec.codecs.physics import saved_arrays
 from planvec.codecs.registry import check_codec, codec_for, time_codec
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState

@@ -12,14 +12,10 @@ A codec saves everything that the future of an environment depends on. There are
 
 from __future__ import annotations
 
-import inspect
-import logging
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from types import FunctionType
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakSet
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -267,16 +263,14 @@ class StateCodec(ABC):
     # steps after which an episode is truncated, if `step` does not count them itself; else None
     time_limit: int | None = None
     stochastic: bool = True  # False only if a step is known to have one outcome, whatever is drawn
-    # Whether every step returns new observations and infos, as Gymnasium asks. Otherwise they are copied
-    # before the next step.
-    fresh_results: bool = False
-    # Whether the environment steps alike with a Python int and with the NumPy scalar that `space.sample()`
-    # gives for a Discrete space. It then gets ints, which it handles faster.
-    takes_ints: bool = False
     # Whether `step` is the step of the unwrapped environment, and states hold the fields of its codec, and
     # nothing of wrappers. Then a kernel for its class may replace the steps.
     steps_base: bool = False
-    is_built_in: bool = False  # whether planvec ships the codecs of all layers
+    # Whether planvec ships the codecs of all layers. Such environments are known to return new observations
+    # and infos in every step, as Gymnasium asks; those of others are copied before the next step. And they
+    # are known to step alike with a Python int and with the NumPy scalar that `space.sample()` gives for a
+    # Discrete space: they get ints, which they handle faster.
+    is_built_in: bool = False
     fingerprint: bytes = b""  # bytes that are equal for environments with the same constants
     # A digest of the outcome of each step of the random walk that verified it, as far as it came
     walk: tuple[bytes, ...] = ()
@@ -334,6 +328,13 @@ class StateCodec(ABC):
     @abstractmethod
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         """Convert Python objects to states, written into `out` `[B]`."""
+
+    def states_of(self, values: Sequence[Any]) -> NDArray[Any]:
+        """Return the states of values `[B]` that `get` returned: of no elapsed steps, and not ended."""
+        states = np.zeros(len(values), self.format.dtype)
+        flags = [False] * len(values)
+        self.dump(Rows([*values], [0] * len(values), flags, flags), states)
+        return states
 
 
 # -- Gives an environment a copy of each action, which it may change in place --------------------------------
@@ -412,43 +413,3 @@ def layer_name(env: Any) -> str:
 def layers_by_name(env: Any) -> dict[str, Any]:
     """Return an environment and the layers inside it, by the names by which pickles refer to them."""
     return {layer_name(layer): layer for layer in layers_of(env)}
-
-
-# -- Replaces the step of an environment by a faster one, if that gives the same results bit for bit ---------
-
-_FastStep = TypeVar("_FastStep", bound=Callable[..., Outcome])
-
-_log = logging.getLogger("planvec")
-_installed: WeakSet[Callable[..., Outcome]] = WeakSet()  # the steps that `replace_step` has installed
-
-
-def replace_step(
-    env: Any,
-    make_step: Callable[[Any], _FastStep] | None,
-    gives_the_same: Callable[[Any, _FastStep], bool],
-) -> _FastStep | None:
-    """Replace `env.step` by a faster one."""
-    # An environment whose step was replaced by somebody else keeps it. So does one whose faster step raises
-    # or gives other results, as it may with another version of its package.
-    # Returns the installed step; None if nothing was installed.
-    if isinstance(env.step, FunctionType) and env.step in _installed:
-        del env.step  # installed by an earlier call: what it looked up may have changed since
-    if make_step is None or not inspect.ismethod(env.step):
-        return None
-    try:
-        step = make_step(env)
-        if not gives_the_same(env, step):
-            return None
-    except Exception:  # another version of the package may have other attributes
-        _log.debug("%s keeps its own step: the faster one failed", type(env).__name__, exc_info=True)
-        return None
-    env.step = step
-    _installed.add(step)
-    return step
-
-
-def outcome_bits(outcome: Outcome) -> list[Any]:
-    """Return a form of an outcome that compares bit for bit."""
-    *results, info = outcome
-    values = [(type(value), np.asarray(value)) for value in (*results, *info.values())]
-    return [*info, *((kind, value.dtype, value.shape, value.tobytes()) for kind, value in values)]

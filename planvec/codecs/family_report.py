@@ -22,6 +22,13 @@ def measured() -> dict[str, Any]:
     return measurements
 
 
+def saved_arrays(env: Any) -> tuple[str, ...]:
+    """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order."""
+    from planvec.codecs import mujoco  # only where MuJoCo is installed
+
+    return mujoco.saved_arrays(env)
+
+
 def text_table() -> str:
     """Return the table for a terminal, which also tells what is installed."""
     rows = [

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.base import Rows, StateCodec, layers_of, raised_in
+from planvec.codecs.base import StateCodec, layers_of, raised_in
 from planvec.codecs.generic.copied import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
@@ -64,9 +64,7 @@ _REPEATS = 5
 def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: ObjectGraph) -> str:
     """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 1 ms; else ""."""
     observation, _ = codec.reset(0, None)
-    states = np.zeros(_REPEATS, codec.format.dtype)
-    flags = [False] * _REPEATS
-    codec.dump(Rows([codec.get(observation)] * _REPEATS, [0] * _REPEATS, flags, flags), states)
+    states = codec.states_of([codec.get(observation)] * _REPEATS)
     space = copy.deepcopy(env.action_space)
     space.seed(0)
     size = states[0].nbytes
@@ -188,7 +186,7 @@ def _stack_codec(
             codecs.save_generators_of(reference.drawn_spaces)
     observation, info = check_reset(env.reset(seed=0))
     if graph is not None:
-        graph.find_words()
+        graph.find_numbered()
     if not codecs.is_verified:
         was_reported = reference is not None and reference.reports_masks
         codecs.reports_masks = was_reported or is_mask_reported(env.action_space, observation, info)

@@ -16,7 +16,7 @@ from planvec.rows import ACTION_MASK_FIELD, action_masks, draw_legal, has_mask_f
 
 
 class ReportedMask:
-    """Remembers the mask of the last reset or step: a `StatePart` whose values are the bytes of masks."""
+    """Remembers the mask of the last reset or step: a part of a state whose values are the bytes of masks."""
 
     def __init__(self, space: Space[Any]) -> None:
         self._space = space

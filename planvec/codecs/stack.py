@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -157,68 +157,41 @@ def _digest_of_constants(codec: Codec, base: Any) -> bytes:
     return digest(codec.identity(base))
 
 
-# -- The parts of a state besides the fields of the environment's own codec.
-#
-# Each part has a `dtype` (None if its size varies), `pack` and `unpack`, as a `Codec` has. Letters: B rows.
+# -- The parts of a state. Letters: B rows -------------------------------------------------------------------
 
 
-class StatePart(Protocol):
-    """The interface of one part of a state."""
+class _Part(NamedTuple):
+    """Saves one part of a state: the environment, its generator, a wrapper, the mask, the observation."""
 
-    dtype: np.dtype[Any] | None  # A structured dtype with the fields of the part; None if its size varies
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        """Write values `[B]` into the fields of records `[B]`."""
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        """Read values `[B]` from the fields of records `[B]`."""
-
-
-class GeneratorPart:
-    """Converts the states of `env.np_random`."""
-
-    dtype: np.dtype[Any] | None = np.dtype([(GENERATOR_FIELD, generator.GENERATOR)])
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        generator.pack_generators(values, records[GENERATOR_FIELD])
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        return generator.unpack_generators(records[GENERATOR_FIELD])
+    dtype: np.dtype[Any] | None  # a structured dtype with the fields of the part; None if its size varies
+    pack: Callable[
+        [Sequence[Any], NDArray[Any]], None
+    ]  # writes values `[B]` into the fields of records `[B]`
+    unpack: Callable[[NDArray[Any]], list[Any]]  # reads values `[B]` from the fields of records `[B]`
+    set: Callable[[Any], None]  # puts the part into the state of a value
+    get: Callable[[], Any]  # returns the value of the present state
 
 
-class WrapperPart:
-    """Converts the values of a wrapper's codec, nested under one field name."""
-
-    dtype: np.dtype[Any] | None
-
-    def __init__(self, name: str, codec: WrapperCodec) -> None:
-        self._name = name
-        self._codec = codec
-        self.dtype = None if codec.dtype is None else np.dtype([(name, codec.dtype)])
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        self._codec.pack(values, records[self._name])
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        return self._codec.unpack(records[self._name])
+def _generator_part(base: Any) -> _Part:
+    """Return the part that holds the state of `env.np_random`."""
+    return _Part(
+        np.dtype([(GENERATOR_FIELD, generator.GENERATOR)]),
+        lambda values, records: generator.pack_generators(values, records[GENERATOR_FIELD]),
+        lambda records: generator.unpack_generators(records[GENERATOR_FIELD]),
+        partial(generator.set_generator, base),
+        partial(generator.get_generator, base),
+    )
 
 
-class ObservationPart:
-    """Converts the observations that states were reached with."""
-
-    dtype: np.dtype[Any] | None
-
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self._discrete = isinstance(space, spaces.Discrete)
-        fixed = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
-        self.dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None
-
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
-        records["observation"] = np.array(values)
-
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        column = records["observation"]
-        return list(column.tolist() if self._discrete else column)  # views: callers copy what they keep
+def _wrapper_part(name: str, wrapper: Any, codec: WrapperCodec) -> _Part:
+    """Return the part of a wrapper, nested under one field name."""
+    return _Part(
+        None if codec.dtype is None else np.dtype([(name, codec.dtype)]),
+        lambda values, records: codec.pack(values, records[name]),
+        lambda records: codec.unpack(records[name]),
+        partial(codec.set, wrapper),
+        partial(codec.get, wrapper),
+    )
 
 
 # -- The wrappers of an environment: those that need not be stepped, and the fields of the others ------------
@@ -241,14 +214,6 @@ def leave_out_outer_wrappers(
     return limit, pairs[:num_kept]
 
 
-def outermost(env: Env, num_wrappers: int) -> Env:
-    """Return an environment inside its innermost so many wrappers."""
-    for _ in range(len(wrappers_of(env)) - num_wrappers):
-        assert isinstance(env, gymnasium.Wrapper)
-        env = env.env
-    return env
-
-
 def named_wrappers(
     pairs: list[tuple[Any, WrapperCodec]],
 ) -> list[tuple[str, Any, WrapperCodec]]:
@@ -260,10 +225,6 @@ def named_wrappers(
         counts[name] = counts.get(name, 0) + 1
         named.append((name if counts[name] == 1 else f"{name}_{counts[name]}", wrapper, codec))
     return named
-
-
-# A part of a state, and the functions that set and get its value
-_BoundPart = tuple[StatePart, Callable[[Any], None], Callable[[], Any]]
 
 
 # -- The codec of a whole environment ------------------------------------------------------------------------
@@ -287,7 +248,7 @@ class StackCodec(StateCodec):
         pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
         self._outer_limit, self._wrappers = leave_out_outer_wrappers(pairs)
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
-        stepped = outermost(env, len(self._wrappers))
+        stepped = self._wrappers[-1][0] if self._wrappers else self._base
         step = stepped.step if layers.is_verified else with_own_action(stepped.step, env.action_space)
         self.current_mask = None if layers.is_verified else mask_of_field(codec, env)
         self._mask: ReportedMask | None = None
@@ -301,63 +262,64 @@ class StackCodec(StateCodec):
         self.stochastic = any(one.draws if one.stochastic is None else one.stochastic for one in all_codecs)
         self._saved_observation: Any = None
         base = self._base
-        parts: list[_BoundPart] = [(codec, partial(codec.set, base), partial(codec.get, base))]
+        self._parts = [
+            _Part(codec.dtype, codec.pack, codec.unpack, partial(codec.set, base), partial(codec.get, base))
+        ]
         if self._draws:
-            get, set_to = generator.get_generator, generator.set_generator
-            parts.append((GeneratorPart(), partial(set_to, base), partial(get, base)))
+            self._parts.append(_generator_part(base))
         for name, wrapper, one in named_wrappers(self._wrappers):
             if one.dtype is None or one.dtype.names:
-                parts.append((WrapperPart(name, one), partial(one.set, wrapper), partial(one.get, wrapper)))
+                self._parts.append(_wrapper_part(name, wrapper, one))
         if self._mask is not None:
-            parts.append((self._mask, self._mask.set, self._mask.get))
-        self._parts, setters, getters = map(list, zip(*parts, strict=True))
+            mask = self._mask
+            self._parts.append(_Part(mask.dtype, mask.pack, mask.unpack, mask.set, mask.get))
         # whether states contain the observation
         self.saves_observation: bool = (
             self._must_save(observation) if like is None else like.saves_observation
         )
         if self.saves_observation:
-            self._parts.append(ObservationPart(env.observation_space))
-            setters.append(self._set_observation)
+            self._parts.append(self._observation_part(env.observation_space))
         if self.steps_base and not self.saves_observation:
             self.roll_out = codec.roll_out
         self._generator_index = 1 if self._draws else None
-        self._bind(setters, getters)
+        self._bind()
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
         self.fingerprint = layers.constants
-        self.fresh_results = self.takes_ints = self.is_built_in = layers.is_verified
+        self.is_built_in = layers.is_verified
 
     @property
     def packages(self) -> set[str]:
         """The packages that define the environment."""
         return self.layers.packages
 
-    def _bind(self, setters: list[Callable[[Any], None]], getters: list[Callable[[], Any]]) -> None:
-        """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""
-        self._single = len(self._parts) == 1
-        set_first, get_first = setters[0], getters[0]
+    def _observation_part(self, space: gymnasium.Space[Any]) -> _Part:
+        """Return the part that holds the observation that a state was reached with."""
+        fixed = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
+
+        def pack(values: Sequence[Any], records: NDArray[Any]) -> None:
+            records["observation"] = np.array(values)
+
+        def unpack(records: NDArray[Any]) -> list[Any]:
+            column = records["observation"]  # views of it: callers copy what they keep
+            return list(column.tolist() if isinstance(space, spaces.Discrete) else column)
+
+        dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None
+        return _Part(dtype, pack, unpack, self._set_observation, lambda: self._saved_observation)
+
+    def _bind(self) -> None:
+        """Define `set` and `get`, of tuples with the values of all parts."""
+        setters, getters = [part.set for part in self._parts], [part.get for part in self._parts]
 
         def set_all(value: Any) -> None:
             for setter, part in zip(setters, value, strict=True):
                 setter(part)
 
-        def set_one_and_observation(value: Any) -> None:
-            part, self._saved_observation = value
-            set_first(part)
-
         def get_all(observation: Any) -> Any:
+            self._saved_observation = observation
             return tuple([getter() for getter in getters])
 
-        def get_all_and_observation(observation: Any) -> Any:
-            return (*[getter() for getter in getters], observation)
-
-        # Most environments have one part, or one and the observation. For these a loop would double the cost.
-        if self._single:
-            self.set, self.get = set_first, lambda observation: get_first()
-        elif len(getters) == 1:
-            self.set, self.get = set_one_and_observation, lambda observation: (get_first(), observation)
-        else:
-            self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
+        self.set, self.get = set_all, get_all
 
     def include(self, graph: ObjectGraph) -> None:
         """Include what pickles refer to in the fingerprint, and what has a number in the origin of states."""
@@ -450,11 +412,7 @@ class StackCodec(StateCodec):
     def load(self, states: NDArray[Any]) -> Rows:
         if not self._is_fixed:
             return self._load_saved(states)
-        if self._single:
-            values = self._codec.unpack(states)
-        else:
-            columns = [part.unpack(states) for part in self._parts]
-            values = list(zip(*columns, strict=True))
+        values = list(zip(*[part.unpack(states) for part in self._parts], strict=True))
         elapsed = states["elapsed_steps"].tolist() if self.time_limit else [0] * len(states)
         return Rows(values, elapsed, states["terminated"].tolist(), states["truncated"].tolist())
 
@@ -464,11 +422,8 @@ class StackCodec(StateCodec):
         if not self._is_fixed:
             self._dump_saved(rows, out)
             return
-        if self._single:
-            self._codec.pack(rows.values, out)
-        else:
-            for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
-                part.pack(column, out)
+        for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
+            part.pack(column, out)
         if self.time_limit:
             try:
                 out["elapsed_steps"] = rows.elapsed

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 
-from planvec.codecs.base import Outcome, Rows, StateCodec, Step
+from planvec.codecs.base import Outcome, StateCodec, Step
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.copied import ObjectGraph
@@ -229,10 +228,8 @@ def _when(num_steps: int) -> str:
 
 def save_and_load(codec: StateCodec, env: gymnasium.Env[Any, Any], points: Sequence[SavedPoint]) -> list[Any]:
     """Convert the values of saved points to states and back."""
-    states = np.zeros(len(points), codec.format.dtype)
-    flags = [False] * len(points)
     try:
-        codec.dump(Rows([point.value for point in points], [0] * len(points), flags, flags), states)
+        states = codec.states_of([point.value for point in points])
     except (ValueError, TypeError, KeyError) as error:
         raise UnsupportedEnvError(
             f"{env}: expected saved values that fit the codec's dtype {codec.format.dtype}, got another: "

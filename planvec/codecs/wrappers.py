@@ -21,7 +21,7 @@ from planvec.errors import UnsupportedEnvError
 class StatelessCodec(WrapperCodec):
     """Handles wrappers that remember nothing and leave observations as they are."""
 
-    dtype = np.dtype([])
+    dtype: np.dtype[Any] | None = np.dtype([])
     draws = False
 
     def get(self, wrapper: Any) -> Any:
@@ -71,30 +71,30 @@ class ObservationFunctionCodec(FunctionCodec, TransformObservationCodec):
 # -- Codecs of wrappers that count steps or add up rewards ---------------------------------------------------
 
 
-class TimeLimitCodec(StatelessCodec):
+class _OneAttribute(StatelessCodec):
+    """Saves the attribute `attribute` as the only field of `dtype`."""
+
+    attribute: str
+
+    def get(self, wrapper: Any) -> Any:
+        return (getattr(wrapper, self.attribute),)
+
+    def set(self, wrapper: Any, value: Any) -> None:
+        setattr(wrapper, self.attribute, value[0])
+
+
+class TimeLimitCodec(_OneAttribute):
     """Saves the steps counted by a `TimeLimit` below other wrappers."""
 
     # The outermost `TimeLimit` is left out of stepping: the stepping loop counts the steps.
 
-    dtype = np.dtype([("elapsed", "<i8")])
-
-    def get(self, wrapper: Any) -> Any:
-        return (wrapper._elapsed_steps,)
-
-    def set(self, wrapper: Any, value: Any) -> None:
-        (wrapper._elapsed_steps,) = value
+    attribute, dtype = "_elapsed_steps", np.dtype([("elapsed", "<i8")])
 
 
-class AutoresetCodec(StatelessCodec):
+class AutoresetCodec(_OneAttribute):
     """Saves whether the next step resets the environment."""
 
-    dtype = np.dtype([("pending", "?")])
-
-    def get(self, wrapper: Any) -> Any:
-        return (wrapper.autoreset,)
-
-    def set(self, wrapper: Any, value: Any) -> None:
-        (wrapper.autoreset,) = value
+    attribute, dtype = "autoreset", np.dtype([("pending", "?")])
 
 
 class RecordEpisodeStatisticsCodec(StatelessCodec):
@@ -119,16 +119,13 @@ class RecordEpisodeStatisticsCodec(StatelessCodec):
         self.after_reset(wrapper)
 
 
-class TimeAwareObservationCodec(TransformObservationCodec):
+class TimeAwareObservationCodec(_OneAttribute):
     """Saves the number of steps, which is part of the observation."""
 
-    dtype = np.dtype([("timesteps", "<i8")])
+    attribute, dtype = "timesteps", np.dtype([("timesteps", "<i8")])
 
-    def get(self, wrapper: Any) -> Any:
-        return (wrapper.timesteps,)
-
-    def set(self, wrapper: Any, value: Any) -> None:
-        (wrapper.timesteps,) = value
+    def observe(self, wrapper: Any, observation: Any) -> Any:
+        return wrapper.observation(observation)
 
 
 # -- The elements of simple spaces, as fields of a record ----------------------------------------------------
@@ -265,13 +262,13 @@ class AtariPreprocessingCodec(WrapperCodec):
 MONITOR = ("stable_baselines3.common.monitor", "Monitor")  # module and name of its class
 
 
-class MonitorCodec(WrapperCodec):
+class MonitorCodec(StatelessCodec):
     """Saves the rewards of the episode so far."""
 
     # The lists of earlier episodes, and the file that it writes, are no part of a state. Neither is
     # `info["episode"]["t"]`, the time since the wrapper was made.
 
-    draws = False
+    dtype = None
 
     def after_reset(self, wrapper: Any) -> None:
         wrapper.t_start = math.nan
@@ -287,9 +284,6 @@ class MonitorCodec(WrapperCodec):
     def set(self, wrapper: Any, value: Any) -> None:
         rewards, wrapper.needs_reset, wrapper.total_steps, info = value
         wrapper.rewards, wrapper.current_reset_info = list(rewards), dict(info)
-
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
 
 
 # -- Codecs of wrappers that normalize by running statistics -------------------------------------------------
@@ -332,10 +326,8 @@ class NormalizeObservationCodec(WrapperCodec):
         return np.float32((observation - wrapper.obs_rms.mean) / scale)
 
 
-class NormalizeRewardCodec(WrapperCodec):
+class NormalizeRewardCodec(StatelessCodec):
     """Saves the discounted return and its mean, variance and count, which the wrapper keeps across resets."""
-
-    draws = False
 
     def __init__(self, wrapper: Any) -> None:
         self._new = copy.deepcopy((wrapper.discounted_reward, wrapper.return_rms))
@@ -356,17 +348,14 @@ class NormalizeRewardCodec(WrapperCodec):
         wrapper.return_rms.mean, wrapper.return_rms.var = np.float64(mean), np.float64(var)
         wrapper.return_rms.count = count
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
-
 
 # -- A codec for the wrapper that repeats actions at random --------------------------------------------------
 
 
-class StickyActionCodec(WrapperCodec):
+class StickyActionCodec(StatelessCodec):
     """Saves the last action and for how long it is repeated, which is drawn from `np_random`."""
 
-    draws = True
+    dtype, draws = None, True
 
     def __init__(self, wrapper: Any) -> None:
         self._space = wrapper.action_space
@@ -401,9 +390,6 @@ class StickyActionCodec(WrapperCodec):
         has_action, action, sticks, wrapper.num_repeats, wrapper.repeats_taken = value
         wrapper.last_action = to_element(self._space, action) if has_action else None
         wrapper.is_sticky_actions = sticks
-
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return observation
 
 
 __all__ = [

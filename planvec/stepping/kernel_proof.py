@@ -20,7 +20,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from planvec.codecs import Rows, StateCodec, describe_difference
+from planvec.codecs import StateCodec, describe_difference
 from planvec.rows import (
     BatchKernel,
     Columns,
@@ -216,11 +216,7 @@ def _rollout_difference(
 
 def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
     """Return the states of the starts of some episodes."""
-    values = [codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(num_starts)]
-    states = np.zeros(num_starts, codec.format.dtype)
-    flags = [False] * num_starts
-    codec.dump(Rows(values, [0] * num_starts, flags, flags), states)
-    return states
+    return codec.states_of([codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(num_starts)])
 
 
 def _step_batches(

@@ -226,7 +226,7 @@ class RowLoop:
         # Returns the infos, as columns.
         if not len(batch.states):
             return {}
-        actions = list_rows(self._action_space, batch.actions, self._codec.takes_ints)
+        actions = list_rows(self._action_space, batch.actions, self._codec.is_built_in)
         repeats, seeds = batch.dt.tolist(), None if batch.seeds is None else batch.seeds.tolist()
 
         def step_from(start: int) -> None:
@@ -266,7 +266,7 @@ class RowLoop:
             sequences = batch.numbers()
             if roll_out is None:
                 codec = self._codec
-                sequences = batch.sequences(self._action_space, codec.takes_ints, codec.current_mask)
+                sequences = batch.sequences(self._action_space, codec.is_built_in, codec.current_mask)
             self._run(
                 results,
                 lambda start: self._roll_each(results, start, batch, sequences, roll_out),
@@ -338,7 +338,7 @@ class RowLoop:
         seeds: list[int] | None,
     ) -> None:
         """Step the rows from `start` on. Arguments and results are lists; `RowResults` says why."""
-        codec, fresh, keys, progress = self._codec, self._codec.fresh_results, self._info_keys, self.progress
+        codec, fresh, keys, progress = self._codec, self._codec.is_built_in, self._info_keys, self.progress
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else codec.step_without_info
         get_state = codec.get if results.want_values else None
@@ -384,7 +384,7 @@ class RowLoop:
         roll_out: RollOut | None,
     ) -> None:
         """Roll out the rows from `start` on. Only the last state of each row is saved."""
-        codec, fresh, progress = self._codec, self._codec.fresh_results, self.progress
+        codec, fresh, progress = self._codec, self._codec.is_built_in, self.progress
         set_state, step, discount = codec.set, codec.step_without_info, batch.discount
         limit = codec.time_limit or _UNLIMITED
         values, elapsed, was_terminated, was_truncated = results.before

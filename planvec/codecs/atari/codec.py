@@ -3,64 +3,19 @@
 Sticky actions (`repeat_action_probability`, 0.25 in the v5 ids) are drawn by planvec, frame by frame, from
 `env.np_random` instead of the emulator's own generator. So the generator is saved with the state, and `seeds`
 resamples the sticky actions.
-
-Letters: B rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from ale_py.env import AtariEnv
-from numpy.typing import NDArray
 
-from planvec.codecs.atari.console import Checkpoint, Saved, cartridge, serialize
-from planvec.codecs.atari.emulator import Emulator
-from planvec.codecs.base import Codec, Outcome, Step, outcome_bits, replace_step
+from planvec.codecs.atari.emulator import Checkpoint, Emulator, Saved, cartridge, serialize
+from planvec.codecs.base import Codec
 from planvec.codecs.selection import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
-
-# -- A faster step of Atari environments, with the same results bit for bit.
-#
-# `AtariEnv.step` calls the emulator once for every frame. The step here runs the frames in one call.
-
-_NUM_STEPS = 8
-
-
-def install_fast_step(env: Any) -> None:
-    """Replace `env.step` by a faster one, if the environment is exactly ale-py's, with discrete actions."""
-    is_plain = type(env) is AtariEnv and isinstance(env._frameskip, int) and not env.continuous
-    replace_step(env, _make_step if is_plain else None, _gives_the_same)
-
-
-def _make_step(env: Any) -> Step:
-    emulator: Emulator = env.ale
-
-    def step(action: Any) -> Outcome:
-        reward = float(emulator.act_repeatedly(env._action_set[action], env._frameskip))
-        is_over = emulator.game_over(with_truncation=False)
-        return env._get_obs(), reward, is_over, emulator.game_truncated(), env._get_info()
-
-    return step
-
-
-def _gives_the_same(env: Any, step: Step) -> bool:
-    """Return whether a step gives the results of the environment's own step, from one state."""
-    emulator: Emulator = env.ale
-    generator, seed = env._np_random, env._np_random_seed
-    env.reset(seed=0)
-    start, randomness = emulator.save(), env.np_random.bit_generator.state
-    found = []
-    for one in (env.step, step):
-        emulator.restore(start)
-        env.np_random.bit_generator.state = randomness
-        found.append([outcome_bits(one(number % env.action_space.n)) for number in range(_NUM_STEPS)])
-        found.append([env.np_random.bit_generator.state])
-    env._np_random, env._np_random_seed = generator, seed
-    env.load_game()  # the next reset is the first one since, as it would be without these steps
-    return found[:2] == found[2:]
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
@@ -83,7 +38,6 @@ class AtariCodec(Codec):
         state = serialize(env.ale)
         self._size, self._cartridge = len(state), cartridge(state)
         self._emulator = env.ale = Emulator(env)
-        install_fast_step(env)
         self._no_checkpoint = Checkpoint(bytes(self._size), -1, 0)
         self._frame_size = self._emulator.frame_size
         self._has_next = not self._emulator.has_long_steps
@@ -110,13 +64,50 @@ class AtariCodec(Codec):
             ]
         )
 
-    def get(self, env: Any) -> Saved:
-        return self._emulator.save()
+    def get(self, env: Any) -> Any:
+        saved = self._emulator.save()
+        size = self._emulator.max_frames * self._frame_size
+        if len(saved.frames) > size:  # NumPy would cut them off, and longer states
+            raise EnvError(
+                f"frames: expected at most {self._emulator.max_frames} since the picture was last complete, "
+                f'got {len(saved.frames) // self._frame_size}; pass codec="replay"'
+            )
+        following = saved.next_checkpoint or self._no_checkpoint
+        if {*map(len, (saved.emulator, saved.checkpoint, following.emulator))} != {self._size}:
+            raise EnvError(
+                f"emulator: expected {self._size} bytes in every state of this game, got "
+                f'{len(saved.emulator)}; pass codec="replay"'
+            )
+        return (
+            saved.emulator,
+            saved.checkpoint,
+            len(saved.frames) // self._frame_size,
+            saved.frames.ljust(size, b"\0"),
+            *saved.held,
+            saved.is_within,
+            saved.num_resets,
+            saved.since_reset,
+            *(following if self._has_next else ()),
+        )
 
-    def set(self, env: Any, value: Saved) -> None:
-        if cartridge(value.emulator) != self._cartridge:
+    def set(self, env: Any, value: Any) -> None:
+        emulator, checkpoint, num_frames, frames, action, strength, *rest = value
+        is_within, num_resets, since_reset, *following = rest
+        if cartridge(emulator) != self._cartridge:
             raise EnvError(f"states: expected states of {env._game}, got one of another game")
-        self._emulator.restore(value)
+        next_checkpoint = Checkpoint(*following) if following else self._no_checkpoint
+        self._emulator.restore(
+            Saved(
+                emulator,
+                checkpoint,
+                frames[: num_frames * self._frame_size],
+                (action, strength),
+                is_within,
+                num_resets,
+                since_reset,
+                None if next_checkpoint.offset < 0 else next_checkpoint,
+            )
+        )
 
     def digests(self, saved: Any) -> dict[str, bytes]:
         """Return digests of what decides about the future; see `Fields.digests`."""
@@ -126,54 +117,3 @@ class AtariCodec(Codec):
 
     def observe(self, env: Any) -> Any:
         return env._get_obs()
-
-    def pack(self, values: Sequence[Saved], records: NDArray[Any]) -> None:
-        emulators, checkpoints, frames, held, within, resets, since_reset, following = zip(
-            *values, strict=True
-        )
-        self._write(records, "emulator", emulators)
-        self._write(records, "checkpoint", checkpoints)
-        size = self._emulator.max_frames * self._frame_size
-        longest = max(map(len, frames), default=0)
-        if longest > size:  # NumPy would cut them off
-            raise EnvError(
-                f"frames: expected at most {self._emulator.max_frames} since the picture was last complete, "
-                f'got {longest // self._frame_size}; pass codec="replay"'
-            )
-        self._write(records, "frames", [data.ljust(size, b"\0") for data in frames])
-        records["num_frames"] = [len(data) // self._frame_size for data in frames]
-        records["held_action"], records["held_strength"] = zip(*held, strict=True)
-        records["within_frame"], records["num_resets"] = within, resets
-        records["since_reset"] = since_reset
-        if self._has_next:
-            columns = zip(*[checkpoint or self._no_checkpoint for checkpoint in following], strict=True)
-            blobs, records["next_offset"], records["next_num_whole"] = columns
-            self._write(records, "next_checkpoint", blobs)
-
-    def _write(self, records: NDArray[Any], name: str, blobs: Sequence[bytes]) -> None:
-        dtype = records.dtype[name]
-        if any(len(blob) != dtype.itemsize for blob in blobs):
-            raise EnvError(
-                f"{name}: expected {dtype.itemsize} bytes in every state of this game, got "
-                f'{max(map(len, blobs))}; pass codec="replay"'
-            )
-        records[name] = np.frombuffer(b"".join(blobs), dtype)
-
-    def unpack(self, records: NDArray[Any]) -> list[Saved]:
-        sizes = (records["num_frames"] * self._frame_size).tolist()
-        frames = [data[:size] for data, size in zip(records["frames"].tolist(), sizes, strict=True)]
-        held = zip(records["held_action"].tolist(), records["held_strength"].tolist(), strict=True)
-        following: list[Checkpoint | None] = [None] * len(records)
-        if self._has_next:
-            names = "next_checkpoint", "next_offset", "next_num_whole"
-            triples = zip(*(records[name].tolist() for name in names), strict=True)
-            following = [
-                None if offset < 0 else Checkpoint(blob, offset, num_whole)
-                for blob, offset, num_whole in triples
-            ]
-        emulators, checkpoints, within, resets, since_reset = (
-            records[name].tolist()
-            for name in ("emulator", "checkpoint", "within_frame", "num_resets", "since_reset")
-        )
-        columns = emulators, checkpoints, frames, held, within, resets, since_reset, following
-        return [Saved(*row) for row in zip(*columns, strict=True)]

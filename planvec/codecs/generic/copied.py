@@ -12,7 +12,7 @@ import timeit
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
@@ -31,7 +31,15 @@ from planvec.codecs.generic.attributes import (
     spaces_in,
 )
 from planvec.codecs.generic.beside import Beside
-from planvec.codecs.generic.pickling import GraphWriter
+from planvec.codecs.generic.pickling import (
+    NOTHING_NUMBERED,
+    FastPickler,
+    ThoroughPickler,
+    has_own_type,
+    load_graph,
+    numbered_in,
+)
+from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
     Entry,
@@ -86,7 +94,7 @@ class ObjectGraph:
 
     # `initial`: What the objects held before the first reset. `spaces`: The spaces that are referred to by
     # name. `classes`: The classes that define the objects and what they hold, without those of Python, NumPy,
-    # Gymnasium and planvec.
+    # Gymnasium and planvec. `has_sets`: Whether a set was saved so far.
 
     _order_of_sets: int | None = None
 
@@ -109,10 +117,15 @@ class ObjectGraph:
         self._objects, self._names = dict[str, Any](), dict[int, str]()
         self._named_at_start = {**self._find_named(), **self._references}
         self.spaces = NamedSpaces(self._named_at_start)
-        owners = [type(member.target).__name__ for member in self._members]
-        self._writer = GraphWriter(owners, self._memory)
+        self._short_forms = ShortForms(self._memory)
+        self._numbered = NOTHING_NUMBERED
+        self._fast: FastPickler | None = None  # until `settle`
+        self._needs_callbacks = self.has_sets = False
+        self._kinds: set[type] = set() if self._memory is None else {np.ndarray}
         self._named()
-        self._writer.find_tables(self._changing(), self._names)
+        with contextlib.suppress(Exception):  # the first `_dump` reports it
+            pickler = ThoroughPickler(self._names, self._short_forms, finds_tables=True)
+            pickler.dumps(self._changing())
         self._first_np_random = copy.deepcopy(self._base._np_random)
         self.initial = self.save()
 
@@ -228,10 +241,59 @@ class ObjectGraph:
         return self._dump()[1]
 
     def _dump(self) -> tuple[bytes, list[Any]]:
+        """Return the pickle of the attributes, and the random generators in them."""
         if not self._members:
             return b"", []
         self._named()
-        return self._writer.dumps(self._changing(), self._names)
+        return self._pickle(self._changing())
+
+    def _pickle(self, attributes: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
+        result = self._pickle_once(attributes)
+        if self._short_forms.shares_parts:
+            self._short_forms.lengthen_generators()
+            result = self._pickle_once(attributes)
+        return result
+
+    def _pickle_once(self, attributes: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
+        if self._fast is not None:
+            try:
+                return self._fast.dumps(attributes, self._names), self._fast.generators
+            except Exception:  # `ThoroughPickler` handles more types, and its errors are reported below
+                self._fast = None
+        pickler = ThoroughPickler(self._names, self._short_forms)
+        try:
+            try:
+                data = pickler.dumps(attributes)
+            except RecursionError:
+                pickler = ThoroughPickler(self._names, self._short_forms, is_deep=True)
+                data = pickler.dumps(attributes)
+        except Exception as error:
+            self._raise_unpicklable(attributes, error)
+        self._needs_callbacks |= pickler.needs_callbacks
+        self.has_sets |= pickler.has_sets
+        self._kinds |= pickler.kinds
+        return data, pickler.generators
+
+    def _raise_unpicklable(self, attributes: list[dict[str, Any]], error: Exception) -> NoReturn:
+        """Raise the error of a failed pickle, with the name of the attribute that caused it."""
+        owners = [type(member.target).__name__ for member in self._members]
+        for owner, values in zip(owners, attributes, strict=False):
+            for name, value in values.items():
+                try:
+                    ThoroughPickler(self._names, self._short_forms).dumps(value)
+                except RecursionError:
+                    continue
+                except UnsupportedEnvError as cause:
+                    raise UnsupportedEnvError(f"{owner}.{name} holds a {cause}") from cause
+                except Exception as cause:
+                    raise UnsupportedEnvError(
+                        f"{owner}.{name}: {type(value).__name__} cannot be "
+                        f'pickled ({cause}). If it never changes, pass codec=planvec.Copied(["{name}"]). '
+                        f"{ADVICE}"
+                    ) from cause
+        raise UnsupportedEnvError(
+            f"{owners[0]}: its attributes cannot be pickled ({error}). {ADVICE}"
+        ) from error
 
     def _changing(self) -> list[dict[str, Any]]:
         """Return the attributes that are saved, of each object."""
@@ -242,11 +304,19 @@ class ObjectGraph:
 
     def settle(self) -> None:
         """Choose the faster pickler, if it has written nothing else so far. To be called after some steps."""
-        self._writer.settle(self._named().values())
+        if not self._needs_callbacks:
+            self._fast = self._fast_pickler()
 
     def settle_as(self, other: ObjectGraph) -> None:
-        """Save in the same form as another graph; see `GraphWriter.settle_as`."""
-        self._writer.settle_as(other._writer, self._named_at_start, self._named().values())
+        """Save in the same form as the graph of another environment of the same kind, after its proof."""
+        self._numbered = other._numbered.with_objects(self._named_at_start)
+        self._kinds |= other._kinds
+        self._needs_callbacks |= other._needs_callbacks
+        self.settle()
+
+    def _fast_pickler(self) -> FastPickler:
+        named = filter(has_own_type, self._named().values())
+        return FastPickler(named, self._kinds, self._short_forms, self._numbered)
 
     def most_expensive_attribute(self) -> tuple[str, str]:
         """Return the class and the name of the attribute that takes longest to save."""
@@ -255,14 +325,16 @@ class ObjectGraph:
         for member in self._members:
             for name, value in member.changing().items():
                 # The fastest of three: the first one may have to free the memory of the pickle before it.
-                save = functools.partial(self._writer.dumps, [{name: value}], self._names)
+                save = functools.partial(self._pickle, [{name: value}])
                 times[type(member.target).__name__, name] = min(timeit.repeat(save, number=1, repeat=3))
         return max(times, key=times.__getitem__)
 
-    def find_words(self) -> None:
+    def find_numbered(self) -> None:
         """Look for what pickles refer to by number. To be called after a reset, and before `settle`."""
-        self._named()
-        self._writer.find_words(self._changing(), self._names, self._named_at_start)
+        changing, pickler = self._changing(), self._fast_pickler()
+        with contextlib.suppress(Exception):  # `ThoroughPickler` will do
+            pickler.dumps(changing, self._names)
+            self._numbered = numbered_in(changing, pickler.memorised(), self._named_at_start)
 
     @contextlib.contextmanager
     def shuffled_sets(self, order: int) -> Iterator[None]:
@@ -273,25 +345,22 @@ class ObjectGraph:
         finally:
             self._order_of_sets = None
 
-    @property
-    def has_sets(self) -> bool:
-        """Whether a set was saved so far."""
-        return self._writer.has_sets
-
     def referred(self) -> list[str]:
         """Return the names of what pickles refer to: large arrays, and what has a number."""
-        return self._writer.referred()
+        return [*self._short_forms.tables.names(), *self._numbered.names()]
 
     def numbered(self) -> list[str]:
         """Return the names of what has a number, in the order of the numbers."""
-        return self._writer.numbered()
+        return self._numbered.names()
 
     # -- restoring --------------------------------------------------------------------------------
 
     def restore(self, saved: bytes) -> None:
         """Restore the attributes from a pickle of `save`. Attributes that did not exist then are removed."""
         if self._members:
-            changing = self._writer.loads(saved, self._named(), self._order_of_sets)
+            changing = load_graph(
+                saved, self._named(), self._short_forms, self._numbered, self._order_of_sets
+            )
             if self.spaces.saved:
                 self.spaces.restore(changing.pop()["generators"])
             for member, attributes in zip(self._members, changing, strict=True):

@@ -1,10 +1,11 @@
 """Faster steps for Gymnasium's own MuJoCo environments, with the same results bit for bit.
 
-A quarter of Gymnasium's step of Ant is not simulation: it clips forces twice, computes health twice, and
-looks up attributes through several layers. The steps here look up the arrays of the simulation once, when an
-environment is opened, and compute the same sums in the same order. Weights, ranges and masses are looked up
-in every step, because the user may change them. If the simulation itself or what is observed was replaced,
-the environment's own step is taken.
+A part of Gymnasium's step of Ant is not simulation: it clips forces twice, computes health twice, and looks
+up attributes through several layers. Without the steps here, HalfCheetah, Hopper, Ant and Humanoid take a
+fifth longer wherever no kernel steps them: below wrappers, and in vector environments. They look up the
+arrays of the simulation once, when an environment is opened, and compute the same sums in the same order.
+Weights, ranges and masses are looked up in every step, because the user may change them. If the simulation
+itself or what is observed was replaced, the environment's own step is taken.
 
 A step is installed only if it gives the results of the environment's own step (`install_fast_step`). A
 Gymnasium that computes something else is used as it is.
@@ -12,39 +13,49 @@ Gymnasium that computes something else is used as it is.
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Callable
 from math import isfinite, sqrt
 from operator import attrgetter, is_not
-from typing import Any, Protocol
+from types import FunctionType
+from typing import Any
+from weakref import WeakSet
 
 import mujoco
 import numpy as np
 
-from planvec.codecs.base import Outcome, Step, outcome_bits, replace_step
+from planvec.codecs.base import Outcome, Step
 
-
-class _FastStep(Protocol):
-    """The interface of a faster step, which leaves out the info on request."""
-
-    def __call__(self, action: Any, wants_info: bool = True) -> Outcome:
-        """Step the environment."""
-
-
+_log = logging.getLogger("planvec")
+_installed: WeakSet[Callable[..., Outcome]] = WeakSet()  # the steps that `install_fast_step` has installed
 _add = np.add.reduce
 _square = np.square
 _concatenate = np.concatenate
 
 
-def install_fast_step(env: Any) -> Step | None:
+def install_fast_step(env: Any) -> None:
     """Replace `env.step` by a faster one, if there is one for exactly its class; resets the environment."""
-    # An environment with `render_mode="human"` keeps its own step, which draws.
-    # Returns the same step with an empty info, for callers that ignore it; None if nothing was installed.
+    # An environment with `render_mode="human"` keeps its own step, which draws. So does one whose step was
+    # replaced by somebody else, or whose faster step raises or gives other results, as it may with another
+    # version of Gymnasium.
+    if isinstance(env.step, FunctionType) and env.step in _installed:
+        del env.step  # installed by an earlier call: what it looked up may have changed since
     make_step = _MAKERS.get((type(env).__module__, type(env).__name__))  # a Gymnasium may lack some classes
-    step = replace_step(env, None if env.render_mode == "human" else make_step, _gives_the_same)
-    return None if step is None else lambda action: step(action, False)
+    if make_step is None or env.render_mode == "human" or not inspect.ismethod(env.step):
+        return
+    try:
+        step = make_step(env)
+        if not _gives_the_same(env, step):
+            return
+    except Exception:  # another version of Gymnasium may have other attributes
+        _log.debug("%s keeps its own step: the faster one failed", type(env).__name__, exc_info=True)
+        return
+    env.step = step
+    _installed.add(step)
 
 
-def _gives_the_same(env: Any, step: _FastStep) -> bool:
+def _gives_the_same(env: Any, step: Step) -> bool:
     """Return whether a step gives the results of the environment's own step, from a few states."""
     space, model, data = env.action_space, env.model, env.data
     rng, before = np.random.default_rng(0), mujoco.MjData(model)
@@ -56,9 +67,16 @@ def _gives_the_same(env: Any, step: _FastStep) -> bool:
         mujoco.mj_copyData(before, model, data)
         expected = env.step(action)
         mujoco.mj_copyData(data, model, before)
-        if outcome_bits(step(action)) != outcome_bits(expected):
+        if _bits_of(step(action)) != _bits_of(expected):
             return False
     return True
+
+
+def _bits_of(outcome: Outcome) -> list[Any]:
+    """Return a form of an outcome that compares bit for bit."""
+    *results, info = outcome
+    values = [(type(value), np.asarray(value)) for value in (*results, *info.values())]
+    return [*info, *((kind, value.dtype, value.shape, value.tobytes()) for kind, value in values)]
 
 
 def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
@@ -103,11 +121,11 @@ def _change_test(env: Any, *names: str) -> Callable[[], bool]:
     return is_changed
 
 
-def _half_cheetah(env: Any) -> _FastStep:
+def _half_cheetah(env: Any) -> Step:
     simulate, x, options, is_changed = _simulation(env), env.data.qpos[:1], env.model.opt, _change_test(env)
     observed = (_positions(env, 1), env.data.qvel)
 
-    def step(action: Any, wants_info: bool = True) -> Outcome:
+    def step(action: Any) -> Outcome:
         if is_changed():
             return _own_step(env, action)
         before = x[0]
@@ -117,20 +135,18 @@ def _half_cheetah(env: Any) -> _FastStep:
         forward = env._forward_reward_weight * velocity
         control = env._ctrl_cost_weight * _add(_square(action))
         results = _concatenate(observed), forward - control, False, False
-        if not wants_info:
-            return *results, {}
         info = {"x_position": after, "x_velocity": velocity}
         return *results, info | {"reward_forward": forward, "reward_ctrl": -control}
 
     return step
 
 
-def _walker(env: Any) -> _FastStep:
+def _walker(env: Any) -> Step:
     """Return the step of Walker2d and Hopper, which differ only in the meaning of `is_healthy`."""
     simulate, options, is_changed = _simulation(env), env.model.opt, _change_test(env)
     qpos, velocities, positions = env.data.qpos, env.data.qvel, _positions(env, 1)
 
-    def step(action: Any, wants_info: bool = True) -> Outcome:
+    def step(action: Any) -> Outcome:
         if is_changed():
             return _own_step(env, action)
         before = qpos[0]
@@ -142,8 +158,6 @@ def _walker(env: Any) -> _FastStep:
         control = env._ctrl_cost_weight * _add(_square(action))
         is_over = (not is_healthy) and env._terminate_when_unhealthy
         results = observation, forward + survive - control, is_over, False
-        if not wants_info:
-            return *results, {}
         return *results, {
             "x_position": after,
             "z_distance_from_origin": qpos[1] - env.init_qpos[1],
@@ -156,13 +170,13 @@ def _walker(env: Any) -> _FastStep:
     return step
 
 
-def _ant(env: Any) -> _FastStep:
+def _ant(env: Any) -> Step:
     data, options, simulate = env.data, env.model.opt, _simulation(env, True)
     qpos, qvel, contacts = data.qpos, data.qvel, data.cfrc_ext.reshape(-1)
     shows_forces, is_changed = env._include_cfrc_ext_in_observation, _change_test(env, "_main_body")
     observed, xy, body = (_positions(env, 2), qvel), qpos[:2], data.body(env._main_body).xpos
 
-    def step(action: Any, wants_info: bool = True) -> Outcome:
+    def step(action: Any) -> Outcome:
         if is_changed():
             return _own_step(env, action)
         x, y = body[0], body[1]
@@ -179,8 +193,6 @@ def _ant(env: Any) -> _FastStep:
         observation = _concatenate((*observed, forces[6:]) if shows_forces else observed)
         reward = forward + survive - (control + contact)
         results = observation, reward, (not is_healthy) and env._terminate_when_unhealthy, False
-        if not wants_info:
-            return *results, {}
         return *results, {
             "x_position": qpos[0],
             "y_position": qpos[1],
@@ -205,7 +217,7 @@ def _body_parts(env: Any) -> list[Any]:
     return [_positions(env, 2), data.qvel, *(arrays[name] for name in shown)]
 
 
-def _humanoid(env: Any) -> _FastStep:
+def _humanoid(env: Any) -> Step:
     data, options, simulate = env.data, env.model.opt, _simulation(env, True)
     qpos, ctrl, contacts = data.qpos, data.ctrl, data.cfrc_ext.reshape(-1)
     xy, (x_bodies, y_bodies, _), masses = qpos[:2], data.xipos.T, env.model.body_mass
@@ -220,7 +232,7 @@ def _humanoid(env: Any) -> _FastStep:
             y += mass * y_body
         return x / total_mass, y / total_mass
 
-    def step(action: Any, wants_info: bool = True) -> Outcome:
+    def step(action: Any) -> Outcome:
         if is_changed():
             return _own_step(env, action)
         x, y = center_of_mass()
@@ -238,8 +250,6 @@ def _humanoid(env: Any) -> _FastStep:
         reward = forward + survive - (control + contact)
         is_over = (not is_healthy) and env._terminate_when_unhealthy
         results = _concatenate(observed), reward, is_over, False
-        if not wants_info:
-            return *results, {}
         return *results, {
             "x_position": qpos[0],
             "y_position": qpos[1],
@@ -258,7 +268,7 @@ def _humanoid(env: Any) -> _FastStep:
 
 
 # module and name of a class -> the maker of its faster step
-_MAKERS: dict[tuple[str, str], Callable[[Any], _FastStep]] = {
+_MAKERS: dict[tuple[str, str], Callable[[Any], Step]] = {
     ("gymnasium.envs.mujoco.ant_v5", "AntEnv"): _ant,
     ("gymnasium.envs.mujoco.half_cheetah_v5", "HalfCheetahEnv"): _half_cheetah,
     ("gymnasium.envs.mujoco.hopper_v5", "HopperEnv"): _walker,
