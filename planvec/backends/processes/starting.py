@@ -12,11 +12,10 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import util
 from typing import Any, Protocol
@@ -119,46 +118,6 @@ def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int
     process.close()
     lifeline.close()
     os.close(memory)
-
-
-# -- Hides the user's script from multiprocessing ------------------------------------------------------------
-
-_lock = threading.Lock()
-_hidden: dict[str, Any] | None = None
-
-
-@contextlib.contextmanager
-def hidden_main() -> Iterator[None]:
-    """Hide the user's script from multiprocessing while a process is started."""
-    # Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
-    # The functions and classes of the script that the factory needs are sent by value.
-    global _hidden
-    module = sys.modules["__main__"]
-    names = ("__file__", "__spec__")
-    with _lock:
-        _hidden = {name: module.__dict__[name] for name in names if name in module.__dict__}
-        try:
-            module.__dict__.pop("__file__", None)
-            module.__dict__["__spec__"] = None
-            yield
-        finally:
-            _restore()
-
-
-def _restore() -> None:
-    global _hidden
-    if _hidden is not None:
-        variables = vars(sys.modules["__main__"])
-        del variables["__spec__"]
-        variables.update(_hidden)
-        _hidden = None
-
-
-def forget_hidden_main() -> None:
-    """Show the script again in a forked child, and replace the lock: another thread may have held it."""
-    global _lock
-    _lock = threading.Lock()
-    _restore()
 
 
 # -- Starts workers by fork, with multiprocessing, which knows what a fork of an interpreter needs -----------
@@ -407,6 +366,7 @@ def _is_readable(sock: socket.socket, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
+_lock = threading.Lock()
 # environment variables that were read when the template was started, and its modules -> the template
 _templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _TemplateProcess] = {}
 
@@ -448,7 +408,7 @@ def _is_open(fd: int) -> bool:
 def forget_templates() -> None:
     """Drop all templates in a forked child, which starts templates of its own."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.Lock()  # another thread may have held it
     for template in _templates.values():
         template.forget()
     _templates.clear()
@@ -489,7 +449,6 @@ def _release_inherited() -> None:
     # If the child kept the parent's ends of the channels open, workers could not detect the exit of the
     # parent, and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are
     # replaced, since another thread may have held them.
-    forget_hidden_main()
     forget_templates()
     close_parent_channels()
     for child in list(_children):
@@ -615,8 +574,11 @@ class Child:
 
 def capture_spec(factory: bytes | Callable[[], Any], name: str, preload: Sequence[str]) -> WorkerSpec:
     """Return a spec with the present settings of this process."""
-    with hidden_main():
-        preparation = multiprocessing.spawn.get_preparation_data(name)
+    preparation = multiprocessing.spawn.get_preparation_data(name)
+    # Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
+    # The functions and classes of the script that the factory needs are sent by value.
+    for key in ("init_main_from_name", "init_main_from_path"):
+        preparation.pop(key, None)
     # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.
     preparation["authkey"] = bytes(preparation["authkey"])
     return WorkerSpec(name, factory, dict(os.environ), preparation, tuple(preload))

@@ -18,6 +18,7 @@ import ray
 
 from planvec.backends.messages import Failure, load_factory, load_pickled, write_value
 from planvec.backends.processes.system import bytes_shared, bytes_used
+from planvec.errors import PlanvecError
 from planvec.rows import Answer, Columns, Outputs, Request, SavedState, unpicklable_rows
 from planvec.stepping import ROW, STEP, EnvStepper
 
@@ -218,9 +219,12 @@ def _pack_answer(request: Request[Any], answer: Answer) -> Packed:
         raise
 
 
-def read_reply(packed: Packed) -> Answer:
-    """Return an answer. Its arrays are views of the object store: copy them at once."""
-    parts: _Parts = unpack(*packed)
+def read_reply(reply: Reply) -> Answer | PlanvecError:
+    """Return an answer, or the error of the environment. Its arrays are views of the object store."""
+    if reply.answer is None:
+        assert reply.failure is not None
+        return reply.failure.to_error()
+    parts: _Parts = unpack(*reply.answer)
     value, values = load_pickled(parts.value) if parts.value else (None, None)
     outputs = replace(parts.outputs, values=values)
     errors: Any = {row: failure.to_error() for row, failure in parts.errors.items()}

@@ -208,34 +208,6 @@ def _mapping(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(value or {})
 
 
-# -- Decides when actors get one request at a time, so that it is known on which one an actor has died.
-#
-# Otherwise an actor gets the next request while it works on one. If it dies, the answer to the first may be
-# lost although it was done.
-
-_NUM_ANSWERS = 64  # answers without the death of an actor, after which there is no need for caution
-
-
-class Caution:
-    """Counts answers since an actor died on one of several requests. All actors of a backend share it."""
-
-    def __init__(self) -> None:
-        self._num_left = 0
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether an actor may have one request at a time."""
-        return self._num_left > 0
-
-    def begin(self) -> None:
-        """Note that an actor died, and that it is not known on which request."""
-        self._num_left = _NUM_ANSWERS
-
-    def answered(self) -> None:
-        """Note an answer."""
-        self._num_left = max(0, self._num_left - 1)
-
-
 # -- Defines `Launcher`, which starts and kills the actors of one backend ------------------------------------
 
 
@@ -254,7 +226,8 @@ class Launcher:
         self.directory = None if has_directory else os.getcwd()
         # the description of the environment, once a worker has made it
         self.description: EnvDescription | None = None
-        self.caution = Caution()  # says whether its actors get one request at a time
+        # answers until its actors get several requests at a time again; see `_NUM_CAUTIOUS` in `worker`
+        self.num_cautious = 0
         self.shared_states = SharedStates()  # gives references to large states that were sent before
 
     def why_unusable(self) -> ClosedError | None:
