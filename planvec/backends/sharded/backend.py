@@ -368,7 +368,7 @@ class Sharded(StepsElsewhere):
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
             chunk.is_submitted = True
 
-    def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+    def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future) -> None:
         """Handle the answer to a chunk, its error, or the exit of the worker."""
         with self._lock:
             if chunk in record.chunks:
@@ -383,7 +383,7 @@ class Sharded(StepsElsewhere):
                 self._dispatch()
         self._waiter.notify()
 
-    def _deliver(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+    def _deliver(self, record: WorkerRecord, chunk: Chunk, future: Future) -> None:
         """Merge the answer to a chunk, fail its call, or retry it after the exit of the worker."""
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):

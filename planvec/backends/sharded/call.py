@@ -93,7 +93,7 @@ class Chunk:
         # `is_flagging`: whether its rows are only flagged as failed, and not stepped. `is_submitted`: whether
         # it is submitted to a worker. `is_done`: whether it is answered or dropped
         self.is_flagging = self.is_submitted = self.is_done = False
-        self.future: Future[Answer] | None = None  # the future of its answer, once it is submitted
+        self.future: Future | None = None  # the future of its answer, once it is submitted
 
     def request(self) -> Request[Any]:
         """Return the request to submit to a worker."""
