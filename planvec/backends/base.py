@@ -11,7 +11,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol, Self, TypeVar
 
@@ -250,10 +250,11 @@ class StepsElsewhere:
         """Return None: workers perform requests."""
 
 
+@dataclass(eq=False)
 class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
     """Reports the exit of a worker. The futures of its incomplete requests raise it.
 
-    Args:
+    Attributes:
         reason: The reason, counted in `Stats`.
         what: The worker and how it exited, for messages.
         is_cause: Whether the request of the future may be the cause: the worker was executing it.
@@ -264,37 +265,22 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
         error: The reason that the worker cannot start, if a restart would fail in the same way; else None.
     """
 
-    def __init__(
-        self,
-        reason: ExitReason,
-        what: str,
-        *,
-        is_cause: bool = False,
-        row: int | None = None,
-        step: int = 0,
-        was_starting: bool = False,
-        was_killed: bool = False,
-        error: PlanvecError | None = None,
-    ) -> None:
-        super().__init__(what)
-        self.reason = reason
-        self.what = what
-        self.is_cause = is_cause
-        self.row = row
-        self.step = step
-        self.was_starting = was_starting
-        self.was_killed = was_killed
-        self.error = error
+    reason: ExitReason
+    what: str
+    _: KW_ONLY
+    is_cause: bool = False
+    row: int | None = None
+    step: int = 0
+    was_starting: bool = False
+    was_killed: bool = False
+    error: PlanvecError | None = None
+
+    def __str__(self) -> str:
+        return self.what
 
     def of_another(self) -> WorkerExit:
         """Return the exit for a request that the worker had not begun, and that is not the cause."""
-        return WorkerExit(
-            self.reason,
-            self.what,
-            was_starting=self.was_starting,
-            was_killed=self.was_killed,
-            error=self.error,
-        )
+        return replace(self, is_cause=False, row=None, step=0)
 
     @property
     def weight(self) -> float:

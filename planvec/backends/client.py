@@ -246,6 +246,8 @@ class WorkerClient(ABC):
         self._answering = pending
         self._sent.remove(pending)
         self._num_answered += 1
+        if self.max_rss is not None and rss > self.max_rss:
+            self._is_outgrown = True
         outcome: Answer | PlanvecError | None = None
         if not pending.cancelled():
             try:
@@ -263,8 +265,6 @@ class WorkerClient(ABC):
         else:
             self._call_back(pending.finish, outcome, None)
         self._answering = None
-        if self.max_rss is not None and rss > self.max_rss:
-            self._is_outgrown = True
         if self._is_outgrown and self._is_running and not self._sent:
             self.end(ExitReason.OUTGROWN, f"took more memory than max_worker_rss={self.max_rss:,} bytes")
         self._send_waiting()
@@ -299,19 +299,18 @@ class WorkerClient(ABC):
             return self._starts_at - now
         if not self.is_ready:
             return self._since + START_SECONDS - now if self.has_place else math.inf
-        if not self._sent:
+        try:
+            oldest = self._sent[0]
+        except IndexError:  # there is none, or another thread has just read its answer
             return math.inf
         allowed = math.inf if self.timeout is None else self.timeout
-        if self._sent[0].cancelled():
+        if oldest.cancelled():
             allowed = min(allowed, _CANCELLED_SECONDS)
         return self._since + allowed - now
 
     def check_clock(self, now: float) -> None:
         """Start or kill the worker if it is time to. `now` is `time.monotonic()`."""
-        try:
-            if self.seconds_left(now) > 0:
-                return
-        except IndexError:  # another thread has just read the answer
+        if self.seconds_left(now) > 0:
             return
         with self.lock:
             self._replace_if_interrupted()

@@ -9,19 +9,26 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import cloudpickle
 import gymnasium
 import numpy as np
 
-from planvec.backends.messages import Failure, HasStepper, load_pickled, pickle_for_worker, read_value
+from planvec.backends.messages import (
+    HasStepper,
+    dump_answer,
+    load_answer,
+    load_pickled,
+    pickle_for_worker,
+    read_value,
+)
 from planvec.backends.processes.channel import HOSTED, SERVED
 from planvec.backends.processes.slab import Slot
 from planvec.errors import InvalidBatchError
 from planvec.rows import (
     Answer,
-    Columns,
     FlagBatch,
     ObserveBatch,
     Outputs,
@@ -33,7 +40,6 @@ from planvec.rows import (
     encode_columns,
     raw,
     resolve,
-    unpicklable_rows,
 )
 
 # -- Writes answers in a worker and reads them in its parent.
@@ -44,60 +50,38 @@ from planvec.rows import (
 _COLUMNS = b"columns:"  # Prefix of a payload of encoded infos. A pickle begins with another byte.
 
 
-@dataclass(slots=True)
-class _Rest:
-    """Holds the parts of an answer that do not lie in a slot, or None for a part that it lacks."""
-
-    states: Any = None  # new states of variable size
-    observations: Any = None  # observations of variable size
-    columns: Columns | None = None  # infos
-    errors: dict[int, Failure] | None = None  # row of the chunk -> error of a flagged row
-    values: list[Any] | None = None  # rendered frames or values of attributes
-
-
 def write_answer(answer: Answer, slot: Slot) -> bytes:
     """Return the payload of an answer whose arrays of fixed size lie in a slot."""
     slot.seconds[0] = answer.seconds
     fixed, outputs = slot.outputs, answer.outputs
     if outputs is fixed and not answer.columns and not answer.errors:
         return b""  # everything lies in the slot
-    states = outputs.new_states if fixed.new_states is None else None
-    observations = outputs.observations if fixed.observations is None else None
-    if states is None and observations is None and not answer.errors:
+    rest = Outputs(
+        new_states=outputs.new_states if fixed.new_states is None else None,
+        observations=outputs.observations if fixed.observations is None else None,
+    )
+    if rest.new_states is None and rest.observations is None and not answer.errors:
         if not answer.columns:
             return b""
         encoded = encode_columns(answer.columns)
         if encoded is not None:
             return _COLUMNS + encoded
-    errors = {row: Failure.of(error) for row, error in answer.errors.items()}
-    rest = _Rest(states, observations, answer.columns or None, errors or None)
-    try:
-        return pickle.dumps(rest, protocol=5)
-    except Exception:
-        for error in unpicklable_rows(answer.columns).values():
-            raise error from None
-        raise
+    return dump_answer(answer, rest, b"", partial(pickle.dumps, protocol=5))
 
 
 def read_answer(slot: Slot, payload: bytes) -> Answer:
     """Return the answer that `write_answer` wrote. Its arrays are views of the slot: copy them at once."""
-    seconds = float(slot.seconds[0])
-    if not payload:
-        return Answer(slot.outputs, seconds=seconds, is_borrowed=True)
-    if payload.startswith(_COLUMNS):
-        return Answer(
-            slot.outputs, decode_columns(payload[len(_COLUMNS) :]), seconds=seconds, is_borrowed=True
+    if payload and not payload.startswith(_COLUMNS):
+        answer = load_answer(pickle.loads(payload))
+        rest, fixed = answer.outputs, slot.outputs
+        answer.outputs = replace(
+            fixed,
+            new_states=fixed.new_states if rest.new_states is None else rest.new_states,
+            observations=fixed.observations if rest.observations is None else rest.observations,
         )
-    rest: _Rest = pickle.loads(payload)
-    outputs = slot.outputs
-    if rest.states is not None or rest.observations is not None:
-        outputs = replace(
-            outputs,
-            new_states=outputs.new_states if rest.states is None else rest.states,
-            observations=outputs.observations if rest.observations is None else rest.observations,
-        )
-    errors = {row: failure.to_error() for row, failure in (rest.errors or {}).items()}
-    return Answer(outputs, rest.columns or {}, errors, seconds=seconds, is_borrowed=True)
+        return answer
+    columns = decode_columns(payload[len(_COLUMNS) :]) if payload else {}
+    return Answer(slot.outputs, columns, seconds=float(slot.seconds[0]), is_borrowed=True)
 
 
 # -- Defines `Form`, the way to write one kind of request in the parent, and to read it in the worker --------
@@ -380,13 +364,7 @@ class _PickledForm(ReadableForm[Request[Any]]):
     has_slot = may_step = False
 
     def write(self, request: Request[Any], slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        try:
-            payload: bytes = cloudpickle.dumps(request, protocol=5)
-        except Exception as error:
-            raise InvalidBatchError(
-                f"{request.verb}: an argument cannot be pickled ({type(error).__name__}: {error}); "
-                "nothing was sent"
-            ) from error
+        payload: bytes = cloudpickle.dumps(request, protocol=5)
         return payload
 
     def read(

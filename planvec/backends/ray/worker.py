@@ -8,10 +8,12 @@ A thread that waits for an answer handles the events, starts actors and checks t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
 import re
+import sys
 import threading
 import time
 import weakref
@@ -21,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import ray
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
@@ -34,11 +37,19 @@ from planvec.backends.audit import check_limits
 from planvec.backends.base import ExitReason, Pending
 from planvec.backends.client import Blame, ClientGroup, WorkerClient, limit
 from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
-from planvec.backends.ray.actor import Packed, Reply, pack_by_value, read_reply
-from planvec.backends.ray.cluster import ActorOptions, Cluster, Launcher, cluster_nodes
+from planvec.backends.ray.actor import (
+    CONCURRENCY_GROUPS,
+    Packed,
+    Reply,
+    SharedStates,
+    StepActor,
+    pack_by_value,
+    read_reply,
+)
+from planvec.backends.ray.cluster import Cluster, cluster_nodes
 from planvec.backends.sharded.backend import Sharded, check_replacement, check_same
 from planvec.backends.signals import delayed_signals
-from planvec.errors import ClosedError, EnvError, PlanvecError, WorkerStartError
+from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
 from planvec.rows import EnvDescription, Request
 
 # -- Finds out why an actor has died, or could not be made ---------------------------------------------------
@@ -80,6 +91,115 @@ def with_advice(failure: Failure) -> Failure:
     if _MISSING.search(failure.detail) is None:
         return failure
     return replace(failure, detail=f"{failure.detail} on its node: {_ADVICE}")
+
+
+# -- Defines `ActorOptions`, the checked options of the actors of one backend --------------------------------
+
+# options of actors that planvec sets: it restarts actors and retries rows by itself
+_OWN = (
+    "concurrency_groups",
+    "lifetime",
+    "max_concurrency",
+    "max_pending_calls",
+    "max_restarts",
+    "max_task_retries",
+    "name",
+)
+# strings have the same hashes in all actors, so that sets of strings have the same order
+_HASH_SEED = {"PYTHONHASHSEED": "0"}
+
+
+class ActorOptions:
+    """Checks options of `ray.remote`. Needs no connection to Ray."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        own = [name for name in _OWN if name in options]
+        if own:
+            raise InvalidBatchError(
+                f"ray_actor_options: expected none of {list(_OWN)}, which planvec sets itself, got {own}"
+            )
+        # the `runtime_env` that the user has passed; empty if there is none
+        self.runtime_env = _mapping(options, "runtime_env")
+        variables = {**_HASH_SEED, **_mapping(self.runtime_env, "env_vars")}
+        complete = {**options, "runtime_env": {**self.runtime_env, "env_vars": variables}}
+        if complete.get("num_cpus") is None:
+            complete["num_cpus"] = 1
+        try:
+            remote: Any = ray.remote  # its types know few of its options
+            # the class of the actors, with these options
+            self.actor_class = remote(concurrency_groups=CONCURRENCY_GROUPS)(StepActor).options(**complete)
+        except (ValueError, TypeError) as error:
+            raise InvalidBatchError(f"ray_actor_options: {error}") from error
+        self.num_cpus: float = complete["num_cpus"]  # the CPUs among them
+        # name -> the amount that one actor needs
+        self.resources: dict[str, float] = {
+            "CPU": self.num_cpus,
+            "GPU": options.get("num_gpus") or 0,
+            "memory": options.get("memory") or 0,
+            **_mapping(options, "resources"),
+        }
+
+
+def _mapping(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return an option that must be a dict, or None."""
+    value = options.get(name)
+    if not isinstance(value, Mapping | None):
+        raise InvalidBatchError(f"ray_actor_options: {name}: expected a dict or None, got {value!r}")
+    return dict(value or {})
+
+
+# -- Defines `Launcher`, which starts and kills the actors of one backend ------------------------------------
+
+
+class Launcher:
+    """Starts actors that make the same environment."""
+
+    def __init__(self, factory: bytes, options: ActorOptions, cluster: Cluster) -> None:
+        self.options, self._cluster = options, cluster
+        self._actors: set[Any] = set()
+        self._is_ended = False
+        self.factory = ray.put(factory)  # the factory in the object store, from which each node takes it once
+        self.path = [entry or os.getcwd() for entry in sys.path]  # the `sys.path` of this process
+        environments = (options.runtime_env, ray.get_runtime_context().runtime_env)
+        has_directory = any("working_dir" in environment for environment in environments)
+        # the working directory of this process; None if a `runtime_env` names another one
+        self.directory = None if has_directory else os.getcwd()
+        # the description of the environment, once a worker has made it
+        self.description: EnvDescription | None = None
+        # answers until its actors get several requests at a time again; see `_NUM_CAUTIOUS` in `worker`
+        self.num_cautious = 0
+        self.shared_states = SharedStates()  # gives references to large states that were sent before
+
+    def why_unusable(self) -> ClosedError | None:
+        """Return the error of a call without the connection to Ray: a call would start Ray anew."""
+        if self._cluster.is_connected:
+            return None
+        return ClosedError("Ray was stopped, perhaps by ray.shutdown(); open the environment again")
+
+    def start(self) -> Any:
+        """Start an actor, and return its handle at once."""
+        actor = self.options.actor_class.remote()
+        self._actors.add(actor)
+        return actor
+
+    def kill(self, actor: Any) -> None:
+        """Kill an actor. One that is dead already is forgotten."""
+        self._actors.discard(actor)
+        if self._cluster.is_connected:
+            with contextlib.suppress(Exception):  # it is dead, or Ray is being stopped
+                ray.kill(actor, no_restart=True)
+
+    def end(self) -> None:
+        """Kill all actors that are left. Stop Ray if planvec has started it. May be called again."""
+        self._is_ended = True
+        for actor in list(self._actors):
+            self.kill(actor)
+        self._cluster.close()
+
+    def end_later(self) -> None:
+        """Do the same in a thread: the garbage collector may run in one of Ray's own threads."""
+        if not self._is_ended and self._cluster.is_connected:
+            threading.Thread(target=self.end, name="planvec-ray-end", daemon=True).start()
 
 
 # -- Defines `Inbox`, which hands the events of Ray's threads to the threads that wait -----------------------
@@ -277,7 +397,6 @@ class RayWorker(WorkerClient):
             self._died(error)  # or its answer was lost, with a node or for want of memory
             return
         self._late_since = None
-        self._in_step = True
         if error is not None:  # the answer cannot be read here
             unreadable = EnvError(f"{self.name}: {type(error).__name__}: {error}")
             self.complete(pending, lambda: unreadable)
@@ -285,7 +404,6 @@ class RayWorker(WorkerClient):
             self._launcher.num_cautious = max(0, self._launcher.num_cautious - 1)
             reply: Reply = future.result()
             self.complete(pending, partial(read_reply, reply), reply.rss)
-        self._in_step = False
 
     # -- time ---------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class Auditor:
         error, name = call.error, self._second.worker.name
         if error is None:
             self._stats.audited_rows += 1
-            return row.compare(call.prepare().answer, name)
+            return row.compare(call.prepare(), name)
         if isinstance(error, EnvError):
             return UnsupportedEnvError(row.text(name, f"it raised {error.detail}"))
         return None  # the worker was lost, which says nothing about the environment
