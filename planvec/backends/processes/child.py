@@ -14,13 +14,20 @@ from typing import Any
 
 import cloudpickle
 
-from planvec.backends.messages import Failure, HasStepper, load_factory, load_from_parent, write_value
+from planvec.backends.messages import (
+    Failure,
+    HasStepper,
+    load_factory,
+    load_from_parent,
+    load_pickled,
+    write_value,
+)
 from planvec.backends.processes.channel import DONE, FAILED, HOSTED, READY, Channel, ChannelError, Frame
-from planvec.backends.processes.requests import Operation, Server, form_named, write_answer
+from planvec.backends.processes.requests import Server, form_named, write_answer
 from planvec.backends.processes.slab import Slab, WorkerSpec
 from planvec.backends.processes.system import die_with_parent
 from planvec.backends.signals import HANDLED
-from planvec.rows import Answer, Outputs
+from planvec.rows import Answer, Outputs, Request
 from planvec.stepping import ROW, TICKET, new_progress
 
 # -- Hosts one object in a worker process, and answers requests until the parent closes the channel ----------
@@ -83,10 +90,11 @@ class Host:
     def _step(self, frame: Frame) -> bytes:
         """Execute a request of `planvec.rows`, and return the payload of the answer."""
         form, stepper = form_named(frame.verb), self._hosted.stepper
-        slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None
-        request, outputs = form.read(slot, frame.payload, self.description.action_space)
-        if slot is None:
-            return write_value(request.verb, stepper.perform(request, outputs))
+        if form is None:
+            request: Request[Any] = load_pickled(frame.payload)
+            return write_value(request.verb, stepper.perform(request))
+        slot = self._slots[frame.slot].first(frame.num_rows)
+        request, outputs = form.read(slot, frame.payload)
         payload: bytes = stepper.perform_and_write(
             request, outputs, lambda answer: write_answer(answer, slot)
         )
@@ -99,8 +107,8 @@ class Host:
 
     def _operate(self, frame: Frame) -> bytes:
         """Execute an operation on the hosted object, and return the payload of the answer."""
-        operation: Operation = load_from_parent(frame.payload)
-        return write_value(operation.name, Answer(Outputs(), value=operation.apply(self._hosted)))
+        function, name, arguments = load_from_parent(frame.payload)
+        return write_value(name, Answer(Outputs(), value=function(self._hosted, name, *arguments)))
 
 
 def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory: int) -> None:

@@ -25,22 +25,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NoReturn, overload
 
-import gymnasium
-
 from planvec.backends.base import Backend, ExitReason, Pending, Waiter, WorkerExit
 from planvec.backends.client import NOBODY, START_SECONDS, Blame, ClientGroup, WorkerClient, limit
 from planvec.backends.in_process import HarmlessFactory, SmallBatches
 from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
 from planvec.backends.processes.channel import FAILED, SPIN_SECONDS, ChannelError, Frame, yield_core
 from planvec.backends.processes.requests import (
-    CallMethod,
-    Form,
-    GetAttribute,
     HostedRequest,
-    Operation,
-    SetAttribute,
+    ServedRequest,
     SharedLayout,
+    call_method,
     form_of,
+    get_attribute,
+    read_answer,
+    read_request_answer,
+    set_attribute,
+    write_request,
 )
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
@@ -107,7 +107,6 @@ class ProcessWorker(WorkerClient):
     def _launch(self) -> None:
         self._child = Child(self.spec, self.start_method)
         self._slots: list[Slot] = []
-        self._space: gymnasium.Space[Any] | None = None
         # the ticket, the row and the step that the process is executing; None if it steps no rows
         self._progress: memoryview | None = None
         self._next_memory_check = self._next_stop_check = 0.0
@@ -196,25 +195,29 @@ class ProcessWorker(WorkerClient):
         with self.lock:
             return (self._child.channel.fileno(), self._child.handle) if self._is_running else ()
 
-    def _pack(self, request: Request[Any]) -> tuple[Form[Any], bytes] | None:
+    def _pack(self, request: Request[Any]) -> tuple[bytes, bytes] | None:
+        """Return the verb and the payload, or None."""
         if len(self._sent) >= NUM_SLOTS:
             return None
         form = form_of(request)
-        slot = self._slot(form, self._num_answered + len(self._sent) + 1, request.num_rows)
-        payload = form.write(request, slot, self._space)
+        if form is None:
+            verb, payload = write_request(request)
+        else:
+            slot = self._slot(self._num_answered + len(self._sent) + 1, request.num_rows)
+            verb, payload = form.verb, form.write(request, slot)
         # The process may be writing, too: if both sides write, neither reads.
-        return None if len(payload) > _SMALL and self._sent else (form, payload)
+        return None if len(payload) > _SMALL and self._sent else (verb, payload)
 
-    def _slot(self, form: Form[Any], ticket: int, num_rows: int) -> Slot | None:
+    def _slot(self, ticket: int, num_rows: int) -> Slot:
         """Return the first rows of the slot of a request: those of two tickets in a row are different."""
-        return self._slots[ticket % NUM_SLOTS].first(num_rows) if form.has_slot else None
+        return self._slots[ticket % NUM_SLOTS].first(num_rows)
 
-    def _post(self, pending: Pending, message: tuple[Form[Any], bytes]) -> None:
-        form, payload = message
+    def _post(self, pending: Pending, message: tuple[bytes, bytes]) -> None:
+        verb, payload = message
         ticket = self._num_answered + len(self._sent)
         num_rows = pending.request.num_rows
         try:
-            self._child.channel.send(ticket, form.verb, ticket % NUM_SLOTS, num_rows, payload)
+            self._child.channel.send(ticket, verb, ticket % NUM_SLOTS, num_rows, payload)
         except ChannelError:  # the process exited before this request: the request is not the cause
             self._end_crashed(self._blame() if len(self._sent) > 1 else NOBODY)
 
@@ -247,12 +250,13 @@ class ProcessWorker(WorkerClient):
             self.kill_and_end(ExitReason.CRASH, "answered a request that was not sent to it", blame)
             return
         pending = self._sent[0]
-        form = form_of(pending.request)
-        slot = self._slot(form, ticket, frame.num_rows)
+        has_slot = form_of(pending.request) is not None
+        may_step = has_slot or isinstance(pending.request, ServedRequest)
+        slot = self._slot(ticket, frame.num_rows) if has_slot else None
         rss, now = 0, time.monotonic()
-        if self.max_rss is not None and form.may_step and now >= self._next_memory_check:
+        if self.max_rss is not None and may_step and now >= self._next_memory_check:
             self._next_memory_check, rss = now + _MEMORY_CHECK_SECONDS, self.memory_used()
-        self.complete(pending, partial(_read, form, slot, frame), rss)
+        self.complete(pending, partial(_read, pending.request, slot, frame), rss)
 
     def _on_ready_message(self, frame: Frame) -> None:
         """Handle the first frame: become ready, or end a process that could not make its object."""
@@ -266,18 +270,19 @@ class ProcessWorker(WorkerClient):
         if isinstance(described, EnvDescription):
             description, slab = described, Slab(described, self._child.memory)
             self._slots, self._progress, self.capacity = slab.slots, slab.progress, slab.capacity
-            self._space = described.action_space
         elif described is not None:
             self.layout, self._progress = described, described.map_memory(self._child.memory)
         self.become_ready(description)
 
 
-def _read(form: Form[Any], slot: Slot | None, frame: Frame) -> Answer | PlanvecError:
+def _read(request: Request[Any], slot: Slot | None, frame: Frame) -> Answer | PlanvecError:
     """Return the answer of a worker, or the error that it sent."""
     if frame.verb == FAILED:
         failure: Failure = pickle.loads(frame.payload)
         return failure.to_error()
-    return form.read_answer(slot, frame.payload)
+    if slot is None:
+        return read_request_answer(request, frame.payload)
+    return read_answer(slot, frame.payload)
 
 
 def _read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription | SharedLayout | None:
@@ -588,7 +593,7 @@ class ExternalProcess:
             InvalidBatchError: An argument cannot be pickled. Nothing was sent.
             WorkerCrashedError: The process has exited.
         """
-        return self._submit(CallMethod(name, args, kwargs))
+        return self._submit(call_method, name, args, kwargs)
 
     def get_attr(self, name: str) -> Any:
         """Return an attribute of the object; if the object is a `PlanEnv`, of its environment.
@@ -596,7 +601,7 @@ class ExternalProcess:
         Args:
             name: A dotted name, such as "gravity" or "ale.lives".
         """
-        return wait_for(self._submit(GetAttribute(name)))
+        return wait_for(self._submit(get_attribute, name))
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute of the object; if the object is a `PlanEnv`, of its environment.
@@ -604,7 +609,7 @@ class ExternalProcess:
         No other process gets the value, nor does a replacement of this one. Use it for processes that do not
         belong to a `BatchEnv`, since restoring a state changes only what is part of it.
         """
-        wait_for(self._submit(SetAttribute(name, value)))
+        wait_for(self._submit(set_attribute, name, value))
 
     def get_state(self) -> Any:
         """Return the base state of the hosted environment."""
@@ -639,12 +644,12 @@ class ExternalProcess:
         promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
         return wait_for(promise) if blocking else promise
 
-    def _submit(self, operation: Operation) -> Promise[Any]:
+    def _submit(self, function: Callable[..., Any], name: str, *arguments: Any) -> Promise[Any]:
         self._worker.check()
         if self._worker.exit is not None:
             raise_exit(self._worker.exit)
-        pending = self._worker.submit(HostedRequest.of(operation))
-        return HostedPromise(self._waiter, pending, operation.name, self._worker.lock)
+        pending = self._worker.submit(HostedRequest.of(function, name, *arguments))
+        return HostedPromise(self._waiter, pending, name, self._worker.lock)
 
 
 def _close_live() -> None:
