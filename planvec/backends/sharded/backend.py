@@ -48,9 +48,6 @@ from planvec.rows import (
 
 T = TypeVar("T")
 
-# a single row that takes less does not count in the estimated cost of rows: most of it is overhead
-_INFORMATIVE_SECONDS = 1e-3
-
 # -- Defines `Auditor`, which lets another worker step some rows a second time. See `backends.audit` ---------
 
 
@@ -395,8 +392,7 @@ class Sharded(StepsElsewhere):
             return
         if error is None:
             answer = future.result()
-            is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
-            if is_informative and not chunk.is_flagging:
+            if not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
             self._auditor.consider(record, chunk, answer)
             try:

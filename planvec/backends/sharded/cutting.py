@@ -23,6 +23,7 @@ _EQUAL_LOSS = 0.05  # average loss below which rows count as equal
 _GROWTH = 2.0
 _JUDGED_SECONDS = 1e-3  # a batch of less work per worker says nothing about whether its rows are equal
 
+_SINGLE_SECONDS = 1e-3  # time of a single row up to which most of it is overhead
 _FIRST_ROWS = 8  # rows of a range before any cost is measured
 _SHARE = 0.4  # part of the remaining rows that a round cuts
 # Seconds of work of a range: with less, its overhead counts; with more, other workers would wait for long if
@@ -140,9 +141,10 @@ class Cutter:
     def learn(self, rows: slice, seconds: float) -> None:
         """Update the measured cost with a range that a worker has finished in `seconds`."""
         steps, num_rows = self._steps, rows.stop - rows.start
-        self._pace.learn(
-            int(steps[rows].sum()) if isinstance(steps, np.ndarray) else steps * num_rows, seconds
-        )
+        num_steps = int(steps[rows].sum()) if isinstance(steps, np.ndarray) else steps * num_rows
+        # Most of the time of a single cheap row is overhead: it counts only if much more was expected.
+        if num_rows > 1 or seconds > _SINGLE_SECONDS or 2 * seconds < num_steps * self._pace.seconds:
+            self._pace.learn(num_steps, seconds)
         if self._num_workers > 1:
             self._seconds[rows.stop] = seconds
             self._num_learned += num_rows
