@@ -13,7 +13,13 @@ from planvec.backends.messages import load_from_parent, load_pickled, pickle_for
 from planvec.backends.processes.requests import ServedRequest, Server
 from planvec.backends.processes.slab import Allocator
 from planvec.backends.processes.system import num_cores
-from planvec.backends.processes.worker import ExternalProcess, ProcessWorker, ServedProcesses, over_processes
+from planvec.backends.processes.worker import (
+    ExternalProcess,
+    ProcessWorker,
+    ServedProcesses,
+    open_processes,
+    over_processes,
+)
 from planvec.backends.sharded.backend import Sharded
 from planvec.backends.sharded.recovery import pause_before_restart
 
@@ -37,6 +43,7 @@ __all__ = [
     "load_from_parent",
     "load_pickled",
     "num_cores",
+    "open_processes",
     "over_processes",
     "pause_before_restart",
     "pickle_for_worker",

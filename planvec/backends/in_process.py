@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit, AuditedRow
+from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
 from planvec.backends.base import Backend, Stats, StepsElsewhere
 from planvec.backends.sharded.backend import check_same
 from planvec.backends.signals import REENTERED, is_running
@@ -79,9 +79,7 @@ class InProcess:
         try:
             self._local.frame = sys._getframe()
             answer = self._stepper.perform(request, outputs)
-            row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
-            if row is not None:
-                self._repeat(row)
+            self.audit(request, answer)
         finally:
             self._local.frame = None
         self.stats.masked_rows += len(answer.errors)
@@ -96,13 +94,10 @@ class InProcess:
         return perform
 
     def audit(self, request: Request[Any], answer: Answer) -> None:
-        """Let the environment step a row of a request again if it is time for an audit."""
+        """Let the environment step a row again if it is time for an audit; raise if the results differ."""
         row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
-        if row is not None:
-            self._repeat(row)
-
-    def _repeat(self, row: AuditedRow) -> None:
-        """Let the environment step a row again; raise if the results differ."""
+        if row is None:
+            return
         self.stats.audited_rows += 1
         answer_of_rows = self._stepper.perform(row.request, by_rows=True)
         if self._stepper.kernel.is_used:

@@ -28,7 +28,7 @@ from planvec.backends.processes import template as template_process
 from planvec.backends.processes.channel import Channel
 from planvec.backends.processes.child import main
 from planvec.backends.processes.slab import WorkerSpec, open_memory
-from planvec.backends.processes.template import STREAMS, pack_request, receive_number, send_with_fds
+from planvec.backends.processes.template import STREAMS, receive_number, send_with_fds
 from planvec.backends.signals import delayed_signals, is_from_handler
 from planvec.errors import WorkerStartError
 
@@ -266,14 +266,13 @@ class _TemplateProcess:
     def fork(self, worker: NewWorker, spec: int) -> Process:
         """Fork a worker."""
         report, theirs = socket.socketpair()
-        streams = tuple(filter(_is_open, STREAMS))
         with contextlib.ExitStack() as undo:
             undo.callback(report.close)
-            with theirs:
+            with theirs, open(os.devnull, "wb") as null:
                 ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
-                fds = (theirs.fileno(), spec, *ends, *streams)
+                streams = (number if _is_open(number) else null.fileno() for number in STREAMS)
                 try:
-                    send_with_fds(self._requests, pack_request(len(fds), streams), fds)
+                    send_with_fds(self._requests, b"f", (theirs.fileno(), spec, *ends, *streams))
                 except ConnectionError:
                     raise self._start_error() from None
             self._wait_for(report)

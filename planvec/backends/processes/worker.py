@@ -14,6 +14,7 @@ through the channel and through a handle of the process that the operating syste
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pickle
 import select
@@ -668,7 +669,26 @@ def _register_exit() -> None:
         atexit.register(_close_live)
 
 
-# -- Opens a backend over worker processes -------------------------------------------------------------------
+# -- Opens processes, and a backend over them ----------------------------------------------------------------
+
+
+def open_processes(
+    factories: Sequence[Callable[[], Any]],
+    *,
+    start_method: str | None,
+    name: str = "planvec-worker",
+    preload: Sequence[str] = (),
+) -> list[ExternalProcess]:
+    """Start a process for each factory. If one cannot be started, close the others."""
+    processes: list[ExternalProcess] = []
+    with contextlib.ExitStack() as undo:
+        for index, factory in enumerate(factories):
+            processes.append(
+                ExternalProcess(factory, start_method=start_method, name=f"{name}-{index}", preload=preload)
+            )
+            undo.callback(processes[-1].close)
+        undo.pop_all()
+    return processes
 
 
 def over_processes(
@@ -714,18 +734,7 @@ class ServedProcesses:
         preload: Sequence[str] = (),
     ) -> None:
         self.lock = threading.RLock()  # protects all state
-        self.processes: list[ExternalProcess] = []
-        try:
-            for index, factory in enumerate(factories):
-                self.processes.append(
-                    ExternalProcess(
-                        factory, start_method=start_method, name=f"{name}-{index}", preload=preload
-                    )
-                )
-        except BaseException:
-            for process in self.processes:
-                process.close()
-            raise
+        self.processes = open_processes(factories, start_method=start_method, name=name, preload=preload)
         # their parts that send requests
         self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
         self._group = ProcessGroup(self.workers)
