@@ -70,7 +70,8 @@ class Worker:
         """Send some rows of a request, in a slot that is free."""
         part = request.part(rows)
         form, slot = form_of(part), self._slots[index].first(part.num_rows)
-        payload = form.write(part, slot, self.about.action_space)
+        assert form is not None
+        payload = form.write(part, slot)
         self._channel.send(0, form.verb, index, part.num_rows, payload)
         self._sent.append((index, rows))
 

@@ -40,7 +40,7 @@ def sabotage(stage: str) -> None:
     if stage == "imports":
         template._Template = lambda *_: die()
     elif stage == "request":
-        template.unpack_request = lambda *_: die()
+        template._Template._fork = lambda *_: die()
     else:
         send = template.send_number
 

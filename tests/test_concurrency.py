@@ -18,7 +18,7 @@ from marks import slow_after
 from methods import METHODS
 
 import planvec
-from planvec.backends.processes import messenger
+from planvec.backends import client
 
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.
 SWALLOWED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -146,7 +146,7 @@ def test_what_a_signal_handler_raises_reaches_the_caller(raised: type[Exception]
 def test_a_call_that_was_interrupted_is_not_finished_by_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(messenger, "_CANCELLED_SECONDS", 0.2)
+    monkeypatch.setattr(client, "_CANCELLED_SECONDS", 0.2)
 
     def interrupt(*_: Any) -> None:
         raise Interrupted
@@ -176,7 +176,7 @@ def test_a_worker_whose_first_message_was_interrupted_is_replaced_at_once(
         with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
             worker = env.workers[0]._worker
             greet = worker._on_ready_message
-            monkeypatch.setattr(messenger, "START_SECONDS", 5.0)
+            monkeypatch.setattr(client, "START_SECONDS", 5.0)
             monkeypatch.setattr(
                 worker, "_on_ready_message", lambda frame: signal.raise_signal(signal.SIGALRM)
             )

@@ -107,3 +107,11 @@ def test_costs_too_small_to_compare_do_not_count_as_equal() -> None:
     for _, costs in zip(range(20), repeat([10e-6, 60e-6] * 16), strict=False):
         run(pace, costs)
     assert pace.equal_seconds == 0.0
+
+
+def test_rows_that_were_delayed_once_are_not_sent_one_by_one_for_ever() -> None:
+    pace = Pace()
+    run(pace, [10.0, *[5e-6] * 15])
+    for _ in range(20):
+        _, num_chunks = run(pace, [5e-6] * 16)
+    assert num_chunks == NUM_WORKERS

@@ -29,9 +29,10 @@ from processes import is_zombie_or_gone, wait_until_dead
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
-from planvec.backends import Sharded
+from planvec.backends import Sharded, client
 from planvec.backends.base import Stats, Waiter
-from planvec.backends.processes import messenger, starting
+from planvec.backends.processes import starting
+from planvec.backends.processes import worker as worker_module
 from planvec.backends.sharded.call import Call, Pace
 from planvec.rows import check_step
 
@@ -287,7 +288,7 @@ def test_a_worker_that_was_stopped_is_replaced_and_nothing_changes(
 
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_is_noticed_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messenger, "_STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module, "_STOPPED_SECONDS", 0.2)
     with quick() as env:
         states = states_of(env)
         os.kill(env.workers[0].pid, signal.SIGSTOP)
@@ -445,7 +446,7 @@ def test_a_batch_of_many_chunks_is_given_up_with_the_first_that_hangs(
 
 @pytest.mark.slow
 def test_a_row_that_stops_its_own_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messenger, "_STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module, "_STOPPED_SECONDS", 0.2)
     with (
         quick(max_restarts=0) as env,
         pytest.raises(planvec.WorkerCrashedError, match="row 5, action 21: .* had been stopped by a signal"),
@@ -638,7 +639,7 @@ def test_a_factory_that_hangs_is_an_error_at_make_and_leaves_no_worker(
         (tmp_path / str(os.getpid())).touch()
         threading.Event().wait()
 
-    monkeypatch.setattr(messenger, "START_SECONDS", 0.7)
+    monkeypatch.setattr(client, "START_SECONDS", 0.7)
     with pytest.raises(planvec.WorkerStartError, match="was not ready within 0.7 s"):
         planvec.make(hang, num_workers=2, start_method=method)
     assert all(is_zombie_or_gone(int(path.name)) for path in tmp_path.iterdir())
@@ -788,7 +789,7 @@ def test_workers_whose_factory_draws_at_random_are_refused() -> None:
 def test_a_worker_that_leaks_is_replaced_between_chunks(
     method: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messenger, "_MEMORY_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(worker_module, "_MEMORY_CHECK_SECONDS", 0.0)
     with planvec.make(Faulty, num_workers=1, start_method=method) as env:
         states_of(env)
         limit = env.workers[0]._worker.memory_used() + (150 << 20)
@@ -809,12 +810,12 @@ def test_a_worker_that_leaks_is_replaced_between_chunks(
 def test_workers_that_outgrow_their_limit_with_every_chunk_go_on_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(messenger, "_MEMORY_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(worker_module, "_MEMORY_CHECK_SECONDS", 0.0)
     with quick(max_worker_rss=4 << 30) as env:
         states = states_of(env)
         env.sync_states(states[0])
         for worker in env.workers:
-            worker._worker.watchdog.max_rss = 1
+            worker._worker.max_rss = 1
         for _ in range(3):
             assert_counts(env, states)
         assert env.stats.outgrown > 0

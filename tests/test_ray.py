@@ -303,7 +303,7 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_pending_calls": 1}, "expected none of"),
     ):
         refused(f"ray_actor_options: .*{text}", ray_actor_options=options)
-    refused("max_worker_rss: expected more than the .* bytes that an actor uses", max_worker_rss=1000)
+    refused("max_worker_rss: expected more than the .* bytes that a worker uses", max_worker_rss=1000)
     monkeypatch.setattr(opening, "_PLACE_SECONDS", 1.0)
     refused(
         "no node had room for an actor within 1 s.*'gold': 1.*; no node has as much",

@@ -24,7 +24,7 @@ FEW, MANY = 4, 256
 def _this_process_counts_as_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fix what is measured, which depends on the machine: no test may."""
     monkeypatch.setattr(in_process, "_NUM_BEFORE", 1)
-    monkeypatch.setattr(in_process.SmallBatches, "_is_faster_here", lambda self, size: True)
+    monkeypatch.setattr(in_process, "_MESSAGE_SECONDS", 1e9)
 
 
 @pytest.fixture
@@ -199,12 +199,26 @@ def test_what_an_environment_raises_is_the_same_error() -> None:
 # -- what is measured -----------------------------------------------------------------------------
 
 
-def test_the_faster_place_is_chosen_once_both_are_measured() -> None:
-    times = in_process._Times()
-    for seconds in (9.0, 2.0, 3.0):
-        assert times.get(4) is None
-        times.learn(4, seconds)
-    assert times.get(4) == 2.0
-    times.learn(4, 1000.0)  # one call that another process delayed
-    assert times.get(4) == pytest.approx(2.8)
-    assert times.get(5) is None
+def test_batches_whose_steps_take_longer_than_a_message_go_to_workers(
+    monkeypatch: pytest.MonkeyPatch, here: list[int]
+) -> None:
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        step_often(env)
+        assert env._backend._step_seconds > 0.0
+        num_here = len(here)
+        monkeypatch.setattr(in_process, "_MESSAGE_SECONDS", 0.0)
+        step_often(env)
+        assert len(here) == num_here
+
+
+def test_a_batch_that_another_process_has_delayed_does_not_send_the_next_ones_to_workers(
+    monkeypatch: pytest.MonkeyPatch, here: list[int]
+) -> None:
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        step_often(env)
+        before = env._backend._step_seconds
+        clock = iter((0.0, 1000.0))
+        with monkeypatch.context() as patch:
+            patch.setattr(in_process.time, "perf_counter", lambda: next(clock, 2000.0))
+            step(env)
+        assert before < env._backend._step_seconds < 1.2 * before

@@ -7,10 +7,11 @@ BatchEnv --Request--> Backend            a promise holds the answer or the error
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol, Self, TypeVar
 
@@ -85,8 +86,8 @@ class Stats:
 _MAX_SECONDS = 0.5  # longest time that a follower waits before it checks by itself
 
 
-class Events(Protocol):
-    """Reads the messages of workers that have no threads of their own."""
+class WorkerGroup(Protocol):
+    """Handles the messages of several workers in one poll, and closes the workers together."""
 
     def poll(self) -> None:
         """Handle all messages that have arrived, without waiting."""
@@ -98,15 +99,19 @@ class Events(Protocol):
         # Returns whether a message arrived.
         ...
 
+    def close(self) -> None:
+        """Close all workers at the same time, with one common deadline."""
+        ...
+
 
 class Waiter:
     """Lets threads wait until their call is done."""
 
-    # `events`: None if the workers have threads of their own. `on_idle` is called when no message came for a
+    # `group`: None if the workers have threads of their own. `on_idle` is called when no message came for a
     # while; it completes what an interrupt left undone.
 
-    def __init__(self, events: Events | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
-        self._events = events
+    def __init__(self, group: WorkerGroup | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
+        self._group = group
         self._on_idle = on_idle
         self._condition = threading.Condition()
         # Reentrant: if a signal handler raises just after this thread acquired it, the thread can go on.
@@ -121,9 +126,9 @@ class Waiter:
 
     def poll(self) -> None:
         """Handle all messages that have arrived, without waiting."""
-        if self._events is not None and self._leader_lock.acquire(blocking=False):
+        if self._group is not None and self._leader_lock.acquire(blocking=False):
             try:
-                self._events.poll()
+                self._group.poll()
             finally:
                 self._give_up_lead()
 
@@ -139,21 +144,21 @@ class Waiter:
                 raise WorkerTimeoutError(
                     f"not ready within {timeout:g} s; the promise stays valid: call result() again"
                 )
-            if self._events is not None and self._leader_lock.acquire(blocking=False):
+            if self._group is not None and self._leader_lock.acquire(blocking=False):
                 try:
-                    self._lead(self._events, is_done, deadline)
+                    self._lead(self._group, is_done, deadline)
                 finally:
                     self._give_up_lead()
             else:
                 self._follow(is_done, deadline)
 
-    def _lead(self, events: Events, is_done: Callable[[], bool], deadline: float | None) -> None:
+    def _lead(self, group: WorkerGroup, is_done: Callable[[], bool], deadline: float | None) -> None:
         """Handle messages until `is_done()` or the deadline."""
         while not is_done():
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return
-            if not events.wait(left):
+            if not group.wait(left):
                 self._on_idle()
             if self._num_followers:
                 self.notify()
@@ -168,7 +173,7 @@ class Waiter:
             try:
                 if is_done():
                     return
-                if self._events is not None and self._leader_lock.acquire(blocking=False):
+                if self._group is not None and self._leader_lock.acquire(blocking=False):
                     self._leader_lock.release()  # there is no leader: become it
                     return
                 left = _MAX_SECONDS if deadline is None else min(_MAX_SECONDS, deadline - time.monotonic())
@@ -182,7 +187,6 @@ class Waiter:
 _KILLS_PER_EXIT = 10  # number of workers killed from outside that count as much as one exit of another kind
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 # -- The protocols of backends and workers -------------------------------------------------------------------
@@ -246,10 +250,11 @@ class StepsElsewhere:
         """Return None: workers perform requests."""
 
 
+@dataclass(eq=False)
 class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
     """Reports the exit of a worker. The futures of its incomplete requests raise it.
 
-    Args:
+    Attributes:
         reason: The reason, counted in `Stats`.
         what: The worker and how it exited, for messages.
         is_cause: Whether the request of the future may be the cause: the worker was executing it.
@@ -260,37 +265,22 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
         error: The reason that the worker cannot start, if a restart would fail in the same way; else None.
     """
 
-    def __init__(
-        self,
-        reason: ExitReason,
-        what: str,
-        *,
-        is_cause: bool = False,
-        row: int | None = None,
-        step: int = 0,
-        was_starting: bool = False,
-        was_killed: bool = False,
-        error: PlanvecError | None = None,
-    ) -> None:
-        super().__init__(what)
-        self.reason = reason
-        self.what = what
-        self.is_cause = is_cause
-        self.row = row
-        self.step = step
-        self.was_starting = was_starting
-        self.was_killed = was_killed
-        self.error = error
+    reason: ExitReason
+    what: str
+    _: KW_ONLY
+    is_cause: bool = False
+    row: int | None = None
+    step: int = 0
+    was_starting: bool = False
+    was_killed: bool = False
+    error: PlanvecError | None = None
+
+    def __str__(self) -> str:
+        return self.what
 
     def of_another(self) -> WorkerExit:
         """Return the exit for a request that the worker had not begun, and that is not the cause."""
-        return WorkerExit(
-            self.reason,
-            self.what,
-            was_starting=self.was_starting,
-            was_killed=self.was_killed,
-            error=self.error,
-        )
+        return replace(self, is_cause=False, row=None, step=0)
 
     @property
     def weight(self) -> float:
@@ -303,101 +293,11 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
         return self.reason is ExitReason.TIMEOUT
 
 
-class Future(Protocol[T_co]):
-    """Declares the methods of `concurrent.futures.Future` that `Sharded` uses."""
-
-    def add_done_callback(self, fn: Callable[[Self], object], /) -> None:
-        """Call `fn(self)` when the future is done or cancelled, or at once if it already is."""
-        ...
-
-    def cancel(self) -> bool:
-        """Cancel the request, whose answer is not needed. Return whether it is cancelled."""
-        ...
-
-    def cancelled(self) -> bool:
-        """Return whether the request was cancelled before it was done."""
-        ...
-
-    def exception(self) -> BaseException | None:
-        """Return the error, or None if the request succeeded."""
-        ...
-
-    def result(self) -> T_co:
-        """Return the answer, or raise the error."""
-        ...
-
-
-class Worker(Protocol):
-    """Executes requests in order, for example in a process, an actor or a thread.
-
-    The future of a request raises an error of the environment; the worker remains usable. If the worker
-    exits, the futures of its incomplete requests raise `WorkerExit`.
-
-    Attributes:
-        name: The name in messages.
-        capacity: Largest number of rows in one request. Valid once the worker is ready.
-        description: The description of its environment, or None if it has none. Valid once it is ready.
-        exit: The exit of the worker until it is restarted; None while it runs.
-    """
-
-    name: str
-    capacity: int
-    description: EnvDescription | None
-    exit: WorkerExit | None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether its environment is made and it accepts requests."""
-        ...
-
-    @property
-    def is_delayed(self) -> bool:
-        """Whether it waits for a place in a cluster, so that the other workers should begin without it."""
-        ...
-
-    def listen(self, changed: Callable[[Self], None], lock: threading.RLock) -> None:
-        """Set the callback for changes: the worker calls it when it becomes ready and when it exits.
-
-        Args:
-            changed: The callback `changed(worker)`. After an exit, the futures of incomplete requests must
-                raise before it is called, the newest first: each is retried before all others. If the worker
-                has exited already, it is called at once.
-            lock: The lock that protects the state of the backend. A worker that is not thread-safe holds it
-                while its own state changes.
-        """
-        ...
-
-    def submit(self, request: Request[Any]) -> Future[Answer]:
-        """Queue a request and return its future. Several requests may be pending.
-
-        A worker that reads the request after this returns must copy it (`request.copy()`), because the caller
-        may change its arrays then. A worker that is not ready yet keeps the request until it is. The future
-        raises errors of every kind; an exception that is raised here fails the call of the request.
-        """
-        ...
-
-    def restart(self, pause: float = 0.0) -> None:
-        """Restart the worker after its exit, in `pause` seconds, with the same environment."""
-        ...
-
-    def close(self) -> None:
-        """Close the worker. Futures that are not done raise `ClosedError`."""
-        ...
-
-
-class WorkerGroup(Events, Protocol):
-    """Handles the messages of several workers in one poll, and closes the workers together."""
-
-    def close(self) -> None:
-        """Close all workers at the same time, with one common deadline."""
-        ...
-
-
 # -- Defines `Pending`, a request to a worker and the future of its answer -----------------------------------
 
 
 class Pending:
-    """Holds a request and is the future of its answer. Implements `backends.base.Future`."""
+    """Holds a request to a worker, and is the future of its answer."""
 
     # `concurrent.futures.Future` has a lock and a condition of its own, which cost several microseconds. This
     # class relies on the lock of the worker, which is held during all calls.
@@ -481,3 +381,68 @@ class Pending:
         self._is_reported = True
         self._callback = None  # it refers to the owner of this future: without the cycle, both are freed now
         self._answer = None  # its views would keep the shared memory alive
+
+
+# the future of an answer; workers with threads of their own return one of the standard library
+Future = concurrent.futures.Future[Answer] | Pending
+
+
+# -- The protocol of workers ---------------------------------------------------------------------------------
+
+
+class Worker(Protocol):
+    """Executes requests in order, for example in a process, an actor or a thread.
+
+    The future of a request raises an error of the environment; the worker remains usable. If the worker
+    exits, the futures of its incomplete requests raise `WorkerExit`.
+
+    Attributes:
+        name: The name in messages.
+        capacity: Largest number of rows in one request. Valid once the worker is ready.
+        description: The description of its environment, or None if it has none. Valid once it is ready.
+        exit: The exit of the worker until it is restarted; None while it runs.
+    """
+
+    name: str
+    capacity: int
+    description: EnvDescription | None
+    exit: WorkerExit | None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its environment is made and it accepts requests."""
+        ...
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it waits for a place in a cluster, so that the other workers should begin without it."""
+        ...
+
+    def listen(self, changed: Callable[[Self], None], lock: threading.RLock) -> None:
+        """Set the callback for changes: the worker calls it when it becomes ready and when it exits.
+
+        Args:
+            changed: The callback `changed(worker)`. After an exit, the futures of incomplete requests must
+                raise before it is called, the newest first: each is retried before all others. If the worker
+                has exited already, it is called at once.
+            lock: The lock that protects the state of the backend. A worker that is not thread-safe holds it
+                while its own state changes.
+        """
+        ...
+
+    def submit(self, request: Request[Any]) -> Future:
+        """Queue a request and return its future. Several requests may be pending.
+
+        A worker that reads the request after this returns must copy it (`request.copy()`), because the caller
+        may change its arrays then. A worker that is not ready yet keeps the request until it is. The future
+        raises errors of every kind; an exception that is raised here fails the call of the request.
+        """
+        ...
+
+    def restart(self, pause: float = 0.0) -> None:
+        """Restart the worker after its exit, in `pause` seconds, with the same environment."""
+        ...
+
+    def close(self) -> None:
+        """Close the worker. Futures that are not done raise `ClosedError`."""
+        ...

@@ -7,13 +7,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit, AuditedRow
+from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
 from planvec.backends.base import Backend, Stats, StepsElsewhere
 from planvec.backends.sharded.backend import check_same
 from planvec.backends.signals import REENTERED, is_running
@@ -81,9 +79,7 @@ class InProcess:
         try:
             self._local.frame = sys._getframe()
             answer = self._stepper.perform(request, outputs)
-            row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
-            if row is not None:
-                self._repeat(row)
+            self.audit(request, answer)
         finally:
             self._local.frame = None
         self.stats.masked_rows += len(answer.errors)
@@ -98,13 +94,10 @@ class InProcess:
         return perform
 
     def audit(self, request: Request[Any], answer: Answer) -> None:
-        """Let the environment step a row of a request again if it is time for an audit."""
+        """Let the environment step a row again if it is time for an audit; raise if the results differ."""
         row = self._audit.choose(request, slice(0, request.num_rows), answer, "this process")
-        if row is not None:
-            self._repeat(row)
-
-    def _repeat(self, row: AuditedRow) -> None:
-        """Let the environment step a row again; raise if the results differ."""
+        if row is None:
+            return
         self.stats.audited_rows += 1
         answer_of_rows = self._stepper.perform(row.request, by_rows=True)
         if self._stepper.kernel.is_used:
@@ -156,24 +149,20 @@ class _KernelUse:
 # -- Defines `SmallBatches`, which steps small batches here where sending them to workers takes longer.
 #
 #     run(request) ---> workers      large batches, promises, and all that is no step or rollout
-#                  \--> this process    small batches that it has measured to be faster here
+#                  \--> this process    small batches that it is expected to step sooner
 #
 # It does so only where workers protect from nothing: for environments whose code is known not to crash or
 # hang, and without limits on time and memory. The results are the same, since transitions are pure
-# functions.
-T_co = TypeVar("T_co", covariant=True)
+# functions. `benchmarks/small_batches.py` measures the effect.
 
 _log = logging.getLogger("planvec")
 
 _MAX_STEPS = 128  # largest number of steps of a small batch
 # small batches that go to workers before an environment is opened here, which takes some milliseconds
 _NUM_BEFORE = 100
-# every so many small batches, one goes where it takes longer, so that both times stay up to date
-_INTERVAL = 256
-# calls of a size before their time counts as measured: the least time of these, since the first is slow
-_NUM_FIRST = 3
-# weight of the latest call in the average times, and how many times the average it counts at most
-_WEIGHT, _MAX_RATIO = 0.2, 3.0
+_MESSAGE_SECONDS = 100e-6  # time of a message to a worker and its answer: with less work, the message counts
+# Largest growth of the measured time of a step with each batch: other processes may delay one batch for long
+_MAX_GROWTH = 1.1
 
 
 @runtime_checkable
@@ -185,51 +174,6 @@ class HarmlessFactory(Protocol):
     def open_here(self) -> EnvStepper:
         """Return a stepper of the environment in this process."""
         ...
-
-
-class _Times:
-    """Average seconds of a call by the size of its batch, in powers of two."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
-        self._num_calls: dict[int, int] = {}
-
-    def learn(self, size: int, seconds: float) -> None:
-        """Count a call."""
-        average, num_calls = self._seconds.get(size, seconds), self._num_calls.get(size, 0) + 1
-        if num_calls <= _NUM_FIRST:
-            average = min(average, seconds)
-        else:
-            average += _WEIGHT * (min(seconds, _MAX_RATIO * average) - average)
-        self._seconds[size], self._num_calls[size] = average, num_calls
-
-    def get(self, size: int) -> float | None:
-        """Return the average; None before enough calls of this size."""
-        return self._seconds[size] if self._num_calls.get(size, 0) >= _NUM_FIRST else None
-
-
-class _Timed(Promise[T_co]):
-    """Reports how long a call took when its result is read."""
-
-    # `learn`: Called with the seconds.
-
-    def __init__(self, promise: Promise[T_co], started: float, learn: Callable[[float], None]) -> None:
-        self._promise = promise
-        self._started = started
-        self._learn: Callable[[float], None] | None = learn
-
-    def done(self) -> bool:
-        return self._promise.done()
-
-    def result(self, timeout: float | None = None) -> T_co:
-        value = self._promise.result(timeout)
-        learn, self._learn = self._learn, None
-        if learn is not None:
-            learn(time.perf_counter() - self._started)
-        return value
-
-    def abandon(self) -> None:
-        self._promise.abandon()
 
 
 class SmallBatches(StepsElsewhere):
@@ -244,7 +188,7 @@ class SmallBatches(StepsElsewhere):
         self._stepper: EnvStepper | None = None
         self._here: InProcess | None = None
         self._num_small = 0
-        self._times_here, self._times_there = _Times(), _Times()
+        self._step_seconds = 0.0  # time of a step here, as measured; 0 before the first
         self.stats = workers.stats
         self.description: EnvDescription = workers.description
 
@@ -264,24 +208,21 @@ class SmallBatches(StepsElsewhere):
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:
         """Execute a request. See `Backend.run`; with `keep`, the caller does not wait, and workers step."""
-        size = 0 if keep or self._factory is None or not request.is_counted else _size(request)
-        if not size:
+        if keep or self._factory is None or not request.is_counted or request.num_rows > _MAX_STEPS:
             return self._workers.run(request, keep=keep)
+        steps = request.steps
+        num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * request.num_rows
+        if not 0 < num_steps <= _MAX_STEPS:
+            return self._workers.run(request)
         self._num_small += 1
         here = self._open_here()
+        if here is None or num_steps * self._step_seconds > _MESSAGE_SECONDS:
+            return self._workers.run(request)
         started = time.perf_counter()
-        if here is not None and self._is_faster_here(size):
-            promise = here.run(request)
-            self._times_here.learn(size, time.perf_counter() - started)
-            return promise
-        learn = partial(self._times_there.learn, size)
-        return _Timed(self._workers.run(request), started, learn)
-
-    def _is_faster_here(self, size: int) -> bool:
-        """Return whether a batch is to be stepped here. A place that was not tried yet counts as faster."""
-        here, there = self._times_here.get(size), self._times_there.get(size)
-        is_faster = here is None or (there is not None and here <= there)
-        return is_faster != (self._num_small % _INTERVAL == 0)
+        promise = here.run(request)
+        seconds = (time.perf_counter() - started) / num_steps
+        self._step_seconds = min(seconds, _MAX_GROWTH * self._step_seconds or seconds)
+        return promise
 
     def _open_here(self) -> InProcess | None:
         """Return the backend that steps here, opened if it is time; None if the workers have to step."""
@@ -319,12 +260,3 @@ class SmallBatches(StepsElsewhere):
         self._workers.close()
         if self._here is not None:
             self._here.close()
-
-
-def _size(request: Request[Any]) -> int:
-    """Return the class of sizes of a small batch, at least 1; 0 for an empty or a large one."""
-    steps, num_rows = request.steps, request.num_rows
-    if num_rows > _MAX_STEPS:
-        return 0
-    num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * num_rows
-    return num_steps.bit_length() if num_steps <= _MAX_STEPS else 0

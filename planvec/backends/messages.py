@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NoReturn, Protocol, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec, registry
@@ -32,8 +32,10 @@ from gymnasium.envs.registration import EnvSpec, registry
 from planvec import errors
 from planvec.backends.signals import is_from_handler
 from planvec.errors import EnvError, PlanvecError, UnsupportedEnvError, WorkerStartError
-from planvec.rows import Answer, Outputs
+from planvec.rows import Answer, Outputs, unpicklable_rows
 from planvec.stepping import text_of
+
+T = TypeVar("T")
 
 _MAIN = "__main__:"
 # the code of all single-dispatch functions
@@ -475,6 +477,28 @@ def read_value(payload: bytes) -> Answer:
     """Return the answer that `write_value` wrote."""
     value, values = load_pickled(payload)
     return Answer(Outputs(values=values), value=value)
+
+
+# -- Writes answers to requests over rows, or the parts of them that lie in no shared memory -----------------
+
+
+def dump_answer(answer: Answer, outputs: Outputs, value: bytes, dump: Callable[[Any], T]) -> T:
+    """Return what `dump` makes of an answer, with other outputs and with the `value` of `write_value`."""
+    errors = {row: Failure.of(error) for row, error in answer.errors.items()}
+    try:
+        return dump((outputs, answer.columns, errors, value, answer.seconds))
+    except Exception:
+        for error in unpicklable_rows(answer.columns).values():
+            raise error from None
+        raise
+
+
+def load_answer(parts: Any) -> Answer:
+    """Return the answer whose parts `dump_answer` gave to `dump`. Its arrays are borrowed."""
+    outputs, columns, failures, data, seconds = parts
+    value, outputs.values = load_pickled(data) if data else (None, None)
+    errors: Any = {row: failure.to_error() for row, failure in failures.items()}
+    return Answer(outputs, columns, errors, value=value, seconds=seconds, is_borrowed=True)
 
 
 @runtime_checkable

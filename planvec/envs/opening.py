@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from planvec.backends import (
     check_audit,
     check_limits,
     num_cores,
+    open_processes,
     over_processes,
     ray_opener,
 )
@@ -39,6 +40,18 @@ from planvec.errors import InvalidBatchError, PlanvecError, UnsupportedEnvError
 from planvec.kernels import has_kernel, has_own_kernel, is_harmless, may_have_kernel, registered_kernels
 from planvec.rows import check_compiled, check_info_keys, wait_for
 from planvec.stepping import EnvStepper
+
+
+@contextlib.contextmanager
+def _closed_on_error(*opened: Any) -> Iterator[None]:
+    """Close what was opened if what follows raises."""
+    try:
+        yield
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+
 
 # -- Defines `PlanEnv`, which steps one environment in this process from any of its states -------------------
 
@@ -89,13 +102,10 @@ class PlanEnv(EnvCalls[Literal[True]]):
         check_codec(codec)
         check_audit(audit)
         made = make_env(env, render_mode, env_kwargs)
-        try:
+        with _closed_on_error(made):
             self.codec: StateCodec = codec_for(made, codec, info_keys=info_keys, trust=trust)
             threads = num_cores() if num_threads is None else num_threads
             self.stepper = EnvStepper(made, self.codec, info_keys, compiled, threads)
-        except BaseException:
-            made.close()
-            raise
         super().__init__(InProcess(self.stepper, audit), blocking=True)
         self._source = env
         self._options: dict[str, Any] = {
@@ -505,45 +515,25 @@ def make(
         return _open_over_ray(open_backend, blocking)
     factory = _Factory(env, options)
     number = num_cores() if num_workers is None else num_workers
-    return _checked(_open_over_processes(factory, number, start_method, limits), factory)
+    workers = open_processes([factory] * number, start_method=start_method)
+    with _closed_on_error(*workers):
+        return _checked(BatchEnv(workers, **limits), factory)
 
 
 def _checked(env: BatchEnv[Any], factory: _Factory) -> BatchEnv[Any]:
     """Return an environment after a check that hashes of texts have no influence; close it if they have."""
     if env._about.uses_hashes:
         name = env._about.state_format.origin if env.spec is None else env.spec.id
-        try:
+        with _closed_on_error(env):
             check_hash_seeds(name, factory.record)
-        except BaseException:
-            env.close()
-            raise
     return env
-
-
-def _open_over_processes(
-    factory: Callable[[], PlanEnv], num_workers: int, start_method: str | None, limits: Mapping[str, Any]
-) -> BatchEnv[Any]:
-    """Return a `BatchEnv` over new worker processes; they end if an argument is wrong."""
-    workers: list[ExternalProcess] = []
-    try:
-        for index in range(num_workers):
-            name = f"planvec-worker-{index}"
-            workers.append(ExternalProcess(factory, start_method=start_method, name=name))
-        return BatchEnv(workers, **limits)
-    except BaseException:
-        for worker in workers:
-            worker.close()
-        raise
 
 
 def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> BatchEnv[Any]:
     """Return a `BatchEnv` over new actors; they end if an argument is wrong."""
     backend = open_backend()
-    try:
+    with _closed_on_error(backend):
         env: BatchEnv[Any] = BatchEnv(backend, blocking=blocking)
-    except BaseException:
-        backend.close()
-        raise
     env._reopen = partial(open_backend, num_workers=env.num_workers)
     return env
 

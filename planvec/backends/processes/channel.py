@@ -14,7 +14,6 @@ import select
 import socket
 import struct
 import time
-import weakref
 from typing import NamedTuple
 
 from planvec.backends.signals import is_from_handler
@@ -23,8 +22,6 @@ _HEADER = struct.Struct("<Q16sIIQ")
 # Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
 # the next request. Therefore neither side sleeps between calls in close succession.
 SPIN_SECONDS = 200e-6
-
-_parent_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 # Lets another process run on this core first. With more processes than cores, a process that polls without
 # yielding would delay the process that it waits for.
@@ -64,8 +61,6 @@ class Channel:
         self._fd = sock.fileno()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
-        if stall_seconds is not None:
-            _parent_channels.add(self)
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket."""
@@ -134,22 +129,15 @@ class Channel:
 
     def close(self) -> None:
         """Close this end; the other side reads the end of the stream."""
-        _parent_channels.discard(self)
         self._fd = -1  # the number may soon belong to another file
         self._socket.close()
-
-
-def close_parent_channels() -> None:
-    """Close the parent's ends of all channels in a forked child."""
-    # If a child kept them open, its siblings could not detect the exit of the parent.
-    for channel in list(_parent_channels):
-        channel.close()
 
 
 # -- Defines verbs of messages: at most 16 ASCII characters. Each `Form` defines the verb of its requests ----
 
 READY = b"ready"  # the object is made; the payload is the pickled description of its environment, or None
-HOSTED = b"hosted"  # the payload is an `Operation` on the hosted object
+HOSTED = b"hosted"  # the payload is an operation on the hosted object
+PICKLED = b"pickled"  # the payload is a request of `planvec.rows` that needs no slot
 SERVED = b"served"  # the payload is a request that the hosted object, a `Server`, answers itself
 DONE = b"done"  # the request succeeded; the payload is the data that does not lie in the slab
 FAILED = b"failed"  # the request raised an exception; the payload is a pickled `Failure`

@@ -14,38 +14,21 @@ from typing import Any
 
 import cloudpickle
 
-from planvec.backends.messages import Failure, HasStepper, load_factory, load_from_parent, write_value
+from planvec.backends.messages import (
+    Failure,
+    HasStepper,
+    load_factory,
+    load_from_parent,
+    load_pickled,
+    write_value,
+)
 from planvec.backends.processes.channel import DONE, FAILED, HOSTED, READY, Channel, ChannelError, Frame
-from planvec.backends.processes.requests import Operation, Server, form_named, write_answer
+from planvec.backends.processes.requests import Server, form_named, write_answer
 from planvec.backends.processes.slab import Slab, WorkerSpec
 from planvec.backends.processes.system import die_with_parent
 from planvec.backends.signals import HANDLED
-from planvec.rows import Answer, Outputs
-from planvec.stepping import ROW, TICKET, EnvStepper, new_progress
-
-# -- Answers requests over a slab with the stepper of a `PlanEnv` --------------------------------------------
-
-
-class StepServer:
-    """Answers the requests of `planvec.rows`."""
-
-    # `progress`: The row at work, in the slab.
-
-    def __init__(self, stepper: EnvStepper, memory: int) -> None:
-        self._stepper = stepper
-        slab = Slab(stepper.description, memory)
-        self._slots, self.progress = slab.slots, slab.progress
-        stepper.loop.progress = slab.progress
-
-    def perform(self, frame: Frame) -> bytes:
-        """Execute a request to the environment, and return the payload of the answer."""
-        form = form_named(frame.verb)
-        slot = self._slots[frame.slot].first(frame.num_rows) if form.has_slot else None
-        request, outputs = form.read(slot, frame.payload, self._stepper.description.action_space)
-        if slot is None:
-            return write_value(request.verb, self._stepper.perform(request, outputs))
-        return self._stepper.perform_and_write(request, outputs, lambda answer: write_answer(answer, slot))
-
+from planvec.rows import Answer, Outputs, Request
+from planvec.stepping import ROW, TICKET, new_progress
 
 # -- Hosts one object in a worker process, and answers requests until the parent closes the channel ----------
 
@@ -75,13 +58,13 @@ class Host:
         # describes the object to the parent; None if it is neither a `PlanEnv` nor a `Server`
         self.description: Any = None
         if isinstance(hosted, HasStepper):
-            server = StepServer(hosted.stepper, memory)
-            self._perform, self._progress = server.perform, server.progress
-            self.description = hosted.stepper.description
+            self._perform, self.description = self._step, hosted.stepper.description
+            slab = Slab(self.description, memory)
+            self._slots, self._progress = slab.slots, slab.progress
+            hosted.stepper.loop.progress = slab.progress
         elif isinstance(hosted, Server):
-            self._perform = lambda frame: hosted.serve(frame.payload)
+            self._perform, self.description = self._serve, hosted.layout
             self._progress = hosted.layout.map_memory(memory)
-            self.description = hosted.layout
 
     def serve(self) -> None:
         """Answer requests until the parent closes the channel."""
@@ -104,10 +87,28 @@ class Host:
         if callable(close):
             close()
 
+    def _step(self, frame: Frame) -> bytes:
+        """Execute a request of `planvec.rows`, and return the payload of the answer."""
+        form, stepper = form_named(frame.verb), self._hosted.stepper
+        if form is None:
+            request: Request[Any] = load_pickled(frame.payload)
+            return write_value(request.verb, stepper.perform(request))
+        slot = self._slots[frame.slot].first(frame.num_rows)
+        request, outputs = form.read(slot, frame.payload)
+        payload: bytes = stepper.perform_and_write(
+            request, outputs, lambda answer: write_answer(answer, slot)
+        )
+        return payload
+
+    def _serve(self, frame: Frame) -> bytes:
+        """Let a `Server` execute a request of its own, and return the payload of the answer."""
+        payload: bytes = self._hosted.serve(frame.payload)
+        return payload
+
     def _operate(self, frame: Frame) -> bytes:
         """Execute an operation on the hosted object, and return the payload of the answer."""
-        operation: Operation = load_from_parent(frame.payload)
-        return write_value(operation.name, Answer(Outputs(), value=operation.apply(self._hosted)))
+        function, name, arguments = load_from_parent(frame.payload)
+        return write_value(name, Answer(Outputs(), value=function(self._hosted, name, *arguments)))
 
 
 def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory: int) -> None:

@@ -1,27 +1,33 @@
-"""Writes requests in the parent and reads them in the worker, with one `Form` per kind of request.
+"""Writes requests in the parent and reads them in the worker, and their answers the other way round.
 
 Data of fixed size lies in a slot of the slab. Other data (states of variable size, texts, large rollouts) is
-pickled into the payload of the message. A request without a form of its own is pickled as a whole.
+pickled into the payload of the message. A request without a `Form` is pickled as a whole.
 """
 
 from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import cloudpickle
-import gymnasium
 import numpy as np
 
-from planvec.backends.messages import Failure, HasStepper, load_pickled, pickle_for_worker, read_value
-from planvec.backends.processes.channel import HOSTED, SERVED
+from planvec.backends.messages import (
+    HasStepper,
+    dump_answer,
+    load_answer,
+    pickle_for_worker,
+    read_value,
+)
+from planvec.backends.processes.channel import HOSTED, PICKLED, SERVED
 from planvec.backends.processes.slab import Slot
 from planvec.errors import InvalidBatchError
 from planvec.rows import (
     Answer,
-    Columns,
     FlagBatch,
     ObserveBatch,
     Outputs,
@@ -33,7 +39,6 @@ from planvec.rows import (
     encode_columns,
     raw,
     resolve,
-    unpicklable_rows,
 )
 
 # -- Writes answers in a worker and reads them in its parent.
@@ -44,149 +49,64 @@ from planvec.rows import (
 _COLUMNS = b"columns:"  # Prefix of a payload of encoded infos. A pickle begins with another byte.
 
 
-@dataclass(slots=True)
-class _Rest:
-    """Holds the parts of an answer that do not lie in a slot, or None for a part that it lacks."""
-
-    states: Any = None  # new states of variable size
-    observations: Any = None  # observations of variable size
-    columns: Columns | None = None  # infos
-    errors: dict[int, Failure] | None = None  # row of the chunk -> error of a flagged row
-    values: list[Any] | None = None  # rendered frames or values of attributes
-
-
 def write_answer(answer: Answer, slot: Slot) -> bytes:
     """Return the payload of an answer whose arrays of fixed size lie in a slot."""
     slot.seconds[0] = answer.seconds
     fixed, outputs = slot.outputs, answer.outputs
     if outputs is fixed and not answer.columns and not answer.errors:
         return b""  # everything lies in the slot
-    states = outputs.new_states if fixed.new_states is None else None
-    observations = outputs.observations if fixed.observations is None else None
-    if states is None and observations is None and not answer.errors:
+    rest = Outputs(
+        new_states=outputs.new_states if fixed.new_states is None else None,
+        observations=outputs.observations if fixed.observations is None else None,
+    )
+    if rest.new_states is None and rest.observations is None and not answer.errors:
         if not answer.columns:
             return b""
         encoded = encode_columns(answer.columns)
         if encoded is not None:
             return _COLUMNS + encoded
-    errors = {row: Failure.of(error) for row, error in answer.errors.items()}
-    rest = _Rest(states, observations, answer.columns or None, errors or None)
-    try:
-        return pickle.dumps(rest, protocol=5)
-    except Exception:
-        for error in unpicklable_rows(answer.columns).values():
-            raise error from None
-        raise
+    return dump_answer(answer, rest, b"", partial(pickle.dumps, protocol=5))
 
 
 def read_answer(slot: Slot, payload: bytes) -> Answer:
     """Return the answer that `write_answer` wrote. Its arrays are views of the slot: copy them at once."""
-    seconds = float(slot.seconds[0])
-    if not payload:
-        return Answer(slot.outputs, seconds=seconds, is_borrowed=True)
-    if payload.startswith(_COLUMNS):
-        return Answer(
-            slot.outputs, decode_columns(payload[len(_COLUMNS) :]), seconds=seconds, is_borrowed=True
+    if payload and not payload.startswith(_COLUMNS):
+        answer = load_answer(pickle.loads(payload))
+        rest, fixed = answer.outputs, slot.outputs
+        answer.outputs = replace(
+            fixed,
+            new_states=fixed.new_states if rest.new_states is None else rest.new_states,
+            observations=fixed.observations if rest.observations is None else rest.observations,
         )
-    rest: _Rest = pickle.loads(payload)
-    outputs = slot.outputs
-    if rest.states is not None or rest.observations is not None:
-        outputs = replace(
-            outputs,
-            new_states=outputs.new_states if rest.states is None else rest.states,
-            observations=outputs.observations if rest.observations is None else rest.observations,
-        )
-    errors = {row: failure.to_error() for row, failure in (rest.errors or {}).items()}
-    return Answer(outputs, rest.columns or {}, errors, seconds=seconds, is_borrowed=True)
+        return answer
+    columns = decode_columns(payload[len(_COLUMNS) :]) if payload else {}
+    return Answer(slot.outputs, columns, seconds=float(slot.seconds[0]), is_borrowed=True)
 
 
-# -- Defines `Form`, the way to write one kind of request in the parent, and to read it in the worker --------
-
-R = TypeVar("R", bound=Request[Any])
-
-
-class Form(ABC, Generic[R]):
-    """Writes requests of one kind."""
-
-    verb: ClassVar[bytes]  # name of the form in messages: at most 16 ASCII characters
-    has_slot: ClassVar[bool] = True  # whether the rows of the request lie in a slot
-    may_step: ClassVar[bool] = True  # whether the worker may step an environment, and so use more memory
-
-    @abstractmethod
-    def write(self, request: R, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        """Write a request into a slot, and return the payload."""
-        # `slot`: the first rows of a slot; None if the form has none. `space`: None if the process steps no
-        # rows.
-        # Returns the pickled data that does not lie in the slot; empty if there is none.
-
-    def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
-        """Return the answer of the worker. Its arrays are views of the slot: copy them at once."""
-        return read_value(payload) if slot is None else read_answer(slot, payload)
+# -- Defines operations on the hosted object: calls of methods, reads and writes of attributes.
+#
+# The worker calls one of these functions. Attributes of a `PlanEnv` are those of its environment.
 
 
-class ReadableForm(Form[R]):
-    """Writes and reads requests that a `StepServer` performs."""
-
-    # The worker reads other requests by itself.
-
-    @abstractmethod
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[Request[Any], Outputs | None]:
-        """Return the request that `write` wrote, and the outputs to fill in."""
-        # Returns the request, and the arrays for the outputs of its rows; None if the form has no slot.
+def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a method of the hosted object."""
+    return getattr(hosted, name)(*args, **kwargs)
 
 
-# -- Defines operations on the hosted object: calls of methods, reads and writes of attributes ---------------
+def get_attribute(hosted: Any, name: str) -> Any:
+    """Read an attribute of the hosted object by its dotted name."""
+    first, *rest = name.split(".")
+    if isinstance(hosted, HasStepper):
+        return resolve(hosted.stepper.env.get_wrapper_attr(first), rest)
+    return resolve(hosted, [first, *rest])
 
 
-class Operation(ABC):
-    """Base class of operations on the hosted object."""
-
-    name: str  # name of the method or the attribute
-
-    @abstractmethod
-    def apply(self, hosted: Any) -> Any:
-        """Execute the operation in the process, and return its value."""
-
-
-@dataclass(slots=True)
-class CallMethod(Operation):
-    """Calls a method of the hosted object."""
-
-    name: str
-    args: tuple[Any, ...]  # positional arguments
-    kwargs: dict[str, Any]  # keyword arguments
-
-    def apply(self, hosted: Any) -> Any:
-        return getattr(hosted, self.name)(*self.args, **self.kwargs)
-
-
-@dataclass(slots=True)
-class GetAttribute(Operation):
-    """Reads an attribute of the object; if the object is a `PlanEnv`, of its environment."""
-
-    name: str  # A dotted name
-
-    def apply(self, hosted: Any) -> Any:
-        first, *rest = self.name.split(".")
-        if isinstance(hosted, HasStepper):
-            return resolve(hosted.stepper.env.get_wrapper_attr(first), rest)
-        return resolve(hosted, [first, *rest])
-
-
-@dataclass(slots=True)
-class SetAttribute(Operation):
-    """Sets an attribute of the object; if the object is a `PlanEnv`, of its environment."""
-
-    name: str
-    value: Any  # the new value
-
-    def apply(self, hosted: Any) -> None:
-        if isinstance(hosted, HasStepper):
-            hosted.stepper.env.set_wrapper_attr(self.name, self.value)
-        else:
-            setattr(hosted, self.name, self.value)
+def set_attribute(hosted: Any, name: str, value: Any) -> None:
+    """Set an attribute of the hosted object."""
+    if isinstance(hosted, HasStepper):
+        hosted.stepper.env.set_wrapper_attr(name, value)
+    else:
+        setattr(hosted, name, value)
 
 
 @dataclass(slots=True)
@@ -196,17 +116,16 @@ class HostedRequest(Request[Any]):
     verb: ClassVar[str] = "call"
 
     name: str  # name of the method or the attribute, for messages
-    payload: bytes  # the pickled operation
+    payload: bytes  # the pickled function, name and further arguments
 
     @classmethod
-    def of(cls, operation: Operation) -> HostedRequest:
-        """Return the request for an operation."""
+    def of(cls, function: Callable[..., Any], name: str, *arguments: Any) -> HostedRequest:
+        """Return the request for `function(hosted, name, *arguments)`."""
         try:
-            return cls(operation.name, pickle_for_worker(operation))
+            return cls(name, pickle_for_worker((function, name, arguments)))
         except Exception as error:
             raise InvalidBatchError(
-                f"{operation.name}: an argument cannot be pickled ({type(error).__name__}: {error}); "
-                "nothing was sent"
+                f"{name}: an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
             ) from error
 
 
@@ -252,38 +171,55 @@ class ServedRequest(Request[Any]):
         """Write what lies in the shared memory, and return the rest. Called when the request is sent."""
 
 
+# -- Writes requests over rows into a slot in the parent, and reads them in the worker -----------------------
+
+R = TypeVar("R", bound=Request[Any])
+
+
+class Form(ABC, Generic[R]):
+    """Writes requests of one kind."""
+
+    verb: ClassVar[bytes]  # name of the form in messages: at most 16 ASCII characters
+
+    @abstractmethod
+    def write(self, request: R, slot: Slot) -> bytes:
+        """Write a request into the first rows of a slot, and return the rest; empty if there is none."""
+
+    @abstractmethod
+    def read(self, slot: Slot, payload: bytes) -> tuple[R, Outputs]:
+        """Return the request that `write` wrote, and the arrays for the outputs of its rows."""
+
+
 _HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4  # the bits of `Slot.flags`
 
 
-class _StepForm(ReadableForm[StepBatch]):
+class _StepForm(Form[StepBatch]):
     verb = b"step"
 
-    def write(self, request: StepBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        assert slot is not None
+    def write(self, request: StepBatch, slot: Slot) -> bytes:
         slot.flags[0] = (
             (request.seeds is not None) * _HAS_SEEDS
             + request.return_state * _RETURN_STATE
             + request.mask_errors * _MASK_ERRORS
         )
-        _write_start(request, slot)
         slot.dt[:] = request.dt
+        if request.seeds is not None:
+            slot.seeds[:] = request.seeds
+        states, actions = _write_states(request.states, slot), request.actions
         if slot.actions is not None:
-            copy_rows(request.actions, slot.actions)
-            if slot.states is not None:
-                return b""
-        states = request.states if slot.states is None else None
-        return pickle.dumps((states, request.actions if slot.actions is None else None), protocol=5)
+            copy_rows(actions, slot.actions)
+            actions = None
+        return b"" if states is None and actions is None else pickle.dumps((states, actions), protocol=5)
 
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[StepBatch, Outputs | None]:
-        assert slot is not None
+    def read(self, slot: Slot, payload: bytes) -> tuple[StepBatch, Outputs]:
         states: Any
         states, actions = pickle.loads(payload) if payload else (None, None)
+        if states is None:
+            states = slot.states
         flags = int(slot.flags[0])
         request = StepBatch(
-            states if slot.states is None else slot.states,
-            actions if slot.actions is None else slot.actions,
+            states,
+            slot.actions if actions is None else actions,
             slot.dt,
             slot.seeds if flags & _HAS_SEEDS else None,
             bool(flags & _RETURN_STATE),
@@ -292,156 +228,91 @@ class _StepForm(ReadableForm[StepBatch]):
         return request, _outputs(slot, request.return_state, has_observations=True)
 
 
-class _RolloutForm(ReadableForm[RolloutBatch]):
+class _RolloutForm(Form[RolloutBatch]):
     verb = b"rollout"
 
-    def write(self, request: RolloutBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        assert slot is not None
-        assert space is not None
-        _write_start(request, slot)
-        actions = request.actions
+    def write(self, request: RolloutBatch, slot: Slot) -> bytes:
+        if request.seeds is not None:
+            slot.seeds[:] = request.seeds
+        rest = replace(request, states=_write_states(request.states, slot), seeds=None)
         num_actions = 0
-        if actions is not None:
+        if request.actions is not None:
             count = request.num_rows * request.horizon
-            target = slot.rollout_tree(space, count)
+            target = slot.rollout_tree(count)
             if target is not None:
-                copy_rows(actions, target)
-                actions, num_actions = None, count
-        states = request.states if slot.states is None else None
-        options = {
-            "horizon": request.horizon,
-            "action_seed": request.action_seed,
-            "first_row": request.first_row,
-            "discount": request.discount,
-            "mask_errors": request.mask_errors,
-        }
-        has_seeds = request.seeds is not None
-        return pickle.dumps((options, has_seeds, num_actions, actions, states), protocol=5)
+                copy_rows(request.actions, target)
+                rest.actions, num_actions = None, count
+        return pickle.dumps((rest, request.seeds is not None, num_actions), protocol=5)
 
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[RolloutBatch, Outputs | None]:
-        assert slot is not None
-        assert space is not None
-        options, has_seeds, num_actions, actions, states = pickle.loads(payload)
+    def read(self, slot: Slot, payload: bytes) -> tuple[RolloutBatch, Outputs]:
+        request, has_seeds, num_actions = pickle.loads(payload)
+        if request.states is None:
+            request.states = slot.states
+        if has_seeds:
+            request.seeds = slot.seeds
         if num_actions:
-            actions = slot.rollout_tree(space, num_actions)
-        request = RolloutBatch(
-            states=states if slot.states is None else slot.states,
-            actions=actions,
-            seeds=slot.seeds if has_seeds else None,
-            **options,
-        )
+            request.actions = slot.rollout_tree(num_actions)
         return request, _outputs(slot, return_state=True, has_observations=False)
 
 
-class _FlagForm(ReadableForm[FlagBatch]):
-    verb = b"flag"
+class _StatesForm(Form[FlagBatch | ObserveBatch]):
+    """Writes requests whose only array are the states."""
 
-    def write(self, request: FlagBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        assert slot is not None
-        if slot.state_blocks is not None:
-            slot.state_blocks[:] = raw(request.states)
-        states = request.states if slot.states is None else None
-        return pickle.dumps((states, request.has_observations, request.return_state), protocol=5)
+    verb = b"states"
 
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[FlagBatch, Outputs | None]:
-        assert slot is not None
-        states, has_observations, return_state = pickle.loads(payload)
-        states = states if slot.states is None else slot.states
-        request = FlagBatch(states, has_observations, return_state)
-        return request, _outputs(slot, return_state, has_observations)
+    def write(self, request: FlagBatch | ObserveBatch, slot: Slot) -> bytes:
+        return pickle.dumps(replace(request, states=_write_states(request.states, slot)), protocol=5)
+
+    def read(self, slot: Slot, payload: bytes) -> tuple[FlagBatch | ObserveBatch, Outputs]:
+        request: FlagBatch | ObserveBatch = pickle.loads(payload)
+        if slot.states is not None:
+            request.states = slot.states
+        if isinstance(request, FlagBatch):
+            return request, _outputs(slot, request.return_state, request.has_observations)
+        return request, Outputs(observations=_observations(slot))
 
 
-class _ObserveForm(ReadableForm[ObserveBatch]):
-    verb = b"observe"
-
-    def write(self, request: ObserveBatch, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        assert slot is not None
-        if slot.state_blocks is None:
-            return pickle.dumps(request.states, protocol=5)
-        slot.state_blocks[:] = raw(request.states)
-        return b""
-
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[ObserveBatch, Outputs | None]:
-        assert slot is not None
-        states = pickle.loads(payload) if slot.states is None else slot.states
-        return ObserveBatch(states), Outputs(observations=_observations(slot))
-
-
-class _PickledForm(ReadableForm[Request[Any]]):
-    """Pickles requests whose answers are not arrays of fixed size, so that a slot has no use."""
-
-    verb = b"request"
-    has_slot = may_step = False
-
-    def write(self, request: Request[Any], slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        try:
-            payload: bytes = cloudpickle.dumps(request, protocol=5)
-        except Exception as error:
-            raise InvalidBatchError(
-                f"{request.verb}: an argument cannot be pickled ({type(error).__name__}: {error}); "
-                "nothing was sent"
-            ) from error
-        return payload
-
-    def read(
-        self, slot: Slot | None, payload: bytes, space: gymnasium.Space[Any] | None
-    ) -> tuple[Request[Any], Outputs | None]:
-        return load_pickled(payload), None
-
-
-class _HostedForm(Form[HostedRequest]):
-    verb = HOSTED
-    has_slot = may_step = False
-
-    def write(self, request: HostedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        return request.payload
-
-
-class _ServedForm(Form[ServedRequest]):
-    verb = SERVED
-    has_slot = False
-
-    def write(self, request: ServedRequest, slot: Slot | None, space: gymnasium.Space[Any] | None) -> bytes:
-        return request.write()
-
-    def read_answer(self, slot: Slot | None, payload: bytes) -> Answer:
-        return Answer(Outputs(), value=payload)
-
-
-_HOSTED, _SERVED, _PICKLED = _HostedForm(), _ServedForm(), _PickledForm()
-_READABLE: dict[type[Request[Any]], ReadableForm[Any]] = {
+_FORMS: dict[type[Request[Any]], Form[Any]] = {
     StepBatch: _StepForm(),
     RolloutBatch: _RolloutForm(),
-    FlagBatch: _FlagForm(),
-    ObserveBatch: _ObserveForm(),
+    FlagBatch: _StatesForm(),
+    ObserveBatch: _StatesForm(),
 }
-_BY_VERB = {form.verb: form for form in (*_READABLE.values(), _PICKLED)}
+_BY_VERB = {form.verb: form for form in _FORMS.values()}
 
 
-def form_of(request: Request[Any]) -> Form[Any]:
-    """Return the form that writes a request."""
+def form_of(request: Request[Any]) -> Form[Any] | None:
+    """Return the form that writes a request into a slot; None if it needs no slot."""
+    return _FORMS.get(type(request))
+
+
+def form_named(verb: bytes) -> Form[Any] | None:
+    """Return the form with a verb, to read a request; None if the request needs no slot."""
+    return _BY_VERB.get(verb)
+
+
+def write_request(request: Request[Any]) -> tuple[bytes, bytes]:
+    """Return the verb and the payload of a request that needs no slot."""
     if isinstance(request, ServedRequest):
-        return _SERVED
-    return _HOSTED if isinstance(request, HostedRequest) else _READABLE.get(type(request), _PICKLED)
+        return SERVED, request.write()
+    if isinstance(request, HostedRequest):
+        return HOSTED, request.payload
+    return PICKLED, cloudpickle.dumps(request, protocol=5)
 
 
-def form_named(verb: bytes) -> ReadableForm[Any]:
-    """Return the form with a verb, to read a request."""
-    return _BY_VERB[verb]
+def read_request_answer(request: Request[Any], payload: bytes) -> Answer:
+    """Return the answer to a request that needs no slot."""
+    if isinstance(request, ServedRequest):
+        return Answer(Outputs(), value=payload)
+    return read_value(payload)
 
 
-def _write_start(request: StepBatch | RolloutBatch, slot: Slot) -> None:
-    """Write the data that steps and rollouts have in common: seeds and states."""
-    if request.seeds is not None:
-        slot.seeds[:] = request.seeds
-    if slot.state_blocks is not None:
-        slot.state_blocks[:] = raw(request.states)
+def _write_states(states: Any, slot: Slot) -> Any:
+    """Write states of fixed size into a slot, and return None; return states of variable size."""
+    if slot.state_blocks is None:
+        return states
+    slot.state_blocks[:] = raw(states)
+    return None
 
 
 def _observations(slot: Slot) -> Any:

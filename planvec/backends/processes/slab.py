@@ -58,6 +58,7 @@ class Slot:
     rollout_actions: NDArray[np.uint8]  # uint8, the memory for `rollout_tree`
     outputs: Outputs  # the outputs of the rows
     seconds: NDArray[np.float64]  # `[1]` float64, the time that the worker took
+    action_space: Space[Any]
     _views: dict[int, Slot] = field(default_factory=dict)
 
     def first(self, num_rows: int) -> Slot:
@@ -80,13 +81,13 @@ class Slot:
             self._views[num_rows] = view  # stored last: a signal handler may raise before
         return view
 
-    def rollout_tree(self, space: Space[Any], num_actions: int) -> Any:
+    def rollout_tree(self, num_actions: int) -> Any:
         """Return a tree of arrays `[num_actions, ...]` in `rollout_actions`, or None if they do not fit."""
-        if not is_fixed(space):
+        if not is_fixed(self.action_space):
             return None
         allocate = Allocator(self.rollout_actions.data)
         try:
-            return empty_rows(space, num_actions, allocate)
+            return empty_rows(self.action_space, num_actions, allocate)
         except ValueError:  # the buffer is too small
             return None
 
@@ -129,6 +130,7 @@ def _slot(description: EnvDescription, num_rows: int, allocate: Allocator) -> Sl
         flags=allocate(1, np.uint8),
         rollout_actions=allocate(_ROLLOUT_BYTES, np.uint8),
         seconds=allocate(1, np.float64),
+        action_space=description.action_space,
         outputs=Outputs(
             new_states=new_states,
             state_blocks=None if new_states is None else raw(new_states),

@@ -12,23 +12,23 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import util
-from typing import Any, Protocol
+from typing import Any
 
 from planvec.backends.messages import track_main_classes
 from planvec.backends.processes import child as spawned
 from planvec.backends.processes import system
 from planvec.backends.processes import template as template_process
-from planvec.backends.processes.channel import Channel, close_parent_channels
+from planvec.backends.processes.channel import Channel
 from planvec.backends.processes.child import main
 from planvec.backends.processes.slab import WorkerSpec, open_memory
-from planvec.backends.processes.template import STREAMS, pack_request, receive_number, send_with_fds
+from planvec.backends.processes.template import STREAMS, receive_number, send_with_fds
 from planvec.backends.signals import delayed_signals, is_from_handler
 from planvec.errors import WorkerStartError
 
@@ -52,22 +52,26 @@ class NewWorker:
     sentinel: int
 
 
-class Process(Protocol):
-    """Represents a started process."""
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Holds a started process, and what depends on its start method."""
 
     pid: int  # the process id
     handle: int  # file descriptor that becomes readable when the process ends; open until `close`
-
-    def exit_code(self, seconds: float) -> int | None:
-        """Wait for the process, and return its exit code."""
-        # Returns the exit code, or -N for signal N, as `subprocess.Popen.returncode`. None if the process has
-        # not ended, or if its exit code is unknown.
-
-    def forget(self) -> None:
-        """Free the inherited resources in a fork of the parent. The process keeps running."""
+    # Waits at most so many seconds for the process, and returns its exit code, or -N for signal N, as
+    # `subprocess.Popen.returncode`. None if the process has not ended, or if its exit code is unknown.
+    exit_code: Callable[[float], int | None]
+    forget: Callable[[], object]  # frees the inherited resources in a fork of the parent
+    free: Callable[[], object]  # frees the resources of the process, which has ended
 
     def close(self) -> None:
         """Free the resources of the process, which has ended."""
+        self.free()
+        os.close(self.handle)
+
+
+def _open_handle(pid: int, sentinel: int) -> int:
+    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else os.dup(sentinel)
 
 
 # -- Ends a child process: waits for it, kills it and its child processes, and frees its resources -----------
@@ -75,16 +79,16 @@ class Process(Protocol):
 GRACE_SECONDS = 1.0  # longest time for a child process to end by itself
 
 
-def has_ended(handle: int, seconds: float) -> bool:
-    """Wait for a process, and return whether it has ended."""
+def is_readable(fd: int, seconds: float) -> bool:
+    """Wait for a file descriptor; for the handle of a process, return whether the process has ended."""
     poll = select.poll()
-    poll.register(handle, select.POLLIN)
+    poll.register(fd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def kill(process: Process) -> None:
     """Kill a process and all processes below it, also those in other process groups."""
-    if has_ended(process.handle, 0.0):
+    if is_readable(process.handle, 0.0):
         return
     for pid in [*system.descendants(process.pid), process.pid]:
         with contextlib.suppress(OSError):
@@ -111,9 +115,9 @@ def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int
     if os.getpid() != owner:
         return
     channel.close()
-    if not has_ended(process.handle, GRACE_SECONDS):
+    if not is_readable(process.handle, GRACE_SECONDS):
         kill(process)
-        has_ended(process.handle, GRACE_SECONDS)
+        is_readable(process.handle, GRACE_SECONDS)
     _kill_group(process)
     process.exit_code(GRACE_SECONDS)
     process.close()
@@ -121,71 +125,7 @@ def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int
     os.close(memory)
 
 
-# -- Hides the user's script from multiprocessing ------------------------------------------------------------
-
-_lock = threading.Lock()
-_hidden: dict[str, Any] | None = None
-
-
-@contextlib.contextmanager
-def hidden_main() -> Iterator[None]:
-    """Hide the user's script from multiprocessing while a process is started."""
-    # Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
-    # The functions and classes of the script that the factory needs are sent by value.
-    global _hidden
-    module = sys.modules["__main__"]
-    names = ("__file__", "__spec__")
-    with _lock:
-        _hidden = {name: module.__dict__[name] for name in names if name in module.__dict__}
-        try:
-            module.__dict__.pop("__file__", None)
-            module.__dict__["__spec__"] = None
-            yield
-        finally:
-            _restore()
-
-
-def _restore() -> None:
-    global _hidden
-    if _hidden is not None:
-        variables = vars(sys.modules["__main__"])
-        del variables["__spec__"]
-        variables.update(_hidden)
-        _hidden = None
-
-
-def forget_hidden_main() -> None:
-    """Show the script again in a forked child, and replace the lock: another thread may have held it."""
-    global _lock
-    _lock = threading.Lock()
-    _restore()
-
-
 # -- Starts workers by fork, with multiprocessing, which knows what a fork of an interpreter needs -----------
-
-
-class ForkOfThisProcess:
-    """Wraps a process that multiprocessing has forked. Implements `Process`."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self.pid = int(process.pid)
-        self.handle = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else os.dup(process.sentinel)
-
-    def exit_code(self, seconds: float) -> int | None:
-        """Wait for the exit code and return it. See `Process.exit_code`."""
-        self._process.join(seconds)
-        code: int | None = self._process.exitcode
-        return code
-
-    def forget(self) -> None:
-        """Do nothing: multiprocessing frees its resources in a fork."""
-
-    def close(self) -> None:
-        """Free the resources of the process, which has ended."""
-        with contextlib.suppress(ValueError):  # it waits for a device, so that SIGKILL has not ended it
-            self._process.close()
-        os.close(self.handle)
 
 
 def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memory: int) -> None:
@@ -194,7 +134,7 @@ def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memo
     main(spec, channel, lifeline, memory)
 
 
-def fork(worker: NewWorker) -> ForkOfThisProcess:
+def fork(worker: NewWorker) -> Process:
     """Start a worker."""
     if multiprocessing.current_process().daemon:  # such as a child of `multiprocessing.Pool`
         raise WorkerStartError(
@@ -206,7 +146,18 @@ def fork(worker: NewWorker) -> ForkOfThisProcess:
     arguments = (worker.spec, worker.channel, worker.lifeline, worker.memory)
     process = context.Process(target=_run, name=worker.spec.name, args=arguments)
     process.start()
-    return ForkOfThisProcess(process)
+
+    def exit_code(seconds: float) -> int | None:
+        process.join(seconds)
+        code: int | None = process.exitcode
+        return code
+
+    def free() -> None:
+        with contextlib.suppress(ValueError):  # it waits for a device, so that SIGKILL has not ended it
+            process.close()
+
+    # multiprocessing frees its resources in a fork
+    return Process(process.pid, _open_handle(process.pid, process.sentinel), exit_code, lambda: None, free)
 
 
 # -- Starts fresh Python interpreters: the template process, and the workers of the start method "spawn" -----
@@ -229,31 +180,7 @@ def start_interpreter(
     )
 
 
-class SpawnedWorker:
-    """Represents a worker in a fresh interpreter. Implements `Process`."""
-
-    def __init__(self, process: subprocess.Popen[bytes], sentinel: int) -> None:
-        self._process = process
-        self.pid = process.pid
-        self.handle = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else os.dup(sentinel)
-
-    def exit_code(self, seconds: float) -> int | None:
-        """Wait for the exit code and return it. See `Process.exit_code`."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(seconds)
-        return None
-
-    def forget(self) -> None:
-        """Let `Popen` not wait for the process in a fork of the parent."""
-        self._process.returncode = 0
-
-    def close(self) -> None:
-        """Close the handle. A process that waits for a device has not ended: `Popen` reaps it later."""
-        self._process.poll()
-        os.close(self.handle)
-
-
-def spawn(worker: NewWorker) -> SpawnedWorker:
+def spawn(worker: NewWorker) -> Process:
     """Start a worker in a fresh interpreter."""
     memory = worker.spec.write()
     try:
@@ -261,7 +188,20 @@ def spawn(worker: NewWorker) -> SpawnedWorker:
         process = start_interpreter(worker.spec, spawned.__name__, fds)
     finally:
         os.close(memory)
-    return SpawnedWorker(process, worker.sentinel)
+
+    def exit_code(seconds: float) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(seconds)
+        return None
+
+    # A process that waits for a device has not ended: `Popen` reaps it later.
+    handle = _open_handle(process.pid, worker.sentinel)
+    return Process(process.pid, handle, exit_code, partial(_disown, process), process.poll)
+
+
+def _disown(process: subprocess.Popen[bytes]) -> None:
+    """Let `Popen` not wait for a process in a fork of the parent."""
+    process.returncode = 0
 
 
 # -- Starts template processes, which fork workers. `template` is their side.
@@ -280,36 +220,19 @@ _END_SECONDS = 1.0
 _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
 
 
-class ForkedWorker:
-    """Represents a process that a template has forked. Implements `Process`."""
+def _forked(pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]) -> Process:
+    """Return a process that a template has forked, and whose exit code it sends over `report`."""
+    known: int | None = None
 
-    # `report`: socket over which the template sends the exit code.
+    def exit_code(seconds: float) -> int | None:
+        nonlocal known
+        if known is None and is_readable(report.fileno(), seconds):
+            known, _ = receive_number(report)
+            if known is None:
+                template.poll()  # the template has ended: reap it
+        return known
 
-    def __init__(
-        self, pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]
-    ) -> None:
-        self.pid = pid
-        self.handle = handle
-        self._report = report
-        self._template = template
-        self._exit_code: int | None = None
-
-    def exit_code(self, seconds: float) -> int | None:
-        """Wait for the exit code and return it. See `Process.exit_code`."""
-        if self._exit_code is None and _is_readable(self._report, seconds):
-            self._exit_code, _ = receive_number(self._report)
-            if self._exit_code is None:
-                self._template.poll()  # the template has ended: reap it
-        return self._exit_code
-
-    def forget(self) -> None:
-        """Close the report in a fork of the parent. The process keeps running."""
-        self._report.close()
-
-    def close(self) -> None:
-        """Close the report and the handle."""
-        self._report.close()
-        os.close(self.handle)
+    return Process(pid, handle, exit_code, report.close, report.close)
 
 
 class _TemplateProcess:
@@ -338,19 +261,18 @@ class _TemplateProcess:
         self._end.detach()
         self._requests.close()
         self._lifeline.close()
-        self._process.returncode = 0  # otherwise `Popen` would wait for it
+        _disown(self._process)
 
-    def fork(self, worker: NewWorker, spec: int) -> ForkedWorker:
+    def fork(self, worker: NewWorker, spec: int) -> Process:
         """Fork a worker."""
         report, theirs = socket.socketpair()
-        streams = tuple(filter(_is_open, STREAMS))
         with contextlib.ExitStack() as undo:
             undo.callback(report.close)
-            with theirs:
+            with theirs, open(os.devnull, "wb") as null:
                 ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
-                fds = (theirs.fileno(), spec, *ends, *streams)
+                streams = (number if _is_open(number) else null.fileno() for number in STREAMS)
                 try:
-                    send_with_fds(self._requests, pack_request(len(fds), streams), fds)
+                    send_with_fds(self._requests, b"f", (theirs.fileno(), spec, *ends, *streams))
                 except ConnectionError:
                     raise self._start_error() from None
             self._wait_for(report)
@@ -361,12 +283,12 @@ class _TemplateProcess:
                 raise OSError(-pid, os.strerror(-pid))
             handle = handles[0] if handles else os.dup(worker.sentinel)
             undo.pop_all()
-        return ForkedWorker(pid, handle, report, self._process)
+        return _forked(pid, handle, report, self._process)
 
     def _wait_for(self, report: socket.socket) -> None:
         """Wait until the template answers. Kill it if it is stopped or exceeds the time limit."""
         deadline = time.monotonic() + _ANSWER_SECONDS
-        while not _is_readable(report, _STATE_CHECK_SECONDS):
+        while not is_readable(report.fileno(), _STATE_CHECK_SECONDS):
             if system.state(self._process.pid) == "T":
                 self._process.kill()
             if not self.is_alive():  # without this check: a fork of this process may keep the report open
@@ -401,12 +323,7 @@ def _end(
     lifeline.close()
 
 
-def _is_readable(sock: socket.socket, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
+_lock = threading.Lock()
 # environment variables that were read when the template was started, and its modules -> the template
 _templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _TemplateProcess] = {}
 
@@ -423,7 +340,7 @@ def _template_of(spec: WorkerSpec) -> _TemplateProcess:
         return template
 
 
-def fork_by_template(worker: NewWorker) -> ForkedWorker:
+def fork_by_template(worker: NewWorker) -> Process:
     """Start a worker by a fork of a template process. Start a template first if none runs."""
     # Raises StartLostError if the template was killed or stopped before it answered (`Child` tries again),
     # OSError if the system lacks processes, memory or files.
@@ -448,7 +365,7 @@ def _is_open(fd: int) -> bool:
 def forget_templates() -> None:
     """Drop all templates in a forked child, which starts templates of its own."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.Lock()  # another thread may have held it
     for template in _templates.values():
         template.forget()
     _templates.clear()
@@ -489,9 +406,7 @@ def _release_inherited() -> None:
     # If the child kept the parent's ends of the channels open, workers could not detect the exit of the
     # parent, and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are
     # replaced, since another thread may have held them.
-    forget_hidden_main()
     forget_templates()
-    close_parent_channels()
     for child in list(_children):
         child.forget()
 
@@ -559,6 +474,7 @@ class Child:
     def forget(self) -> None:
         """Free the inherited resources in a fork of the parent. The child keeps running."""
         self.is_foreign = True
+        self.channel.close()
         self.lifeline.close()
         finalizer = getattr(self, "end", None)
         if finalizer is not None and finalizer.alive:  # else this fork becomes the child and needs them
@@ -567,7 +483,7 @@ class Child:
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""
-        return not self._is_over and not has_ended(self.handle, 0.0)
+        return not self._is_over and not is_readable(self.handle, 0.0)
 
     @property
     def _is_over(self) -> bool:
@@ -590,17 +506,17 @@ class Child:
     def join(self, seconds: float) -> None:
         """Wait at most `seconds` for the process to end."""
         if not self._is_over:
-            has_ended(self.handle, seconds)
+            is_readable(self.handle, seconds)
 
     def how_it_ended(self) -> str:
         """Return how the process ended, for messages. Kill it if it does not end within `GRACE_SECONDS`."""
-        if not has_ended(self.handle, GRACE_SECONDS):
+        if not is_readable(self.handle, GRACE_SECONDS):
             self.kill()
         code = self._process.exit_code(GRACE_SECONDS)
         self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
         if code is None:
             # The template was killed, and so does not tell: by the same hand, as a rule.
-            self.was_killed = has_ended(self.handle, 0.0)
+            self.was_killed = is_readable(self.handle, 0.0)
             return "ended with an unknown exit code" if self.was_killed else "stopped answering"
         if code >= 0:
             return f"exited with code {code}"
@@ -615,8 +531,11 @@ class Child:
 
 def capture_spec(factory: bytes | Callable[[], Any], name: str, preload: Sequence[str]) -> WorkerSpec:
     """Return a spec with the present settings of this process."""
-    with hidden_main():
-        preparation = multiprocessing.spawn.get_preparation_data(name)
+    preparation = multiprocessing.spawn.get_preparation_data(name)
+    # Otherwise the child would run the script again, which is why other libraries require a `__main__` guard.
+    # The functions and classes of the script that the factory needs are sent by value.
+    for key in ("init_main_from_name", "init_main_from_path"):
+        preparation.pop(key, None)
     # Plain bytes: `AuthenticationString` refuses to be pickled. The key only goes into the worker's memory.
     preparation["authkey"] = bytes(preparation["authkey"])
     return WorkerSpec(name, factory, dict(os.environ), preparation, tuple(preload))

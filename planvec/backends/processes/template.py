@@ -38,22 +38,9 @@ from planvec.backends.signals import HANDLED
 # The `WorkerSpec` lies in memory without a name. The template passes its file descriptor to the worker and
 # does not read it, so that it never unpickles data of the user.
 
-MAX_FDS = 8  # largest number of file descriptors in one message
-STREAMS = (1, 2)  # file descriptors of the standard streams that a worker receives, if they are open
+NUM_FDS = 7  # file descriptors of a request: report, spec, channel, lifeline, slab, and these two streams
+STREAMS = (1, 2)  # file descriptors of the standard streams that a worker receives
 _NUMBER = struct.Struct("<q")
-_REQUEST = struct.Struct("<BB")
-REQUEST_SIZE = _REQUEST.size  # number of bytes of a request
-
-
-def pack_request(num_fds: int, streams: Sequence[int]) -> bytes:
-    """Return the bytes of a request to fork a worker."""
-    return _REQUEST.pack(num_fds, sum(1 << number for number in streams))
-
-
-def unpack_request(data: bytes) -> tuple[int, list[int]]:
-    """Return the arguments of `pack_request`."""
-    num_fds, mask = _REQUEST.unpack(data)
-    return num_fds, [number for number in STREAMS if mask & 1 << number]
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
@@ -66,7 +53,7 @@ def receive_with_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
     # With `socket.recv_fds`, a process that another thread starts meanwhile could inherit them.
     fds = array.array("i")
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(MAX_FDS * fds.itemsize), flags)
+    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(NUM_FDS * fds.itemsize), flags)
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
@@ -131,12 +118,11 @@ class _Template:
             if self._wakeup.fileno() in ready:
                 self._reap()
             if self._requests.fileno() in ready:
-                data, fds = receive_with_fds(self._requests, REQUEST_SIZE)
+                data, fds = receive_with_fds(self._requests, 1)
                 if not data:
                     return
-                num_fds, streams = unpack_request(data)
-                if len(fds) == num_fds:
-                    self._fork(fds, streams)
+                if len(fds) == NUM_FDS:
+                    self._fork(fds)
                 else:  # this process cannot open all of the files; the parent sees that the report is closed
                     _close(fds)
 
@@ -152,7 +138,7 @@ class _Template:
             with self._reports.pop(pid) as report:
                 send_number(report, os.waitstatus_to_exitcode(status))
 
-    def _fork(self, fds: list[int], streams: list[int]) -> None:
+    def _fork(self, fds: list[int]) -> None:
         """Fork a worker, and close its file descriptors here: only the worker may keep them open."""
         report = socket.socket(fileno=fds[0])
         try:
@@ -162,7 +148,7 @@ class _Template:
             report.close()
         else:
             if pid == 0:
-                self._become_worker(report, fds[1:], streams)
+                self._become_worker(report, fds[1:])
             # Before the parent may think that it lives: the end of this process kills all of its group.
             with contextlib.suppress(OSError):  # it has ended
                 os.setpgid(pid, pid)
@@ -173,7 +159,7 @@ class _Template:
         finally:
             _close(fds[1:])
 
-    def _become_worker(self, report: socket.socket, fds: list[int], streams: list[int]) -> NoReturn:
+    def _become_worker(self, report: socket.socket, fds: list[int]) -> NoReturn:
         """Run a worker in the fork, after freeing the resources of the template."""
         try:
             signal.set_wakeup_fd(-1)
@@ -183,7 +169,7 @@ class _Template:
                 sock.close()
             for sock in self._reports.values():
                 sock.close()
-            _run_worker(fds, streams)
+            _run_worker(fds)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -202,10 +188,10 @@ def _open_handle(pid: int) -> list[int]:
     return []
 
 
-def _run_worker(fds: list[int], streams: list[int]) -> None:
+def _run_worker(fds: list[int]) -> None:
     """Run a worker in the fork. Does not return."""
-    spec, channel, lifeline, slab, *stream_fds = fds
-    for number, fd in zip(streams, stream_fds, strict=True):
+    spec, channel, lifeline, slab, *streams = fds
+    for number, fd in zip(STREAMS, streams, strict=True):
         os.dup2(fd, number)
         os.close(fd)
     importlib.invalidate_caches()

@@ -1,92 +1,82 @@
-"""Defines `ProcessWorker`, restarted in a new process, `ExternalProcess`, and groups of them.
+"""Defines `ProcessWorker`, the client of a worker process, `ExternalProcess`, and groups of them.
 
-    starting -> ready -> exited -> (restart) -> pausing -> starting
+    parent                                                child (child.py)
+    ------                                                ---------------------
+    Form.write  -> slot  -- frame (ticket, verb) -->      Form.read
+                                                          EnvStepper.perform, row by row in `progress`
+    read_answer <- slot  <-- frame (ticket, done) --      write_answer
 
-The parent runs no thread for it. A thread that waits for an answer reads the messages that have arrived,
-sends the requests that wait, and checks the deadlines (see `ProcessGroup`). The parent detects the exit of a
-process through the channel and through a handle of the process that the operating system provides.
-
-A signal handler may raise anywhere: `messenger` explains how interrupted steps are completed.
+At most two requests are sent and not answered, one per slot. A process answers in the order of the tickets,
+which count its requests; any other ticket is a fault of the process. The parent detects the exit of a process
+through the channel and through a handle of the process that the operating system provides.
 """
 
 from __future__ import annotations
 
 import atexit
-import math
+import contextlib
 import os
+import pickle
 import select
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NoReturn, overload
 
 from planvec.backends.base import Backend, ExitReason, Pending, Waiter, WorkerExit
+from planvec.backends.client import NOBODY, START_SECONDS, Blame, ClientGroup, WorkerClient, limit
 from planvec.backends.in_process import HarmlessFactory, SmallBatches
-from planvec.backends.messages import pickle_factory
-from planvec.backends.processes.channel import SPIN_SECONDS, yield_core
-from planvec.backends.processes.messenger import START_SECONDS, Messenger, make_exit
+from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
+from planvec.backends.processes.channel import FAILED, SPIN_SECONDS, ChannelError, Frame, yield_core
 from planvec.backends.processes.requests import (
-    CallMethod,
-    GetAttribute,
     HostedRequest,
-    Operation,
-    SetAttribute,
+    ServedRequest,
+    SharedLayout,
+    call_method,
+    form_of,
+    get_attribute,
+    read_answer,
+    read_request_answer,
+    set_attribute,
+    write_request,
 )
-from planvec.backends.processes.slab import WorkerSpec
-from planvec.backends.processes.starting import (
-    DEFAULT_START_METHOD,
-    GRACE_SECONDS,
-    START_METHODS,
-    Child,
-    capture_spec,
-)
+from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
+from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
 from planvec.backends.processes.system import num_cores
-from planvec.backends.sharded.backend import Sharded
-from planvec.backends.signals import delayed_signals
+from planvec.backends.sharded.backend import Sharded, check_replacement
 from planvec.errors import (
     ClosedError,
-    InvalidBatchError,
     PlanvecError,
     WorkerCrashedError,
     WorkerStartError,
     WorkerTimeoutError,
 )
-from planvec.rows import EnvDescription, Promise, Transitions, wait_for
+from planvec.rows import Answer, EnvDescription, Promise, Request, Transitions, wait_for
+from planvec.stepping import ROW, STEP, TICKET
+
+_SMALL = 32 << 10  # A payload of at most this size fits into the buffer of the socket: sending it never waits
+# time without an answer after which the state of a process is checked: a signal may have stopped it
+_STOPPED_SECONDS = 1.0
+# Interval of these checks. Two in a row must agree, since some tools stop a process for a moment.
+_STOP_CHECK_SECONDS = 0.25
+_MEMORY_CHECK_SECONDS = 0.25  # interval of the memory checks
 
 
-class ProcessWorker(Messenger):
+class ProcessWorker(WorkerClient):
     """Executes requests in a process. Implements `backends.base.Worker`."""
 
-    is_delayed = False  # A process never waits for a place
-
     def __init__(self, spec: WorkerSpec, start_method: str) -> None:
-        super().__init__(spec.name)
         self.spec = spec  # what its processes are started with
         self.start_method = start_method
         self.generation = 0  # A number that changes whenever `filenos` does
-        self._starts_at = math.inf
-        self._is_in_callback = False
-        self._start()
-
-    def listen(self, changed: Callable[[ProcessWorker], None], lock: threading.RLock) -> None:
-        """Set the callback for changes, and the lock to hold. See `backends.base.Worker.listen`."""
-        self._changed, self.lock = changed, lock
-        if self.exit is not None:
-            changed(self)
-
-    # -- life ---------------------------------------------------------------------------------------
-
-    def _start(self) -> None:
-        with delayed_signals():  # an interrupt between start and assignment would leave an unknown process
-            self._child = Child(self.spec, self.start_method)
-            self._conversation.begin(self._child.channel)
-            self.watchdog.begin()
-            self._is_outgrown = False
-            self.description, self.is_ready = None, False
-            self.generation += 1
-            self._starts_at, self._is_disconnected = math.inf, False
+        # The layout of the hosted `Server`, with the shared memory mapped, or None if the object is no
+        # `Server`. Valid once the process is ready; a replacement has another one.
+        self.layout: Any = None
+        self._first: EnvDescription | SharedLayout | None = None  # of the first process
+        super().__init__(spec.name)
 
     @property
     def pid(self) -> int:
@@ -94,59 +84,48 @@ class ProcessWorker(Messenger):
         return self._child.pid
 
     @property
-    def is_busy(self) -> bool:
-        """Whether the process has requests to answer."""
-        return bool(self._conversation.sent)
+    def is_foreign(self) -> bool:
+        """Whether this is a copy in a fork of the process that owns the worker."""
+        return self._child.is_foreign
 
-    def restart(self, pause: float = 0.0) -> None:
-        """Start a new process in `pause` seconds. Requests wait until it is ready."""
-        self.exit = None
-        self._starts_at = time.monotonic() + pause
-        self._start_if_due()
-
-    def kill(self) -> None:
-        """Kill the process and all of its child processes (SIGKILL)."""
-        self._check_own()
-        with self.lock:
-            self._child.kill()
-
-    def abort(self, how: str) -> None:
-        """Kill the process. Its requests raise `WorkerExit`, whose message ends with `how`."""
-        with self.lock:
-            if not self._is_disconnected:
-                self._child.kill()
-                self._unreported_exit = WorkerExit(ExitReason.STOPPED, f"{self.name} (pid {self.pid}) {how}")
-                self._report_exit()
+    def text(self) -> str:
+        """Return the worker in words, for messages."""
+        return f"{self.name} (pid {self.pid})"
 
     def memory_used(self) -> int:
         """Return the bytes of memory that the process uses; 0 if the system does not show it."""
         return self._child.memory_used()
 
-    def close(self) -> None:
-        """Close the worker. An idle process has one second to close its object; a busy one is killed."""
-        self.begin_close()
-        self.finish_close(time.monotonic() + 1.0)
-
-    def begin_close(self) -> None:
-        """Close the channel: an idle process reads the end of the stream and exits. Kill a busy process."""
-        if self._child.is_foreign:
-            self.is_closed = True
-            return  # without the lock: another thread may have held it during the fork
+    def kill(self) -> None:
+        """Kill the process and all of its child processes (SIGKILL)."""
+        if self.is_foreign:
+            self.check()
         with self.lock:
-            if not self.is_closed:
-                self.is_closed = self._is_disconnected = True
-                self.is_ready = False
-                self.generation += 1
-                if self._conversation.sent:
-                    self._child.kill()
-                self._conversation.is_open = False
-                self._child.channel.close()
-                self._unreported_exit, self._starts_at = None, math.inf
-                error = ClosedError(f"{self.name} was closed")
-                for pending in self._conversation.end():
-                    pending.finish(error=error)
-                self.exit = WorkerExit(ExitReason.STOPPED, str(error), error=error)
-                self._changed(self)
+            self._child.kill()
+
+    # -- start and end ------------------------------------------------------------------------------
+
+    def _launch(self) -> None:
+        self._child = Child(self.spec, self.start_method)
+        self._slots: list[Slot] = []
+        # the ticket, the row and the step that the process is executing; None if it steps no rows
+        self._progress: memoryview | None = None
+        self._next_memory_check = self._next_stop_check = 0.0
+        self._was_stopped = False
+        self.generation += 1
+
+    def _kill(self) -> None:
+        self._child.kill()
+
+    def _release(self) -> None:
+        self.generation += 1
+        if not self.is_closed:
+            self._child.end()
+        else:  # an idle process reads the end of the stream and exits
+            if self._sent:
+                self._child.kill()
+            self._child.channel.close()
+        self._slots, self._progress = [], None  # the slab is freed with its last view
 
     def finish_close(self, deadline: float) -> None:
         """Wait for the process until `deadline` (`time.monotonic()`), then kill it and free its resources."""
@@ -154,135 +133,187 @@ class ProcessWorker(Messenger):
         self._child.kill()
         self._child.end()
 
-    # -- time ---------------------------------------------------------------------------------------
-
-    def seconds_left(self, now: float) -> float:
-        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
-        if self._unreported_exit is not None or self._conversation.is_interrupted:
-            return 0.0
-        if self._is_disconnected:
-            return self._starts_at - now
-        return self.watchdog.seconds_left(now, self._conversation, self.is_ready)
-
-    def check_clock(self, now: float) -> None:
-        """Start or kill the process if it is time to. `now` is `time.monotonic()`."""
-        if self._unreported_exit is not None or self._conversation.is_interrupted or self._starts_at <= now:
-            with self.lock:
-                self._repair()
-                self._start_if_due()
-        elif not self._is_disconnected and self.watchdog.is_due(now, self._conversation, self.is_ready):
-            with self.lock:
-                if self._is_disconnected:
-                    return  # another thread has ended it
-                kill_reason = self.watchdog.inspect(self._child, self._conversation, self.is_ready)
-                if kill_reason is None:
-                    return
-                if not self.is_ready and kill_reason.reason is ExitReason.TIMEOUT:
-                    self.give_up_starting(kill_reason.how)
-                else:
-                    self._kill_and_end(*kill_reason)
-
-    def _start_if_due(self) -> None:
-        if self._starts_at > time.monotonic() or self.is_closed:
-            return
-        try:
-            self._start()
-        except WorkerStartError as error:  # out of processes, memory or files
-            self._starts_at = math.inf
-            self._unreported_exit = WorkerExit(ExitReason.CRASH, str(error), was_starting=True)
-            self._report_exit()
-
-    # -- the end of a process -----------------------------------------------------------------------
-
     def handle_exit(self) -> None:
         """Handle the exit of the process: read the answers that it sent before, then report the exit."""
         with self.lock:
-            self._check_own()
+            if self.is_foreign:
+                self.check()
             child = self._child
-            while self._child is child and not self._is_disconnected and child.channel.is_readable():
+            while self._child is child and self._is_running and child.channel.is_readable():
                 self.receive()
-            if self._child is child and not self._is_disconnected and not child.is_alive():
-                self._end_crashed()
+            if self._child is child and self._is_running and not child.is_alive():
+                self._end_crashed(self._blame())
 
-    def give_up_starting(self, how: str) -> None:
-        """Kill a process that does not become ready. `how` says in the message what it did."""
+    def _end_crashed(self, blame: Blame) -> None:
+        how = self._child.how_it_ended()
+        self.end(ExitReason.CRASH, how, blame, self._child.was_killed)
+
+    def _blame(self) -> Blame:
+        """Return the row that the process is executing, or was when it exited."""
+        progress = self._progress
+        # A process that had not begun the oldest request exited for another reason.
+        if not self._sent or (progress is not None and progress[TICKET] != self._num_answered + 1):
+            return NOBODY
+        if progress is None or progress[ROW] < 0:
+            return Blame(True)
+        return Blame(True, progress[ROW], progress[STEP])
+
+    # -- limits -------------------------------------------------------------------------------------
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
+        left = super().seconds_left(now)
+        if self._is_running and (self._sent or not self.is_ready):
+            return min(left, max(self._since + _STOPPED_SECONDS, self._next_stop_check) - now)
+        return left
+
+    def _check_limits(self, now: float) -> None:
+        if self.is_ready and (not self._sent or self._child.channel.is_readable()):
+            return  # it has answered
+        if now >= max(self._since + _STOPPED_SECONDS, self._next_stop_check):
+            self._next_stop_check = now + _STOP_CHECK_SECONDS
+            was_stopped, self._was_stopped = self._was_stopped, self._child.is_stopped()
+            if was_stopped and self._was_stopped:
+                self._end_stopped()
+                return
+        super()._check_limits(now)
+
+    def _end_stopped(self) -> None:
+        self.kill_and_end(ExitReason.STOPPED, "had been stopped by a signal", self._blame())
+
+    def _end_late(self, now: float) -> None:
+        if self._child.is_stopped():
+            self._end_stopped()
+        else:
+            how = f"did not finish within {self.timeout:g} s"
+            self.kill_and_end(ExitReason.TIMEOUT, how, self._blame())
+
+    # -- messages -----------------------------------------------------------------------------------
+
+    def filenos(self) -> tuple[int, ...]:
+        """Return the file descriptors of the channel and of the process handle, or () after the exit."""
+        # The first becomes readable when an answer arrives, the second when the process exits.
         with self.lock:
-            if not self.is_ready and not self._is_disconnected:
-                self._child.kill()
-                self._give_up(WorkerStartError(f"{self.name} {how}"))
+            return (self._child.channel.fileno(), self._child.handle) if self._is_running else ()
 
-    def _end_crashed(self, may_be_cause: bool = True) -> None:
-        self._end(ExitReason.CRASH, self._child.how_it_ended(), may_be_cause)
+    def _pack(self, request: Request[Any]) -> tuple[bytes, bytes] | None:
+        """Return the verb and the payload, or None."""
+        if len(self._sent) >= NUM_SLOTS:
+            return None
+        form = form_of(request)
+        if form is None:
+            verb, payload = write_request(request)
+        else:
+            slot = self._slot(self._num_answered + len(self._sent) + 1, request.num_rows)
+            verb, payload = form.verb, form.write(request, slot)
+        # The process may be writing, too: if both sides write, neither reads.
+        return None if len(payload) > _SMALL and self._sent else (verb, payload)
 
-    def _kill_and_end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        self._child.kill()
-        self._end(reason, f"{how}, and was killed", may_be_cause)
+    def _slot(self, ticket: int, num_rows: int) -> Slot:
+        """Return the first rows of the slot of a request: those of two tickets in a row are different."""
+        return self._slots[ticket % NUM_SLOTS].first(num_rows)
 
-    def _end(self, reason: ExitReason, how: str, may_be_cause: bool = True) -> None:
-        exit = make_exit(
-            f"{self.name} (pid {self.pid}) {how}",
-            reason,
-            self._conversation,
-            is_ready=self.is_ready,
-            was_killed=reason is not ExitReason.TIMEOUT and self._child.was_killed,
-            may_be_cause=may_be_cause,
-        )
-        self._unreported_exit = exit
-        self._report_exit()
-
-    def _give_up(self, error: PlanvecError) -> None:
-        """End a process that cannot make its object. A restart would fail in the same way."""
-        self._unreported_exit = WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error)
-        self._report_exit()
-
-    def _report_exit(self) -> None:
-        """Report a recorded exit. If a signal handler raises in it, the next call reports the exit again."""
-        exit = self._unreported_exit
-        if exit is None or self._is_in_callback:
-            return
-        self._is_in_callback = True
+    def _post(self, pending: Pending, message: tuple[bytes, bytes]) -> None:
+        verb, payload = message
+        ticket = self._num_answered + len(self._sent)
+        num_rows = pending.request.num_rows
         try:
-            with delayed_signals():
-                self._is_disconnected, self.is_ready = True, False
-                self.generation += 1
-                current = self._conversation.sent[0].pending if self._conversation.sent else None
-                lost = self._conversation.end()
-                self._child.end()
-                self.exit = exit
-                for pending in reversed(lost):  # each is retried first, so that the oldest comes first
-                    pending.fail(exit, is_current=pending is current)
-                self._unreported_exit, self._is_in_callback = None, False
-                self._changed(self)
-        finally:
-            self._is_in_callback = False
+            self._child.channel.send(ticket, verb, ticket % NUM_SLOTS, num_rows, payload)
+        except ChannelError:  # the process exited before this request: the request is not the cause
+            self._end_crashed(self._blame() if len(self._sent) > 1 else NOBODY)
+
+    def receive(self) -> None:
+        """Read one answer, if one has arrived, and send the requests that waited for its slot."""
+        with self.lock:
+            if self.is_foreign:
+                self.check()
+            self._replace_if_interrupted()
+            if not self._is_running:
+                return
+            self._in_step = True
+            try:
+                frame = self._child.channel.receive()
+            except ChannelError:
+                self._end_crashed(self._blame())
+                return
+            if frame is not None:  # else another thread has read it
+                if self.is_ready:
+                    self._on_answer(frame)
+                else:
+                    self._on_ready_message(frame)
+            self._in_step = False
+
+    def _on_answer(self, frame: Frame) -> None:
+        """Complete the oldest request."""
+        ticket = self._num_answered + 1
+        if not self._sent or frame.ticket != ticket:
+            blame = self._blame()
+            self.kill_and_end(ExitReason.CRASH, "answered a request that was not sent to it", blame)
+            return
+        pending = self._sent[0]
+        has_slot = form_of(pending.request) is not None
+        may_step = has_slot or isinstance(pending.request, ServedRequest)
+        slot = self._slot(ticket, frame.num_rows) if has_slot else None
+        rss, now = 0, time.monotonic()
+        if self.max_rss is not None and may_step and now >= self._next_memory_check:
+            self._next_memory_check, rss = now + _MEMORY_CHECK_SECONDS, self.memory_used()
+        self.complete(pending, partial(_read, pending.request, slot, frame), rss)
+
+    def _on_ready_message(self, frame: Frame) -> None:
+        """Handle the first frame: become ready, or end a process that could not make its object."""
+        try:
+            described = _read_ready_message(frame, self.name, self._first)
+        except PlanvecError as error:
+            self.give_up(error)
+            return
+        self._first = self._first or described
+        description = None
+        if isinstance(described, EnvDescription):
+            description, slab = described, Slab(described, self._child.memory)
+            self._slots, self._progress, self.capacity = slab.slots, slab.progress, slab.capacity
+        elif described is not None:
+            self.layout, self._progress = described, described.map_memory(self._child.memory)
+        self.become_ready(description)
 
 
-# -- Waits for several worker processes at once, and closes them together ------------------------------------
-
-_CLOCK_SECONDS = 0.05  # interval of the deadline checks while answers arrive without a pause
-# Longest sleep. A worker that another thread has restarted has a new channel, which must be polled.
-_MAX_SECONDS = 0.5
-
-
-def close_all(workers: Sequence[ProcessWorker]) -> None:
-    """Close several processes at the same time, with one common deadline."""
-    with delayed_signals():
-        for worker in workers:
-            worker.begin_close()
-        deadline = time.monotonic() + GRACE_SECONDS
-        for worker in workers:
-            worker.finish_close(deadline)
+def _read(request: Request[Any], slot: Slot | None, frame: Frame) -> Answer | PlanvecError:
+    """Return the answer of a worker, or the error that it sent."""
+    if frame.verb == FAILED:
+        failure: Failure = pickle.loads(frame.payload)
+        return failure.to_error()
+    if slot is None:
+        return read_request_answer(request, frame.payload)
+    return read_answer(slot, frame.payload)
 
 
-class ProcessGroup:
+def _read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription | SharedLayout | None:
+    """Return the description of a `PlanEnv`, the layout of a `Server`, or None for any other object."""
+    # `before`: the description or layout before the restart; None on the first start. Raises the worker's
+    # start error.
+    if frame.verb == FAILED:
+        raise start_error(pickle.loads(frame.payload), name)
+    described: EnvDescription | SharedLayout | None = read_description(frame.payload, name)
+    if isinstance(described, EnvDescription) and before is not None:
+        check_replacement(name, before, described)
+    elif described is not None and before is not None:
+        difference = before.difference(described)
+        if difference is not None:
+            raise WorkerStartError(f"{name}: its factories made something else after a restart: {difference}")
+    return described
+
+
+# -- Waits for several worker processes at once --------------------------------------------------------------
+
+
+class ProcessGroup(ClientGroup):
     """Polls the channels and the handles of several processes. Implements `backends.base.WorkerGroup`."""
 
     def __init__(self, workers: Sequence[ProcessWorker]) -> None:
-        self._workers = workers
+        super().__init__(workers)
+        self._processes = workers
         self._poll = select.poll()
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
-        self._next_clock_check = 0.0
         self._num_cores = num_cores()
         self._is_slow = False  # whether the latest answer took longer than polling lasts
 
@@ -310,18 +341,14 @@ class ProcessGroup:
         self._handle(events)
         return bool(events)
 
-    def close(self) -> None:
-        """Close all processes at the same time, with one common deadline."""
-        close_all(self._workers)
-
     def _refresh(self) -> None:
         """Poll the present processes: a restarted one has new file descriptors."""
-        generations = [worker.generation for worker in self._workers]
+        generations = [worker.generation for worker in self._processes]
         if generations == self._generations:
             return
         poll = select.poll()
         owners = {}
-        for worker in self._workers:
+        for worker in self._processes:
             for fd, is_channel in zip(worker.filenos(), (True, False), strict=False):
                 owners[fd] = (worker, is_channel)
                 poll.register(fd, select.POLLIN)
@@ -353,19 +380,6 @@ class ProcessGroup:
                 break
             yield_core()
         return events
-
-    def _seconds(self, timeout: float | None, now: float) -> float:
-        """Return the seconds until the next deadline."""
-        seconds = [_MAX_SECONDS, *(worker.seconds_left(now) for worker in self._workers)]
-        if timeout is not None:
-            seconds.append(timeout)
-        return max(0.0, min(seconds))
-
-    def _check_clock(self) -> None:
-        now = time.monotonic()
-        self._next_clock_check = now + _CLOCK_SECONDS
-        for worker in self._workers:
-            worker.check_clock(now)
 
 
 # -- Defines the promise of an operation on a hosted object, and the errors for the exit of its process ------
@@ -580,7 +594,7 @@ class ExternalProcess:
             InvalidBatchError: An argument cannot be pickled. Nothing was sent.
             WorkerCrashedError: The process has exited.
         """
-        return self._submit(CallMethod(name, args, kwargs))
+        return self._submit(call_method, name, args, kwargs)
 
     def get_attr(self, name: str) -> Any:
         """Return an attribute of the object; if the object is a `PlanEnv`, of its environment.
@@ -588,7 +602,7 @@ class ExternalProcess:
         Args:
             name: A dotted name, such as "gravity" or "ale.lives".
         """
-        return wait_for(self._submit(GetAttribute(name)))
+        return wait_for(self._submit(get_attribute, name))
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute of the object; if the object is a `PlanEnv`, of its environment.
@@ -596,7 +610,7 @@ class ExternalProcess:
         No other process gets the value, nor does a replacement of this one. Use it for processes that do not
         belong to a `BatchEnv`, since restoring a state changes only what is part of it.
         """
-        wait_for(self._submit(SetAttribute(name, value)))
+        wait_for(self._submit(set_attribute, name, value))
 
     def get_state(self) -> Any:
         """Return the base state of the hosted environment."""
@@ -631,16 +645,16 @@ class ExternalProcess:
         promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
         return wait_for(promise) if blocking else promise
 
-    def _submit(self, operation: Operation) -> Promise[Any]:
+    def _submit(self, function: Callable[..., Any], name: str, *arguments: Any) -> Promise[Any]:
         self._worker.check()
         if self._worker.exit is not None:
             raise_exit(self._worker.exit)
-        pending = self._worker.submit(HostedRequest.of(operation))
-        return HostedPromise(self._waiter, pending, operation.name, self._worker.lock)
+        pending = self._worker.submit(HostedRequest.of(function, name, *arguments))
+        return HostedPromise(self._waiter, pending, name, self._worker.lock)
 
 
 def _close_live() -> None:
-    close_all([process._worker for process in _live])
+    ProcessGroup([process._worker for process in _live]).close()
 
 
 _exit_registered: list[int] = []
@@ -655,7 +669,26 @@ def _register_exit() -> None:
         atexit.register(_close_live)
 
 
-# -- Opens a backend over worker processes -------------------------------------------------------------------
+# -- Opens processes, and a backend over them ----------------------------------------------------------------
+
+
+def open_processes(
+    factories: Sequence[Callable[[], Any]],
+    *,
+    start_method: str | None,
+    name: str = "planvec-worker",
+    preload: Sequence[str] = (),
+) -> list[ExternalProcess]:
+    """Start a process for each factory. If one cannot be started, close the others."""
+    processes: list[ExternalProcess] = []
+    with contextlib.ExitStack() as undo:
+        for index, factory in enumerate(factories):
+            processes.append(
+                ExternalProcess(factory, start_method=start_method, name=f"{name}-{index}", preload=preload)
+            )
+            undo.callback(processes[-1].close)
+        undo.pop_all()
+    return processes
 
 
 def over_processes(
@@ -686,29 +719,6 @@ def over_processes(
     return SmallBatches(backend, factory, audit) if are_alike and not has_limits else backend
 
 
-def limit(workers: Sequence[ProcessWorker], timeout: float | None, max_worker_rss: int | None) -> None:
-    """Limit the time and the memory of workers that are ready."""
-    # `timeout`: Seconds that one request may take; None for no limit. `max_worker_rss`: Bytes of memory that
-    # a worker may use between two requests; None for no limit.
-    if max_worker_rss is not None:
-        _check_rss(workers, max_worker_rss)
-    for worker in workers:
-        worker.watchdog.timeout, worker.watchdog.max_rss = timeout, max_worker_rss
-
-
-def _check_rss(workers: Sequence[ProcessWorker], max_worker_rss: int) -> None:
-    used = max(worker.memory_used() for worker in workers)
-    if not used:
-        raise InvalidBatchError(
-            "max_worker_rss: expected None on a system without /proc, which shows the memory of a process"
-        )
-    if used >= max_worker_rss:
-        raise InvalidBatchError(
-            f"max_worker_rss: expected more than the {used:,} bytes that a worker uses before its first "
-            f"step, got {max_worker_rss:,}"
-        )
-
-
 # -- Runs processes that each host a `Server` ----------------------------------------------------------------
 
 
@@ -724,18 +734,7 @@ class ServedProcesses:
         preload: Sequence[str] = (),
     ) -> None:
         self.lock = threading.RLock()  # protects all state
-        self.processes: list[ExternalProcess] = []
-        try:
-            for index, factory in enumerate(factories):
-                self.processes.append(
-                    ExternalProcess(
-                        factory, start_method=start_method, name=f"{name}-{index}", preload=preload
-                    )
-                )
-        except BaseException:
-            for process in self.processes:
-                process.close()
-            raise
+        self.processes = open_processes(factories, start_method=start_method, name=name, preload=preload)
         # their parts that send requests
         self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
         self._group = ProcessGroup(self.workers)

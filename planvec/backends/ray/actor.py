@@ -16,9 +16,17 @@ import cloudpickle
 import numpy as np
 import ray
 
-from planvec.backends.messages import Failure, load_factory, load_pickled, write_value
+from planvec.backends.messages import (
+    Failure,
+    dump_answer,
+    load_answer,
+    load_factory,
+    load_pickled,
+    write_value,
+)
 from planvec.backends.processes.system import bytes_shared, bytes_used
-from planvec.rows import Answer, Columns, Outputs, Request, SavedState, unpicklable_rows
+from planvec.errors import PlanvecError
+from planvec.rows import Answer, Request, SavedState
 from planvec.stepping import ROW, STEP, EnvStepper
 
 # -- Puts a large state that several requests hold into the object store once. Each node fetches it once -----
@@ -128,17 +136,6 @@ class Reply:
     rss: int  # bytes of memory that the process of the actor uses; 0 if nobody asked, or the system hides it
 
 
-@dataclass(slots=True)
-class _Parts:
-    """Holds the parts of an answer. A value of the user is pickled by itself; see `write_value`."""
-
-    outputs: Outputs
-    columns: Columns
-    errors: dict[int, Failure]
-    value: bytes
-    seconds: float
-
-
 class StepActor:
     """Hosts a `PlanEnv`. All methods but those in concurrency groups run in one thread."""
 
@@ -203,25 +200,12 @@ def _pack_answer(request: Request[Any], answer: Answer) -> Packed:
     value = b""
     if not request.has_rows or answer.outputs.values is not None:
         value = write_value(request.verb, answer)
-    parts = _Parts(
-        replace(answer.outputs, values=None, state_blocks=None),
-        answer.columns,
-        {row: Failure.of(error) for row, error in answer.errors.items()},
-        value,
-        answer.seconds,
-    )
-    try:
-        return pack(parts)
-    except Exception:
-        for error in unpicklable_rows(answer.columns).values():
-            raise error from None
-        raise
+    return dump_answer(answer, replace(answer.outputs, values=None, state_blocks=None), value, pack)
 
 
-def read_reply(packed: Packed) -> Answer:
-    """Return an answer. Its arrays are views of the object store: copy them at once."""
-    parts: _Parts = unpack(*packed)
-    value, values = load_pickled(parts.value) if parts.value else (None, None)
-    outputs = replace(parts.outputs, values=values)
-    errors: Any = {row: failure.to_error() for row, failure in parts.errors.items()}
-    return Answer(outputs, parts.columns, errors, value=value, seconds=parts.seconds, is_borrowed=True)
+def read_reply(reply: Reply) -> Answer | PlanvecError:
+    """Return an answer, or the error of the environment. Its arrays are views of the object store."""
+    if reply.answer is None:
+        assert reply.failure is not None
+        return reply.failure.to_error()
+    return load_answer(unpack(*reply.answer))

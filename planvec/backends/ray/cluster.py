@@ -6,20 +6,15 @@ the last one that is closed stops Ray, if planvec has started it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
-import sys
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import ray
 
-from planvec.backends.ray.actor import CONCURRENCY_GROUPS, SharedStates, StepActor
-from planvec.errors import ClosedError, InvalidBatchError, WorkerStartError
-from planvec.rows import EnvDescription
+from planvec.errors import InvalidBatchError, WorkerStartError
 
 _log = logging.getLogger("planvec")
 _CONNECT_SECONDS = 10.0  # longest time for a cluster to accept a connection, and to answer
@@ -151,139 +146,3 @@ def cluster_nodes() -> list[dict[str, Any]]:
     nodes: Any = ray.nodes  # without types
     described: list[dict[str, Any]] = nodes()
     return described
-
-
-# -- Defines `ActorOptions`, the checked options of the actors of one backend --------------------------------
-
-# options of actors that planvec sets: it restarts actors and retries rows by itself
-_OWN = (
-    "concurrency_groups",
-    "lifetime",
-    "max_concurrency",
-    "max_pending_calls",
-    "max_restarts",
-    "max_task_retries",
-    "name",
-)
-# strings have the same hashes in all actors, so that sets of strings have the same order
-_HASH_SEED = {"PYTHONHASHSEED": "0"}
-
-
-class ActorOptions:
-    """Checks options of `ray.remote`. Needs no connection to Ray."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        own = [name for name in _OWN if name in options]
-        if own:
-            raise InvalidBatchError(
-                f"ray_actor_options: expected none of {list(_OWN)}, which planvec sets itself, got {own}"
-            )
-        # the `runtime_env` that the user has passed; empty if there is none
-        self.runtime_env = _mapping(options, "runtime_env")
-        variables = {**_HASH_SEED, **_mapping(self.runtime_env, "env_vars")}
-        complete = {**options, "runtime_env": {**self.runtime_env, "env_vars": variables}}
-        if complete.get("num_cpus") is None:
-            complete["num_cpus"] = 1
-        try:
-            remote: Any = ray.remote  # its types know few of its options
-            # the class of the actors, with these options
-            self.actor_class = remote(concurrency_groups=CONCURRENCY_GROUPS)(StepActor).options(**complete)
-        except (ValueError, TypeError) as error:
-            raise InvalidBatchError(f"ray_actor_options: {error}") from error
-        self.num_cpus: float = complete["num_cpus"]  # the CPUs among them
-        # name -> the amount that one actor needs
-        self.resources: dict[str, float] = {
-            "CPU": self.num_cpus,
-            "GPU": options.get("num_gpus") or 0,
-            "memory": options.get("memory") or 0,
-            **_mapping(options, "resources"),
-        }
-
-
-def _mapping(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return an option that must be a dict, or None."""
-    value = options.get(name)
-    if not isinstance(value, Mapping | None):
-        raise InvalidBatchError(f"ray_actor_options: {name}: expected a dict or None, got {value!r}")
-    return dict(value or {})
-
-
-# -- Decides when actors get one request at a time, so that it is known on which one an actor has died.
-#
-# Otherwise an actor gets the next request while it works on one. If it dies, the answer to the first may be
-# lost although it was done.
-
-_NUM_ANSWERS = 64  # answers without the death of an actor, after which there is no need for caution
-
-
-class Caution:
-    """Counts answers since an actor died on one of several requests. All actors of a backend share it."""
-
-    def __init__(self) -> None:
-        self._num_left = 0
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether an actor may have one request at a time."""
-        return self._num_left > 0
-
-    def begin(self) -> None:
-        """Note that an actor died, and that it is not known on which request."""
-        self._num_left = _NUM_ANSWERS
-
-    def answered(self) -> None:
-        """Note an answer."""
-        self._num_left = max(0, self._num_left - 1)
-
-
-# -- Defines `Launcher`, which starts and kills the actors of one backend ------------------------------------
-
-
-class Launcher:
-    """Starts actors that make the same environment."""
-
-    def __init__(self, factory: bytes, options: ActorOptions, cluster: Cluster) -> None:
-        self.options, self._cluster = options, cluster
-        self._actors: set[Any] = set()
-        self._is_ended = False
-        self.factory = ray.put(factory)  # the factory in the object store, from which each node takes it once
-        self.path = [entry or os.getcwd() for entry in sys.path]  # the `sys.path` of this process
-        environments = (options.runtime_env, ray.get_runtime_context().runtime_env)
-        has_directory = any("working_dir" in environment for environment in environments)
-        # the working directory of this process; None if a `runtime_env` names another one
-        self.directory = None if has_directory else os.getcwd()
-        # the description of the environment, once a worker has made it
-        self.description: EnvDescription | None = None
-        self.caution = Caution()  # says whether its actors get one request at a time
-        self.shared_states = SharedStates()  # gives references to large states that were sent before
-
-    def why_unusable(self) -> ClosedError | None:
-        """Return the error of a call without the connection to Ray: a call would start Ray anew."""
-        if self._cluster.is_connected:
-            return None
-        return ClosedError("Ray was stopped, perhaps by ray.shutdown(); open the environment again")
-
-    def start(self) -> Any:
-        """Start an actor, and return its handle at once."""
-        actor = self.options.actor_class.remote()
-        self._actors.add(actor)
-        return actor
-
-    def kill(self, actor: Any) -> None:
-        """Kill an actor. One that is dead already is forgotten."""
-        self._actors.discard(actor)
-        if self._cluster.is_connected:
-            with contextlib.suppress(Exception):  # it is dead, or Ray is being stopped
-                ray.kill(actor, no_restart=True)
-
-    def end(self) -> None:
-        """Kill all actors that are left. Stop Ray if planvec has started it. May be called again."""
-        self._is_ended = True
-        for actor in list(self._actors):
-            self.kill(actor)
-        self._cluster.close()
-
-    def end_later(self) -> None:
-        """Do the same in a thread: the garbage collector may run in one of Ray's own threads."""
-        if not self._is_ended and self._cluster.is_connected:
-            threading.Thread(target=self.end, name="planvec-ray-end", daemon=True).start()

@@ -1,6 +1,6 @@
-"""Defines `RayWorker`, a worker that runs in an actor and is restarted in a new one, perhaps on another node.
+"""Defines `RayWorker`, the client of an actor. A restart makes a new actor, perhaps on another node.
 
-    waiting for resources -> starting -> ready -> exited -> (restart) -> pausing -> waiting for resources
+    waiting for a place (`node`) -> starting -> ready -> exited -> (restart) -> pausing -> waiting for a place
 
 Ray tells of answers and of the exit of an actor in threads of its own, which only put events into an `Inbox`.
 A thread that waits for an answer handles the events, starts actors and checks the deadlines (see `RayGroup`).
@@ -8,21 +8,22 @@ A thread that waits for an answer handles the events, starts actors and checks t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
-import math
 import os
 import re
+import sys
 import threading
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import ray
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
@@ -33,10 +34,19 @@ from ray.exceptions import (
 )
 
 from planvec.backends.audit import check_limits
-from planvec.backends.base import ExitReason, Pending, WorkerExit
+from planvec.backends.base import ExitReason, Pending
+from planvec.backends.client import Blame, ClientGroup, WorkerClient, limit
 from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
-from planvec.backends.ray.actor import Reply, pack_by_value, read_reply
-from planvec.backends.ray.cluster import ActorOptions, Cluster, Launcher, cluster_nodes
+from planvec.backends.ray.actor import (
+    CONCURRENCY_GROUPS,
+    Packed,
+    Reply,
+    SharedStates,
+    StepActor,
+    pack_by_value,
+    read_reply,
+)
+from planvec.backends.ray.cluster import Cluster, cluster_nodes
 from planvec.backends.sharded.backend import Sharded, check_replacement, check_same
 from planvec.backends.signals import delayed_signals
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
@@ -81,6 +91,115 @@ def with_advice(failure: Failure) -> Failure:
     if _MISSING.search(failure.detail) is None:
         return failure
     return replace(failure, detail=f"{failure.detail} on its node: {_ADVICE}")
+
+
+# -- Defines `ActorOptions`, the checked options of the actors of one backend --------------------------------
+
+# options of actors that planvec sets: it restarts actors and retries rows by itself
+_OWN = (
+    "concurrency_groups",
+    "lifetime",
+    "max_concurrency",
+    "max_pending_calls",
+    "max_restarts",
+    "max_task_retries",
+    "name",
+)
+# strings have the same hashes in all actors, so that sets of strings have the same order
+_HASH_SEED = {"PYTHONHASHSEED": "0"}
+
+
+class ActorOptions:
+    """Checks options of `ray.remote`. Needs no connection to Ray."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        own = [name for name in _OWN if name in options]
+        if own:
+            raise InvalidBatchError(
+                f"ray_actor_options: expected none of {list(_OWN)}, which planvec sets itself, got {own}"
+            )
+        # the `runtime_env` that the user has passed; empty if there is none
+        self.runtime_env = _mapping(options, "runtime_env")
+        variables = {**_HASH_SEED, **_mapping(self.runtime_env, "env_vars")}
+        complete = {**options, "runtime_env": {**self.runtime_env, "env_vars": variables}}
+        if complete.get("num_cpus") is None:
+            complete["num_cpus"] = 1
+        try:
+            remote: Any = ray.remote  # its types know few of its options
+            # the class of the actors, with these options
+            self.actor_class = remote(concurrency_groups=CONCURRENCY_GROUPS)(StepActor).options(**complete)
+        except (ValueError, TypeError) as error:
+            raise InvalidBatchError(f"ray_actor_options: {error}") from error
+        self.num_cpus: float = complete["num_cpus"]  # the CPUs among them
+        # name -> the amount that one actor needs
+        self.resources: dict[str, float] = {
+            "CPU": self.num_cpus,
+            "GPU": options.get("num_gpus") or 0,
+            "memory": options.get("memory") or 0,
+            **_mapping(options, "resources"),
+        }
+
+
+def _mapping(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return an option that must be a dict, or None."""
+    value = options.get(name)
+    if not isinstance(value, Mapping | None):
+        raise InvalidBatchError(f"ray_actor_options: {name}: expected a dict or None, got {value!r}")
+    return dict(value or {})
+
+
+# -- Defines `Launcher`, which starts and kills the actors of one backend ------------------------------------
+
+
+class Launcher:
+    """Starts actors that make the same environment."""
+
+    def __init__(self, factory: bytes, options: ActorOptions, cluster: Cluster) -> None:
+        self.options, self._cluster = options, cluster
+        self._actors: set[Any] = set()
+        self._is_ended = False
+        self.factory = ray.put(factory)  # the factory in the object store, from which each node takes it once
+        self.path = [entry or os.getcwd() for entry in sys.path]  # the `sys.path` of this process
+        environments = (options.runtime_env, ray.get_runtime_context().runtime_env)
+        has_directory = any("working_dir" in environment for environment in environments)
+        # the working directory of this process; None if a `runtime_env` names another one
+        self.directory = None if has_directory else os.getcwd()
+        # the description of the environment, once a worker has made it
+        self.description: EnvDescription | None = None
+        # answers until its actors get several requests at a time again; see `_NUM_CAUTIOUS` in `worker`
+        self.num_cautious = 0
+        self.shared_states = SharedStates()  # gives references to large states that were sent before
+
+    def why_unusable(self) -> ClosedError | None:
+        """Return the error of a call without the connection to Ray: a call would start Ray anew."""
+        if self._cluster.is_connected:
+            return None
+        return ClosedError("Ray was stopped, perhaps by ray.shutdown(); open the environment again")
+
+    def start(self) -> Any:
+        """Start an actor, and return its handle at once."""
+        actor = self.options.actor_class.remote()
+        self._actors.add(actor)
+        return actor
+
+    def kill(self, actor: Any) -> None:
+        """Kill an actor. One that is dead already is forgotten."""
+        self._actors.discard(actor)
+        if self._cluster.is_connected:
+            with contextlib.suppress(Exception):  # it is dead, or Ray is being stopped
+                ray.kill(actor, no_restart=True)
+
+    def end(self) -> None:
+        """Kill all actors that are left. Stop Ray if planvec has started it. May be called again."""
+        self._is_ended = True
+        for actor in list(self._actors):
+            self.kill(actor)
+        self._cluster.close()
+
+    def end_later(self) -> None:
+        """Do the same in a thread: the garbage collector may run in one of Ray's own threads."""
+        if not self._is_ended and self._cluster.is_connected:
+            threading.Thread(target=self.end, name="planvec-ray-end", daemon=True).start()
 
 
 # -- Defines `Inbox`, which hands the events of Ray's threads to the threads that wait -----------------------
@@ -131,187 +250,75 @@ def _put(reference: weakref.ref[Inbox], number: int, future: Any) -> None:
         inbox._bell.set()
 
 
-# -- Sends the requests of one worker to its actor, and reads the answers ------------------------------------
+# -- The client of an actor ----------------------------------------------------------------------------------
 
 _CAPACITY = 1 << 16  # largest number of rows in one request
-
-
-class Messenger(ABC):
-    """Sends requests to an actor and reads its answers. A subclass starts, ends and restarts the actor."""
-
-    # `capacity`: Largest number of rows in one request.
-    # `node`: The id of the node of the actor; "" while it has no place.
-    # `pid`: The process id of the actor.
-    # `rss`: Bytes of memory that the actor used before its first request; 0 if they are not known.
-
-    _actor: Any
-
-    capacity = _CAPACITY
-
-    def __init__(self, name: str, launcher: Launcher, inbox: Inbox) -> None:
-        self.name = name
-        self.lock = threading.RLock()
-        self.timeout: float | None = None  # seconds that one request may take, or None for no limit
-        # bytes of memory that the actor may use between two requests, or None for no limit
-        self.max_rss: int | None = None
-        # The description of the environment. Valid once the actor is ready.
-        self.description: EnvDescription | None = None
-        self.exit: WorkerExit | None = None  # the exit of the actor until it is restarted; None while it runs
-        # `is_ready`: whether the environment is made and the actor accepts requests
-        self.is_ready = self.is_closed = False  # `is_closed`: whether `close` was called
-        self.node, self.pid, self.rss = "", 0, 0
-        self._launcher, self._inbox = launcher, inbox
-        self._changed: Callable[[Any], None] = lambda worker: None
-        self._sent: deque[Pending] = deque()  # to the actor, the oldest first
-        self._waiting: deque[Pending] = deque()  # for the actor to be ready
-        self._generation = 0  # of the actor: events of earlier ones are dropped
-        self._num_answers = 0  # of the actor
-        self._late_since: float | None = None
-        self._is_outgrown = False
-
-    @abstractmethod
-    def _died(self, error: BaseException | None) -> None:
-        """Report that the actor has died, given what a call of it raised."""
-
-    @abstractmethod
-    def _lose(self, exit: WorkerExit) -> None:
-        """Kill the actor, and report its exit to the futures and to the callback for changes."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the actor has requests to answer."""
-        return bool(self._sent)
-
-    def _text(self) -> str:
-        return f"{self.name} (pid {self.pid}, node {self.node[:8]})" if self.node else self.name
-
-    def _expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
-        """Call `handle(future)`, in a thread that waits, when a call of the present actor is done."""
-        generation = self._generation
-
-        def handle_unless_replaced(future: Any) -> None:
-            with self.lock:
-                if generation == self._generation:
-                    handle(future)
-
-        self._inbox.expect(reference, handle_unless_replaced)
-
-    def submit(self, request: Request[Any]) -> Pending:
-        """Queue a request and return its future. It is sent at once if the actor is ready."""
-        pending = Pending(request)
-        with self.lock:
-            if self.exit is not None:
-                pending.fail(self.exit, is_current=False)
-            elif self._has_room():
-                self._send(pending)
-            else:
-                pending.request = request.copy()
-                self._waiting.append(pending)
-        return pending
-
-    def _has_room(self) -> bool:
-        """Return whether the next request may be sent."""
-        may_send = self.is_ready and not self._is_outgrown
-        return may_send and not (self._sent and self._launcher.caution.is_needed)
-
-    def _send_waiting(self) -> None:
-        while self._waiting and self._has_room():
-            pending = self._waiting.popleft()
-            if not pending.done():
-                self._send(pending)
-
-    def _send(self, pending: Pending) -> None:
-        closed = self._launcher.why_unusable()
-        if closed is not None:
-            pending.finish(error=closed)
-            return
-        try:
-            packed = pack_by_value(pending.request, self._launcher.shared_states)
-        except RayError as error:
-            pending.finish(error=EnvError(f"{pending.request.verb}: {type(error).__name__}: {error}"))
-            return
-        except Exception as error:
-            text = f"an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
-            pending.finish(error=InvalidBatchError(f"{pending.request.verb}: {text}"))
-            return
-        with delayed_signals():  # an interrupt must not leave a request that nobody waits for
-            reference = self._actor.perform.remote(*packed, self.max_rss is not None)
-            if not self._sent:
-                self._since = time.monotonic()
-            self._sent.append(pending)
-            pending.is_sent = True
-            self._expect(reference, lambda future: self._answered(pending, future))
-
-    def _answered(self, pending: Pending, future: Any) -> None:
-        error = future.exception()
-        if isinstance(error, RayError) and not isinstance(error, (RaySystemError, RayTaskError)):
-            self._died(error)  # or its answer was lost, with a node or for want of memory
-            return
-        self._sent.remove(pending)
-        self._num_answers += 1
-        self._since, self._late_since = time.monotonic(), None
-        if error is not None:  # the answer cannot be read here
-            pending.finish(error=EnvError(f"{self.name}: {type(error).__name__}: {error}"))
-            return
-        self._launcher.caution.answered()
-        reply: Reply = future.result()
-        if self.max_rss is not None and reply.rss > self.max_rss:
-            self._is_outgrown = True
-        if reply.failure is not None:
-            pending.finish(error=reply.failure.to_error())
-        else:
-            assert reply.answer is not None
-            try:
-                answer = read_reply(reply.answer)
-            except Exception as error:
-                text = f"the answer cannot be read in this process ({type(error).__name__}: {error})"
-                advice = "exclude infos that only the nodes can make with info_keys"
-                pending.finish(error=EnvError(f"{pending.request.verb}: {text}; {advice}"))
-            else:
-                pending.finish(answer)
-        if self._is_outgrown and not self._sent and self.exit is None:
-            how = f"took more memory than max_worker_rss={self.max_rss:,} bytes"
-            self._lose(WorkerExit(ExitReason.OUTGROWN, f"{self._text()} {how}"))
-        self._send_waiting()
-
-
-_START_SECONDS = 60.0  # longest time for an actor that has a place to make its environment
-_CANCELLED_SECONDS = 1.0  # longest time that an actor may spend on a cancelled request
 # Longest time for a late actor to tell at which row it is. Code that holds the interpreter does not tell.
 _PROGRESS_SECONDS = 1.0
 _DELAY_SECONDS = 3.0  # time without a place after which an actor is taken to wait for resources
+# Answers without the death of an actor, after which each actor gets the next request while it works on one
+# again. If an actor dies, the answer to the first may be lost although it was done; with one request at a
+# time it is known on which one an actor has died.
+_NUM_CAUTIOUS = 64
 
 
-class RayWorker(Messenger):
+class RayWorker(WorkerClient):
     """Executes requests in an actor. Implements `backends.base.Worker`."""
 
     def __init__(self, name: str, launcher: Launcher, inbox: Inbox) -> None:
-        super().__init__(name, launcher, inbox)
-        self._starts_at = math.inf
-        self._start()
+        self._launcher, self._inbox = launcher, inbox
+        self._pid = os.getpid()
+        super().__init__(name)
+        self.capacity = _CAPACITY
 
-    def listen(self, changed: Callable[[RayWorker], None], lock: threading.RLock) -> None:
-        """Set the callback for changes, and the lock to hold. See `backends.base.Worker.listen`."""
-        self._changed, self.lock = changed, lock
-        if self.exit is not None:
-            changed(self)
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a copy in a fork of the process that owns the worker."""
+        return os.getpid() != self._pid
 
-    # -- life ---------------------------------------------------------------------------------------
-
-    def _start(self) -> None:
-        self._generation += 1
-        self.node, self.pid, self.is_ready, self._is_outgrown = "", 0, False, False
-        self._num_answers = 0
-        self._starts_at, self._since, self._late_since = math.inf, time.monotonic(), None
-        actor = self._actor = self._launcher.start()
-        self._expect(actor.where.remote(), self._placed)
-        self._expect(actor.live.remote(), lambda future: self._died(future.exception()))
+    @property
+    def has_place(self) -> bool:
+        """Whether the actor runs on a node."""
+        return bool(self.node)
 
     @property
     def is_delayed(self) -> bool:
         """Whether its actor waits for resources, so that the others should go on without it."""
         waits = self.exit is None and not self.node
         return waits and time.monotonic() - self._since > _DELAY_SECONDS
+
+    def text(self) -> str:
+        """Return the worker in words, for messages."""
+        return f"{self.name} (pid {self.pid}, node {self.node[:8]})" if self.node else self.name
+
+    def memory_used(self) -> int:
+        """Return the bytes of memory that the actor used before its first request."""
+        return self._rss
+
+    # -- start and end ------------------------------------------------------------------------------
+
+    def _launch(self) -> None:
+        # `node`: the id of the node of the actor; "" while it has no place. `pid`: its process id
+        self.node, self.pid, self._rss = "", 0, 0
+        # time at which the actor was asked at which row it is, since it is late
+        self._late_since: float | None = None
+        error = self._launcher.why_unusable()
+        if error is not None:
+            raise error
+        self._actor = self._launcher.start()
+        self._expect(self._actor.where.remote(), self._placed)
+        self._expect(self._actor.live.remote(), lambda future: self._died(future.exception()))
+
+    def _expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
+        """Call `handle(future)`, in a thread that waits, when a call of the present actor is done."""
+        actor = self._actor
+
+        def handle_unless_replaced(future: Any) -> None:
+            with self.lock:
+                if actor is self._actor and self._is_running:
+                    handle(future)
+
+        self._inbox.expect(reference, handle_unless_replaced)
 
     def _placed(self, future: Any) -> None:
         """Make the environment, now that the actor runs on a node."""
@@ -328,7 +335,7 @@ class RayWorker(Messenger):
             self._died(future.exception())
             return
         result: bytes | Failure
-        result, self.rss = future.result()
+        result, self._rss = future.result()
         try:
             if isinstance(result, Failure):
                 raise start_error(with_advice(result), self.name)
@@ -340,152 +347,104 @@ class RayWorker(Messenger):
         except PlanvecError as error:
             self.give_up(error)
             return
-        self.description = description
         self._launcher.description = self._launcher.description or description
-        self.is_ready, self._since = True, time.monotonic()
-        self._send_waiting()  # before what the change makes others send, which is newer
-        self._changed(self)
-
-    def restart(self, pause: float = 0.0) -> None:
-        """Start a new actor in `pause` seconds. Requests wait until it is ready."""
-        self.exit = None
-        self._starts_at = time.monotonic() + pause
-        self._start_if_due()
-
-    def _start_if_due(self) -> None:
-        if not self.is_closed and self._starts_at <= time.monotonic():
-            error = self._launcher.why_unusable()
-            if error is not None:
-                self.give_up(error)
-            else:
-                self._start()
-
-    def close(self) -> None:
-        """Kill the actor. Futures that are not done raise `ClosedError`."""
-        with self.lock:
-            if not self.is_closed:
-                self.is_closed = True
-                error = ClosedError(f"{self.name} was closed")
-                self._lose(WorkerExit(ExitReason.STOPPED, str(error), error=error))
-
-    # -- time ---------------------------------------------------------------------------------------
-
-    def seconds_left(self, now: float) -> float:
-        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
-        if self.exit is not None or self.is_closed:
-            return math.inf
-        if self._starts_at < math.inf:
-            return self._starts_at - now
-        if self._late_since is not None:
-            return self._late_since + _PROGRESS_SECONDS - now
-        if not self.is_ready:
-            return self._since + _START_SECONDS - now if self.node else math.inf
-        if not self._sent:
-            return math.inf
-        allowed = math.inf if self.timeout is None else self.timeout
-        if self._sent[0].cancelled():
-            allowed = min(allowed, _CANCELLED_SECONDS)
-        return self._since + allowed - now
-
-    def check_clock(self, now: float) -> None:
-        """Start or kill the actor if it is time to. `now` is `time.monotonic()`."""
-        with self.lock:
-            if self.exit is not None or self.is_closed:
-                return
-            if self._starts_at < math.inf:
-                self._start_if_due()
-            elif not self.is_ready:
-                if self.node and now - self._since >= _START_SECONDS:
-                    self.give_up(
-                        WorkerStartError(f"{self._text()} was not ready within {_START_SECONDS:g} s")
-                    )
-            elif self._sent:
-                self._check_request(now)
-
-    def _check_request(self, now: float) -> None:
-        """Kill an actor that takes too long, after it was asked at which row it is."""
-        if self._late_since is not None:
-            if now - self._late_since >= _PROGRESS_SECONDS:
-                self._late(None, 0)
-        elif self.timeout is not None and now - self._since >= self.timeout:
-            self._late_since = now
-            self._expect(self._actor.progress.remote(), self._told_progress)
-        elif self._sent[0].cancelled() and now - self._since >= _CANCELLED_SECONDS:
-            how = "worked on a request that was cancelled, and was killed"
-            self._lose(WorkerExit(ExitReason.STOPPED, f"{self._text()} {how}"))
-
-    def _told_progress(self, future: Any) -> None:
-        if self._late_since is not None and future.exception() is None:
-            number, row, step = future.result()
-            if number > self._num_answers + 1:  # the answer to the late request is on its way
-                self._late_since, self._since = None, time.monotonic()
-                return
-            self._late(row if 0 <= row < self._sent[0].request.num_rows else None, step)
-
-    def _late(self, row: int | None, step: int) -> None:
-        how = f"did not finish within {self.timeout:g} s, and was killed"
-        self._lose(WorkerExit(ExitReason.TIMEOUT, f"{self._text()} {how}", is_cause=True, row=row, step=step))
-
-    # -- the end of an actor ------------------------------------------------------------------------
+        self.become_ready(description)
 
     def _died(self, error: BaseException | None) -> None:
-        """Report the exit of the actor."""
+        """Report the exit of the actor, given what a call of it raised."""
         closed = self._launcher.why_unusable()
-        reason, error_at_start = ("", closed) if closed is not None else died(error, self.node)
+        how, error_at_start = ("", closed) if closed is not None else died(error, self.node)
         if error_at_start is not None:
             self.give_up(error_at_start)
             return
         # Ray tells that an actor cannot be reached before it knows that its node has left.
         was_innocent = lost_node(self.node) or not isinstance(error, ActorDiedError)
         if len(self._sent) > 1:  # perhaps it has done the first one, and only the answer was lost
-            self._launcher.caution.begin()
-        exit = WorkerExit(
-            ExitReason.CRASH,
-            f"{self._text()} {reason}",
-            is_cause=self.is_ready and len(self._sent) == 1 and not was_innocent,
-            was_starting=not self.is_ready,
-            was_killed=was_innocent,
-        )
-        self._lose(exit)
+            self._launcher.num_cautious = _NUM_CAUTIOUS
+        blame = Blame(len(self._sent) == 1 and not was_innocent)
+        self.end(ExitReason.CRASH, how, blame, was_killed=was_innocent)
 
-    def give_up(self, error: PlanvecError) -> None:
-        """End an actor that cannot make its environment: another one would fail in the same way."""
-        with self.lock:
-            if self.exit is None and not self.is_closed:
-                self._lose(WorkerExit(ExitReason.CRASH, str(error), was_starting=True, error=error))
-
-    def _lose(self, exit: WorkerExit) -> None:
-        """Kill the actor, and report its exit to the futures and to the callback for changes."""
+    def _kill(self) -> None:
         self._launcher.kill(self._actor)
-        self._generation += 1
-        self.exit, self.is_ready, self.node = exit, False, ""
-        lost, self._late_since = [*self._sent, *self._waiting], None
-        current = self._sent[0] if self._sent else None
-        self._sent.clear()
-        self._waiting.clear()
-        for pending in reversed(lost):  # each is retried first, so that the oldest comes first
-            error = exit.error if isinstance(exit.error, ClosedError) else None
-            if error is not None:
-                pending.finish(error=error)
-            else:
-                pending.fail(exit, is_current=pending is current)
-        self._changed(self)
+
+    def _release(self) -> None:
+        self._launcher.kill(self._actor)
+        self.node = ""
+
+    def finish_close(self, deadline: float) -> None:
+        """Do nothing: the actor is killed."""
+
+    # -- messages -----------------------------------------------------------------------------------
+
+    def _pack(self, request: Request[Any]) -> Packed | None:
+        if self._sent and self._launcher.num_cautious:
+            return None
+        error = self._launcher.why_unusable()
+        if error is not None:
+            raise error
+        try:
+            return pack_by_value(request, self._launcher.shared_states)
+        except RayError as error:
+            raise EnvError(f"{request.verb}: {type(error).__name__}: {error}") from error
+
+    def _post(self, pending: Pending, message: Packed) -> None:
+        reference = self._actor.perform.remote(*message, self.max_rss is not None)
+        self._expect(reference, lambda future: self._answered(pending, future))
+
+    def _answered(self, pending: Pending, future: Any) -> None:
+        error = future.exception()
+        if isinstance(error, RayError) and not isinstance(error, (RaySystemError, RayTaskError)):
+            self._died(error)  # or its answer was lost, with a node or for want of memory
+            return
+        self._late_since = None
+        if error is not None:  # the answer cannot be read here
+            unreadable = EnvError(f"{self.name}: {type(error).__name__}: {error}")
+            self.complete(pending, lambda: unreadable)
+        else:
+            self._launcher.num_cautious = max(0, self._launcher.num_cautious - 1)
+            reply: Reply = future.result()
+            self.complete(pending, partial(read_reply, reply), reply.rss)
+
+    # -- time ---------------------------------------------------------------------------------------
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
+        if self._late_since is not None and self._is_running:
+            return self._late_since + _PROGRESS_SECONDS - now
+        return super().seconds_left(now)
+
+    def _end_late(self, now: float) -> None:
+        """Ask the actor at which row it is, then kill it."""
+        if self._late_since is None:
+            self._late_since = now
+            self._expect(self._actor.progress.remote(), self._told_progress)
+        elif now - self._late_since >= _PROGRESS_SECONDS:
+            self._late(None, 0)
+
+    def _told_progress(self, future: Any) -> None:
+        if self._late_since is not None and future.exception() is None:
+            number, row, step = future.result()
+            if number > self._num_answered + 1:  # the answer to the late request is on its way
+                self._late_since, self._since = None, time.monotonic()
+                return
+            self._late(row if 0 <= row < self._sent[0].request.num_rows else None, step)
+
+    def _late(self, row: int | None, step: int) -> None:
+        how = f"did not finish within {self.timeout:g} s"
+        self.kill_and_end(ExitReason.TIMEOUT, how, Blame(True, row, step))
 
 
 # -- Handles the events of several actors, and closes them together ------------------------------------------
 
-_CLOCK_SECONDS = 0.05  # interval of the deadline checks while answers arrive without a pause
-_MAX_SECONDS = 0.5  # longest sleep: another thread may have restarted a worker
 
-
-class RayGroup:
+class RayGroup(ClientGroup):
     """Handles what happens to the actors of a backend. Implements `backends.base.WorkerGroup`."""
 
     def __init__(
         self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher, check: Callable[[], None]
     ) -> None:
-        self._workers, self._inbox, self._launcher, self._check = workers, inbox, launcher, check
-        self._next_clock_check = 0.0
+        super().__init__(workers)
+        self._inbox, self._launcher, self._check = inbox, launcher, check
         self._pid = os.getpid()
         weakref.finalize(self, launcher.end_later).atexit = False  # Ray itself ends them at exit
 
@@ -500,9 +459,7 @@ class RayGroup:
         # `timeout`: Seconds to wait, or None for no limit.
         # Returns whether anything was handled.
         self._check_owner()
-        now = time.monotonic()
-        left = [_MAX_SECONDS, *(worker.seconds_left(now) for worker in self._workers)]
-        self._inbox.wait(min(left if timeout is None else [*left, timeout]))
+        self._inbox.wait(self._seconds(timeout, time.monotonic()))
         has_any = self._inbox.deliver()
         if not has_any or time.monotonic() >= self._next_clock_check:
             self._check_clock()
@@ -518,19 +475,13 @@ class RayGroup:
             for worker in self._workers:
                 worker.give_up(error)
             return
-        now = time.monotonic()
-        self._next_clock_check = now + _CLOCK_SECONDS
-        for worker in self._workers:
-            if worker.seconds_left(now) <= 0:
-                with delayed_signals():  # an interrupt must not lose an actor, or the report of its exit
-                    worker.check_clock(now)
+        super()._check_clock()
         self._check()
 
     def close(self) -> None:
         """Kill all actors. Stop Ray if planvec has started it. Does nothing in a fork."""
-        if os.getpid() == self._pid:  # another thread may have held the locks during the fork
-            for worker in self._workers:
-                worker.close()
+        super().close()
+        if os.getpid() == self._pid:
             self._launcher.end()
 
 
@@ -644,23 +595,10 @@ def over_ray(
             audit=audit,
             message_cost=_MESSAGE_COST,
         )
-        if max_worker_rss is not None:
-            _check_rss(workers, max_worker_rss)
+        limit(workers, timeout, max_worker_rss)
     except BaseException:
         for worker in workers:
             worker.close()
         cluster.close()
         raise
-    for worker in workers:
-        worker.timeout, worker.max_rss = timeout, max_worker_rss
     return backend
-
-
-def _check_rss(workers: Sequence[RayWorker], max_worker_rss: int) -> None:
-    """Check that the actors that are ready use less memory than they may."""
-    used = max(worker.rss for worker in workers)
-    if used >= max_worker_rss:
-        raise InvalidBatchError(
-            f"max_worker_rss: expected more than the {used:,} bytes that an actor uses before its "
-            f"first step, got {max_worker_rss:,}"
-        )

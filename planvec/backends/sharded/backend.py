@@ -48,9 +48,6 @@ from planvec.rows import (
 
 T = TypeVar("T")
 
-# a single row that takes less does not count in the estimated cost of rows: most of it is overhead
-_INFORMATIVE_SECONDS = 1e-3
-
 # -- Defines `Auditor`, which lets another worker step some rows a second time. See `backends.audit` ---------
 
 
@@ -102,7 +99,7 @@ class Auditor:
         error, name = call.error, self._second.worker.name
         if error is None:
             self._stats.audited_rows += 1
-            return row.compare(call.prepare().answer, name)
+            return row.compare(call.prepare(), name)
         if isinstance(error, EnvError):
             return UnsupportedEnvError(row.text(name, f"it raised {error.detail}"))
         return None  # the worker was lost, which says nothing about the environment
@@ -368,7 +365,7 @@ class Sharded(StepsElsewhere):
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
             chunk.is_submitted = True
 
-    def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+    def _answered(self, record: WorkerRecord, chunk: Chunk, future: Future) -> None:
         """Handle the answer to a chunk, its error, or the exit of the worker."""
         with self._lock:
             if chunk in record.chunks:
@@ -383,7 +380,7 @@ class Sharded(StepsElsewhere):
                 self._dispatch()
         self._waiter.notify()
 
-    def _deliver(self, record: WorkerRecord, chunk: Chunk, future: Future[Answer]) -> None:
+    def _deliver(self, record: WorkerRecord, chunk: Chunk, future: Future) -> None:
         """Merge the answer to a chunk, fail its call, or retry it after the exit of the worker."""
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
@@ -395,8 +392,7 @@ class Sharded(StepsElsewhere):
             return
         if error is None:
             answer = future.result()
-            is_informative = chunk.num_rows > 1 or answer.seconds > _INFORMATIVE_SECONDS
-            if is_informative and not chunk.is_flagging:
+            if not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
             self._auditor.consider(record, chunk, answer)
             try:

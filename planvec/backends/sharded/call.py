@@ -4,69 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from planvec.backends.base import Future, Stats, Waiter
 from planvec.backends.sharded.cutting import Cutter, Pace
 from planvec.errors import ClosedError, EnvError, PlanvecError
 from planvec.rows import Answer, Columns, EnvDescription, Promise, Request, merge_columns
 
-# -- Merges the answers to the chunks of a request. Letters: B rows ------------------------------------------
-
 T = TypeVar("T")
-
-
-class Merger(Generic[T]):
-    """Collects the answers to the chunks of one request."""
-
-    def __init__(self, request: Request[T], num_rows: int, description: EnvDescription) -> None:
-        self._request = request
-        self._num_rows = num_rows
-        self._description = description
-        self._columns: dict[int, tuple[int, Columns]] = {}  # first row -> number of rows, infos
-        self._has_infos = False
-        self._answer = Answer(request.new_outputs(description))
-
-    @property
-    def num_flagged(self) -> int:
-        """Number of rows that are flagged as failed."""
-        return len(self._answer.errors)
-
-    def add(self, rows: slice, answer: Answer, is_flagging: bool) -> None:
-        """Merge the answer to a chunk."""
-        # `rows`: an empty slice for a request without rows. Borrowed outputs are copied. `is_flagging`: the
-        # rows were only flagged, not stepped.
-        num_rows = rows.stop - rows.start
-        if not num_rows:
-            self._answer.value = answer.value
-            return
-        if num_rows == self._num_rows and not answer.is_borrowed and not is_flagging:
-            self._answer.outputs = answer.outputs
-        else:
-            self._answer.outputs.put(rows, answer.outputs)
-        # A dict, not a list: if a signal handler interrupts a merge, the chunk is retried and merged again.
-        self._columns[rows.start] = num_rows, answer.columns
-        self._has_infos = self._has_infos or bool(answer.columns)
-
-    @property
-    def answer(self) -> Answer:
-        """The merged outputs, once all chunks are merged."""
-        return self._answer
-
-    def flag(self, row: int, error: PlanvecError) -> None:
-        """Flag a row with an error."""
-        self._answer.errors[row] = error
-
-    def result(self) -> T:
-        """Return the result for the user, once all chunks are merged."""
-        answer = self._answer
-        if len(self._columns) == 1:
-            ((_, answer.columns),) = self._columns.values()
-        elif self._has_infos:
-            answer.columns = merge_columns(
-                [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
-            )
-        return self._request.result(self._description, answer)
 
 
 class Chunk:
@@ -93,7 +38,7 @@ class Chunk:
         # `is_flagging`: whether its rows are only flagged as failed, and not stepped. `is_submitted`: whether
         # it is submitted to a worker. `is_done`: whether it is answered or dropped
         self.is_flagging = self.is_submitted = self.is_done = False
-        self.future: Future[Answer] | None = None  # the future of its answer, once it is submitted
+        self.future: Future | None = None  # the future of its answer, once it is submitted
 
     def request(self) -> Request[Any]:
         """Return the request to submit to a worker."""
@@ -142,7 +87,8 @@ class Call(Promise[T]):
         self._lock = lock
         self._stats = stats
         self._description = description
-        self._merger: Merger[T] | None = None
+        self._answer: Answer | None = None  # the merged outputs; see `prepare`
+        self._columns: dict[int, tuple[int, Columns]] = {}  # first row -> number of rows, infos of a chunk
         self._limit = num_rows  # rows from here on are not needed
         self._cut: Chunk | None = None  # the latest chunk, which may not be submitted yet
         self._open: dict[int, Chunk] = {}  # first row -> chunk that is not done
@@ -166,7 +112,9 @@ class Call(Promise[T]):
         if self._error is not None:
             raise self._error
         if not self._is_merged:  # two threads may both merge; the results are equal
-            self._value = self.prepare().result()
+            answer = self.prepare()
+            answer.columns = self._merged_columns()
+            self._value = self.request.result(self._description, answer)
             self._is_merged = True
         value: T = self._value
         return value
@@ -241,27 +189,39 @@ class Call(Promise[T]):
 
     # -- answers --------------------------------------------------------------------------------
 
-    def prepare(self) -> Merger[T]:
-        """Return the merger of the answers. Made after chunks are submitted, while the workers work."""
-        merger = self._merger
-        if merger is None:
-            merger = self._merger = Merger(self.request, self.num_rows, self._description)
-        return merger
+    def prepare(self) -> Answer:
+        """Return the merged outputs. Made after chunks are submitted, while the workers work."""
+        if self._answer is None:
+            self._answer = Answer(self.request.new_outputs(self._description))
+        return self._answer
 
     def deliver(self, chunk: Chunk, answer: Answer) -> None:
         """Merge the answer to a chunk."""
-        merger = self.prepare()
-        merger.add(chunk.rows, answer, chunk.is_flagging)
-        if answer.errors:
-            for row, error in answer.errors.items():
-                merger.flag(row + chunk.first_row, error.moved(chunk.first_row))
+        merged = self.prepare()
+        if not chunk.num_rows:
+            merged.value = answer.value
+        elif chunk.num_rows == self.num_rows and not answer.is_borrowed and not chunk.is_flagging:
+            merged.outputs = answer.outputs
+        else:
+            merged.outputs.put(chunk.rows, answer.outputs)
+        # A dict, not a list: if a signal handler interrupts a merge, the chunk is retried and merged again.
+        self._columns[chunk.first_row] = chunk.num_rows, answer.columns
+        for row, error in answer.errors.items():
+            merged.errors[row + chunk.first_row] = error.moved(chunk.first_row)
         self._close(chunk)
+
+    def _merged_columns(self) -> Columns:
+        """Return the infos of all rows."""
+        parts = [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
+        if len(parts) == 1:
+            return parts[0][0]
+        return merge_columns(parts) if any(columns for columns, _ in parts) else {}
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
         """Flag the rows of a chunk with an error. From now on a worker only fills in its outputs."""
         chunk.is_flagging, chunk.num_exits = True, 0
         for row in range(chunk.rows.start, chunk.rows.stop):
-            self.prepare().flag(row, error)
+            self.prepare().errors[row] = error
 
     def fail_chunk(self, chunk: Chunk, error: PlanvecError) -> None:
         """Fail a chunk. Rows before the failed one continue, since the error of the first row is raised."""
@@ -304,7 +264,7 @@ class Call(Promise[T]):
         """Complete the call if no chunk is left to wait for."""
         if not self.is_done and not self._open and self._has_cut_all():
             if self.request.mask_errors:
-                self._stats.masked_rows += self.prepare().num_flagged
+                self._stats.masked_rows += len(self.prepare().errors)
             self._finish()
 
     def _finish(self) -> None:

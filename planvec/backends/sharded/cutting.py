@@ -1,27 +1,37 @@
-"""Cuts the rows of a batch into ranges, one at a time, by the measured cost of rows."""
+"""Cuts the rows of a batch into ranges, one at a time, by the measured cost of rows.
+
+Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one range per
+worker, a batch would take as long as the worker with the expensive rows. Therefore the rows are cut in rounds
+of one range per worker: large ranges first, smaller ones in later rounds (factoring, Hummel, Schonberg and
+Flynn 1992). If the rows of the latest batches were equal, one round suffices. No range is so small that
+sending it costs more than a few percent of its work, and none so large that other workers would wait for long
+if its rows turn out to be expensive.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-T = TypeVar("T")
-
-_WEIGHT = 0.5  # weight of the latest chunk in the moving averages
-_EVEN_SPREAD = 0.25  # relative deviation of the cost per step between chunks below which rows count as even
-# A chunk that deviates by less time than this says nothing about the rows: the machine varies as much
-_NOISE_SECONDS = 1e-3
-_BATCH_WEIGHT = 0.3  # weight of the latest batch in the moving average of the loss
+_WEIGHT = 0.2  # weight of the latest chunk in the average time per step
+_BATCH_WEIGHT = 0.3  # weight of the latest batch in the average of the loss
 _EQUAL_LOSS = 0.05  # average loss below which rows count as equal
-# Time of the further chunks that a batch of unequal rows has, and largest part of the batch that they take. A
-# smaller loss counts as none.
-_CHUNKS_SECONDS, _CHUNKS_PART = 1e-3, 0.1
-# equal rows are expected in chunks of up to so many times the work per worker of the batches that have shown
+# Equal rows are expected in ranges of up to so many times the work per worker of the batches that have shown
 # it
 _GROWTH = 2.0
+_JUDGED_SECONDS = 1e-3  # a batch of less work per worker says nothing about whether its rows are equal
+
+_SINGLE_SECONDS = 1e-3  # time of a single row up to which most of it is overhead
+_FIRST_ROWS = 8  # rows of a range before any cost is measured
+_SHARE = 0.4  # part of the remaining rows that a round cuts
+# Seconds of work of a range: with less, its overhead counts; with more, other workers would wait for long if
+# its rows turn out to be expensive. A caller that continues (the second pair) submits the next range later.
+_BLOCKING, _ASYNC = (1e-3, 15e-3), (5e-3, 25e-3)
+_LONGEST_EQUAL = 25e-3  # seconds of work of a range of equal rows, which may differ from all the earlier ones
+# Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer.
+_NUM_FED = 16
 
 
 class Pace:
@@ -31,23 +41,15 @@ class Pace:
 
     def __init__(self, message_cost: float = 1.0) -> None:
         self.message_cost = message_cost
-        self.is_measured = False  # whether a chunk was finished
-        self.num_batches = 0  # number of batches of several rows that have begun
         self.seconds = 0.0  # moving average of the time per environment step; 0 before the first chunk
-        self._spread = 1.0  # until equal costs are measured
         self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
         self._loss = 1.0  # average loss of batches if they were cut into one chunk per worker
         self._longest_equal = 0.0  # largest work per worker of the batches since rows count as equal
 
     @property
-    def is_even(self) -> bool:
-        """Whether the latest chunks had about the same cost per step. False before some were measured."""
-        return self._spread < _EVEN_SPREAD
-
-    @property
     def equal_seconds(self) -> float:
         """Largest work of a chunk, in seconds, whose rows can be expected to be equal; 0 if they cannot."""
-        return _GROWTH * self._longest_equal if self._loss < _EQUAL_LOSS else 0.0
+        return _GROWTH * self._longest_equal
 
     @property
     def highest_seconds(self) -> float:
@@ -55,75 +57,26 @@ class Pace:
         return max(self._highest, self._highest_before)
 
     def begin_batch(self) -> None:
-        """Count a batch of several rows, and forget the largest cost of the one before the previous one."""
-        self.num_batches += 1
+        """Forget the largest cost of the batch before the previous one."""
         if self._highest:
             self._highest, self._highest_before = 0.0, self._highest
 
     def learn(self, num_steps: int, seconds: float) -> None:
-        """Update the measures with a finished chunk."""
+        """Update the time per step with a finished chunk."""
         # `num_steps`: largest number of environment steps of the rows, in total.
-        if num_steps <= 0 or seconds <= 0.0:
-            return
-        cost = seconds / num_steps
-        self._highest = max(self._highest, cost)
-        if not self.is_measured:
-            self.is_measured, self.seconds = True, cost
-            return
-        expected = self.seconds * num_steps
-        error = abs(seconds - expected)
-        # At most 1, so that one outlier does not make rows count as uneven for long.
-        deviation = min(1.0, error / expected) if error > _NOISE_SECONDS else 0.0
-        self._spread += _WEIGHT * (deviation - self._spread)
-        self.seconds += _WEIGHT * (cost - self.seconds)
+        if num_steps > 0 and seconds > 0.0:
+            cost = seconds / num_steps
+            self._highest = max(self._highest, cost)
+            self.seconds += _WEIGHT * (cost - self.seconds) if self.seconds else cost
 
     def learn_balance(self, mean: float, highest: float) -> None:
-        """Update the measures with a finished batch."""
+        """Update the loss with a finished batch."""
         # `mean`: time of its rows per worker; `highest`: time of the slowest worker if the batch were cut
-        # into one chunk of equal size per worker.
-        saved = min(_CHUNKS_SECONDS * self.message_cost, _CHUNKS_PART * mean)
+        # into one chunk of equal size per worker. More chunks cost some time, too.
+        saved = min(_BLOCKING[0] * self.message_cost, 0.1 * mean)
         loss = min(1.0, max(0.0, highest - mean - saved) / mean)
         self._loss += _BATCH_WEIGHT * (loss - self._loss)
         self._longest_equal = max(self._longest_equal, mean) if self._loss < _EQUAL_LOSS else 0.0
-
-
-# -- Cuts the rows of a batch into ranges, one at a time, when workers have room for them.
-#
-# Rows differ in cost: episodes end early, some actions are held longer, contacts take time. With one range
-# per worker, a batch would take as long as the worker with the expensive rows. Therefore the rows are cut in
-# rounds of one range per worker: large ranges first, smaller ones in later rounds (factoring, Hummel,
-# Schonberg and Flynn 1992). If the rows of the latest batches were equal, one round suffices. No range is so
-# small that sending it costs more than a few percent of its work, and none so large that other workers would
-# wait for long if its rows turn out to be expensive.
-
-_FIRST_ROWS = 8  # rows of a range before any cost is measured
-# part of the remaining rows that a round cuts, for even rows and for others
-_EVEN_SHARE, _UNEVEN_SHARE = 0.85, 0.4
-_LONGEST_FIRST = 5e-3  # bound that replaces `_Sizes.longest` in the first batch, of which no row is known
-_LAST_EVEN_PART = 0.25  # part of a batch of even rows that is cut in one last round
-# Seconds of work of a range of equal rows. Like `_Sizes.longest`, it limits the wait for rows that differ
-# from all the earlier ones.
-_LONGEST_EQUAL = 25e-3
-_SHORTEST = 2e-3  # seconds of work below which ranges are not shortened because rows to come may be expensive
-# Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer.
-_NUM_FED = 16
-
-# A batch of less work per worker than this says nothing about whether its rows are equal
-_JUDGED_SECONDS = 1e-3
-
-
-class _Sizes(NamedTuple):
-    """Bounds the work of a range, in seconds."""
-
-    shortest: float  # With less work, the overhead of a range counts. The last round has such ranges.
-    # with more work, the other workers would have to wait if the rows turn out to be expensive
-    longest: float
-
-
-# bounds for a call that the caller waits for: it submits the next range when a worker has room
-_BLOCKING = _Sizes(1e-3, 15e-3)
-# Bounds for a call whose caller continues. Ranges are larger, so that workers do not run out of work.
-_ASYNC = _Sizes(5e-3, 25e-3)
 
 
 class Cutter:
@@ -137,7 +90,7 @@ class Cutter:
         self._num_rows = num_rows
         self._steps = steps
         self._pace = pace
-        self._sizes = _ASYNC if is_async else _BLOCKING
+        self._bounds = _ASYNC if is_async else _BLOCKING
         self._num_in_round = 0  # ranges that the present round still has
         self._is_last_round = False
         self._round_rows = 0
@@ -161,15 +114,16 @@ class Cutter:
 
     def _begin_round(self, left: int, num_workers: int) -> None:
         """Choose the size of the next `num_workers` ranges."""
-        pace, sizes, steps = self._pace, self._sizes, self._steps
+        pace, steps = self._pace, self._steps
         self._num_in_round = self._num_workers = num_workers
-        if not pace.is_measured:
+        if not pace.seconds:
             self._is_last_round = left <= num_workers * _FIRST_ROWS
             self._round_rows = _FIRST_ROWS
             return
         cost = pace.message_cost
         least = cost * max(1.0, num_workers / _NUM_FED)
-        shortest, longest = sizes.shortest * least, max(sizes.longest * cost, sizes.shortest * least)
+        shortest = self._bounds[0] * least
+        longest = max(self._bounds[1] * cost, shortest)
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         row_seconds = mean * pace.seconds
         fair_seconds = left * row_seconds / num_workers
@@ -178,24 +132,19 @@ class Cutter:
             self._is_last_round = num_equal_rounds == 1
             self._round_rows = max(1, left // (num_workers * num_equal_rounds))
             return
-        is_rest = pace.is_even and left <= _LAST_EVEN_PART * self._num_rows and fair_seconds <= longest
-        self._is_last_round = is_rest or fair_seconds <= shortest
-        if not self._is_last_round:
-            share = _EVEN_SHARE if pace.is_even else _UNEVEN_SHARE
-            wanted = max(share * fair_seconds, shortest)
-            # The rows to come may be as expensive as the most expensive ones of late.
-            if pace.num_batches <= 1:
-                longest = _LONGEST_FIRST * least
-            safe = max(longest * pace.seconds / pace.highest_seconds, _SHORTEST * least)
-            self._round_rows = max(1, int(min(wanted, safe) / row_seconds))
+        self._is_last_round = fair_seconds <= shortest
+        # The rows to come may be as expensive as the most expensive ones of late.
+        safe = max(longest * pace.seconds / pace.highest_seconds, 2 * _BLOCKING[0] * least)
+        wanted = min(max(_SHARE * fair_seconds, shortest), safe)
+        self._round_rows = max(1, int(wanted / row_seconds))
 
     def learn(self, rows: slice, seconds: float) -> None:
         """Update the measured cost with a range that a worker has finished in `seconds`."""
         steps, num_rows = self._steps, rows.stop - rows.start
-        if isinstance(steps, np.ndarray):
-            self._pace.learn(int(steps[rows].sum()), seconds)
-        else:
-            self._pace.learn(steps * num_rows, seconds)
+        num_steps = int(steps[rows].sum()) if isinstance(steps, np.ndarray) else steps * num_rows
+        # Most of the time of a single cheap row is overhead: it counts only if much more was expected.
+        if num_rows > 1 or seconds > _SINGLE_SECONDS or 2 * seconds < num_steps * self._pace.seconds:
+            self._pace.learn(num_steps, seconds)
         if self._num_workers > 1:
             self._seconds[rows.stop] = seconds
             self._num_learned += num_rows

@@ -150,16 +150,6 @@ def pause_before_restart(num_failures: float) -> float:
     return 0.0 if repeated < 0 else min(_FIRST_PAUSE * 2**repeated, _LONGEST_PAUSE)
 
 
-# -- Replaces workers that exit, and retries their rows.
-#
-#     a worker exits in a chunk       the row in progress is retried alone, the other rows by other workers
-#     ... and again at that row       up to `max_restarts` times; then the row raises, or is flagged
-#     a worker exits while idle       its chunks go to other workers, and this counts as no attempt
-#
-# Transitions are pure: a row gives the same bits on every worker and in every chunk, so any worker may
-# retry it. The other workers continue meanwhile. Each exit is one line in the log and one count in `Stats`.
-
-
 class Recovery:
     """Restarts workers and retries their chunks."""
 
