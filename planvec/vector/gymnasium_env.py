@@ -26,12 +26,9 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import copy_rows, empty_rows, finish_rows
 from planvec.vector import checks
-from planvec.vector.arrays import RowArrays
-from planvec.vector.checks import reset_maker, set_attribute_maker
-from planvec.vector.chunk import RowsCall, errors_of, join_results
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.env_row import InfoForm
-from planvec.vector.operations import Call, Observe
+from planvec.vector.operations import RowsCall
 from planvec.vector.states_face import StatesFace
 from planvec.vector.worker_rows import RowsLayout
 
@@ -54,8 +51,8 @@ class PendingCall:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kind: Kind | None = None
-        self._calls: list[RowsCall] = []
-        self._finish: Callable[[list[RowsCall]], Any] = list
+        self._call: RowsCall = RowsCall([])
+        self._finish: Callable[[RowsCall], Any] = RowsCall.values
 
     @property
     def kind(self) -> Kind | None:
@@ -68,9 +65,9 @@ class PendingCall:
             text = f"Calling `{name}` while waiting for a pending call to `{self._kind.value}` to complete."
             raise AlreadyPendingCallError(text, self._kind.value)
 
-    def begin(self, kind: Kind, calls: list[RowsCall], finish: Callable[[list[RowsCall]], Any]) -> None:
+    def begin(self, kind: Kind, call: RowsCall, finish: Callable[[RowsCall], Any]) -> None:
         """Note what was begun."""
-        self._kind, self._calls, self._finish = kind, calls, finish
+        self._kind, self._call, self._finish = kind, call, finish
 
     def wait(self, kind: Kind, timeout: float | None) -> Any:
         """Wait for the call, and return its result."""
@@ -79,18 +76,17 @@ class PendingCall:
         if self._kind is not kind:
             name = kind.value
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
-        calls, finish = self._calls, self._finish
+        call, finish = self._call, self._finish
         try:
-            self._engine.wait(lambda: all(call.is_done() for call in calls), timeout)
+            self._engine.wait(call.is_done, timeout)
         except WorkerTimeoutError as error:
             text = f"The call to `{kind.value}_wait` has timed out after {timeout} second(s)."
             raise multiprocessing.TimeoutError(text) from error
         finally:
-            self._kind, self._calls = None, []
-            for call in calls:
-                if not call.is_done():
-                    call.abandon()
-        return finish(calls)
+            self._kind, self._call = None, RowsCall([])
+            if not call.is_done():
+                call.abandon()
+        return finish(call)
 
     def finish(self, timeout: float | None) -> None:
         """Warn if there is a call, and wait for it at most `timeout` seconds. Its results are lost."""
@@ -104,14 +100,11 @@ class PendingCall:
             _log.info("the pending call to %s has failed: %r", kind.value, error)
 
 
-def log_and_raise(calls: Sequence[RowsCall]) -> None:
+def log_and_raise(call: RowsCall) -> None:
     """Log what environments have raised, and raise the last of it, as Gymnasium does."""
-    for call in calls:
-        if call.has_errors:
-            break
-    else:  # a loop is faster than any(), for few rows
+    errors = call.errors()
+    if not errors:
         return
-    errors = errors_of([chunk for call in calls for chunk in call.chunks])
     for row, error in errors.items():
         logger.error(f"Received the following error from Worker-{row} - Shutting it down")
         logger.error(f"{getattr(error.__cause__, 'text', error)}")
@@ -336,13 +329,14 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             options = {key: value for key, value in options.items() if key != "reset_mask"}
         rows = None if mask is None else np.flatnonzero(mask)
         picked = seeds if rows is None else [seeds[row] for row in rows]
-        make = reset_maker(picked, [options] * len(picked))
-        calls = [self._engine.begin(make, rows, self._new_arrays(len(picked)))]
+        arguments = picked, [options] * len(picked)
+        call = self._engine.begin("reset", arguments, rows=rows, out=self._new_arrays(len(picked)))
         if mask is not None and not mask.all():  # the other environments keep their observations
             others = np.flatnonzero(~mask)
-            out = self._new_arrays(len(others))
-            calls.append(self._engine.begin(lambda local, _: Observe(local), others, out))
-        self._pending.begin(Kind.RESET, calls, self._finish_reset)
+            observed = self._engine.begin("observe", rows=others, out=self._new_arrays(len(others)))
+            chunks = [*call.chunks, *observed.chunks]
+            call = RowsCall(chunks, order=np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
+        self._pending.begin(Kind.RESET, call, self._finish_reset)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for `reset_async`, at most `timeout` seconds, and return the observations and the infos."""
@@ -350,13 +344,9 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         result: tuple[Any, dict[str, Any]] = self._pending.wait(Kind.RESET, timeout)
         return result
 
-    def _finish_reset(self, calls: list[RowsCall]) -> tuple[Any, dict[str, Any]]:
-        log_and_raise(calls)
-        chunks = [chunk for call in calls for chunk in call.chunks]
-        rows = np.concatenate([chunk.rows for chunk in chunks])
-        order = None if len(calls) == 1 else np.argsort(rows)
-        out = RowArrays.joined([call.out for call in calls if call.out is not None])
-        result = join_results(chunks, out, InfoForm.VECTOR, order)
+    def _finish_reset(self, call: RowsCall) -> tuple[Any, dict[str, Any]]:
+        log_and_raise(call)
+        result = call.result(InfoForm.VECTOR)
         return self._shown(result.observations), result.infos
 
     # -- step ---------------------------------------------------------------------------------------
@@ -367,14 +357,14 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         self._pending.check_free("step_async")
         call = self._engine.begin_step(self.single_action_space, actions, self._new_arrays(self.num_envs))
         self._engine.finish(call)
-        return self._finish_step([call])
+        return self._finish_step(call)
 
     def step_async(self, actions: Any) -> None:
         """Begin to step all environments. `step_wait` returns the results."""
         self._check_open()
         self._pending.check_free("step_async")
         call = self._engine.begin_step(self.single_action_space, actions, self._new_arrays(self.num_envs))
-        self._pending.begin(Kind.STEP, [call], self._finish_step)
+        self._pending.begin(Kind.STEP, call, self._finish_step)
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for `step_async`, and return its results.
@@ -386,9 +376,9 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         result: Step = self._pending.wait(Kind.STEP, timeout)
         return result
 
-    def _finish_step(self, calls: list[RowsCall]) -> Step:
-        log_and_raise(calls)
-        observations, rewards, terminated, truncated, infos = calls[0].result(InfoForm.VECTOR)
+    def _finish_step(self, call: RowsCall) -> Step:
+        log_and_raise(call)
+        observations, rewards, terminated, truncated, infos = call.result(InfoForm.VECTOR)
         if rewards.dtype != np.float64:
             rewards = rewards.astype(np.float64)
         return self._shown(observations), rewards, terminated, truncated, infos
@@ -406,8 +396,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         self._pending.check_free("call_async")
-        call = self._engine.begin(lambda local, _: Call(local, name, args, kwargs))
-        self._pending.begin(Kind.CALL, [call], self._finish_call)
+        call = self._engine.begin("call", (), (name, args, kwargs))
+        self._pending.begin(Kind.CALL, call, self._finish_call)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for `call_async`, at most `timeout` seconds, and return one value per environment."""
@@ -415,9 +405,9 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         result: tuple[Any, ...] = self._pending.wait(Kind.CALL, timeout)
         return result
 
-    def _finish_call(self, calls: list[RowsCall]) -> tuple[Any, ...]:
-        log_and_raise(calls)
-        return tuple(calls[0].values())
+    def _finish_call(self, call: RowsCall) -> tuple[Any, ...]:
+        log_and_raise(call)
+        return tuple(call.values())
 
     def render(self) -> tuple[Any, ...] | None:
         """Return the frame of each environment."""
@@ -437,7 +427,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
         self._pending.check_free("set_attr")
-        log_and_raise([self._engine.run(set_attribute_maker(name, values))])
+        log_and_raise(self._engine.run("set_attribute", (list(values),), (name, False)))
 
     # -- the end ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -24,30 +24,24 @@ from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, ignores_interrupts, new_progress
 from planvec.vector.arrays import RowArrays, Rows, write_observations
-from planvec.vector.env_row import Ending, EnvRow, InfoForm, ResidentStates, pack_infos, row_class
-from planvec.vector.operations import (
-    Apply,
-    Call,
-    GetStates,
-    Load,
-    Lose,
-    Observe,
-    Operation,
-    Reply,
-    Reset,
-    Restore,
-    RowFailure,
-    Save,
-    SetAttribute,
-    SetStates,
-    Step,
+from planvec.vector.env_row import (
+    Ending,
+    EnvRow,
+    InfoForm,
+    ResidentStates,
+    SavedRows,
+    pack_infos,
+    row_class,
 )
+from planvec.vector.operations import Operation, Reply, RowFailure
 
 # -- Runs loops over rows in which an environment may raise, and writes their observations.
 #
 # Letters: N environments, B rows of an operation.
 
 T = TypeVar("T")
+
+_ALL = slice(None)
 
 
 def run_rows(
@@ -293,23 +287,10 @@ class ResidentEnvs:
         self._action_space = self.rows[0].env.action_space
         self._info_form, self._resets_in_step = info_form, mode is AutoresetMode.SAME_STEP
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
-        # The actions and results. A worker replaces them by shared memory.
-        self.arrays = RowArrays.allocate(self.observation_space, None, len(self.rows))
         self.progress = new_progress()  # the row at work; see `planvec.stepping.row_loop`
-        self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
-            Step: self._step,
-            Reset: self._reset,
-            Apply: self._apply,
-            Call: self._call,
-            SetAttribute: self._set_attribute,
-            Observe: self._observe,
-            GetStates: self._get_states,
-            SetStates: self._set_states,
-            Save: self._save,
-            Load: self._load,
-            Restore: self._restore,
-            Lose: self._lose,
-        }
+        # where the results of the operation at work go, and which rows of these arrays they are
+        self._out = RowArrays.unmade()
+        self._at: Rows = _ALL
 
     def _find_sharing(
         self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], used: str, saves_states: bool
@@ -355,12 +336,16 @@ class ResidentEnvs:
             inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact
 
-    def perform(self, operation: Operation) -> Reply:
-        """Perform an operation. Its results are in the reply, and in the rows of `arrays`."""
+    def perform(self, operation: Operation, out: RowArrays | None, at: Rows = _ALL) -> Reply:
+        """Perform an operation. Its results are in the reply, and in `out`."""
+        # `out`: None if the operation has no results that are arrays. `at`: the rows of `out` to write.
         started = time.perf_counter()
         reply = Reply()
+        if out is not None:
+            self._out, self._at = out, at
         selected = self.rows if operation.rows is None else [self.rows[row] for row in operation.rows]
-        self._methods[type(operation)](operation, selected, reply)
+        perform = getattr(self, operation.name)
+        perform(operation, selected, reply, *(operation.per_row or ()), *operation.common)
         self.progress[ROW] = -1
         reply.seconds = time.perf_counter() - started
         return reply
@@ -376,23 +361,30 @@ class ResidentEnvs:
         if errors:
             raise errors[0]
 
-    # -- one method per operation -----------------------------------------------------------------
+    # -- one method per operation, called with its arguments ----------------------------------------
 
-    def _step(self, operation: Step, selected: list[EnvRow], reply: Reply) -> None:
-        actions = list_rows(self._action_space, operation.actions)
-        outcomes = step_rows(selected, actions, self.progress, reply)
-        put_outcomes(
-            self.observation_space, outcomes, self.arrays, operation.selection, reply, self._keeps_rewards
-        )
+    def step(self, operation: Operation, selected: list[EnvRow], reply: Reply, actions: Any) -> None:
+        """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
+        listed = list_rows(self._action_space, actions)
+        outcomes = step_rows(selected, listed, self.progress, reply)
+        put_outcomes(self.observation_space, outcomes, self._out, self._at, reply, self._keeps_rewards)
         endings = take_endings(selected) if self._resets_in_step else {}
         reply.infos = pack_infos(outcomes.infos, endings, self._info_form, self._as_bytes)
 
-    def _reset(self, operation: Reset, selected: list[EnvRow], reply: Reply) -> None:
+    def reset(
+        self,
+        operation: Operation,
+        selected: list[EnvRow],
+        reply: Reply,
+        seeds: Sequence[int | None],  # None resets without one
+        all_options: Sequence[Mapping[str, Any] | None],
+    ) -> None:
+        """Reset rows."""
         observations: list[Any] = []
         infos: list[dict[str, Any]] = []
 
         def reset_from(start: int) -> None:
-            arguments = zip(operation.seeds, operation.options, strict=True)
+            arguments = zip(seeds, all_options, strict=True)
             for index, (seed, options) in enumerate(islice(arguments, start, None), start):
                 self.progress[ROW] = index
                 observation, info = selected[index].reset(seed, own_copy(options))
@@ -405,8 +397,7 @@ class ResidentEnvs:
             observations.append(None)
 
         run_rows(reset_from, fill, len(selected), reply, lambda: self.progress[ROW])
-        rows = operation.selection
-        put_observations(self.observation_space, observations, self.arrays, rows, reply)
+        put_observations(self.observation_space, observations, self._out, self._at, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
         if self.states is not None:
             positions = enumerate(self._indices(operation))
@@ -416,67 +407,107 @@ class ResidentEnvs:
                 self.give_up_states(str(error))
                 reply.inexact = self.inexact
 
-    def _call(self, operation: Call, selected: list[EnvRow], reply: Reply) -> None:
-        may_change = self.states is not None and not operation.only_reads and operation.name != "render"
+    def call(
+        self,
+        operation: Operation,
+        selected: list[EnvRow],
+        reply: Reply,
+        name: str,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> None:
+        """Call a method of environments, or read an attribute if it cannot be called."""
+        may_change = self.states is not None and name != "render"
         before = self._exact_states().settings(self._indices(operation)) if may_change else []
 
         def call(row: EnvRow) -> Any:
-            value = _attribute(row.env, operation.name)
-            if callable(value) and not operation.only_reads:
-                value = value(*operation.arguments, **operation.keywords)
-            return value
+            value = _attribute(row.env, name)
+            return value(*arguments, **keywords) if callable(value) else value
 
         reply.value = for_each(call, selected, reply)
         if may_change:
             reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
 
-    def _apply(self, operation: Apply, selected: list[EnvRow], reply: Reply) -> None:
-        reply.value = for_each(lambda row: operation.function(row.env), selected, reply)
+    def get_attribute(self, operation: Operation, selected: list[EnvRow], reply: Reply, name: str) -> None:
+        """Read an attribute, looked up through the wrappers. It may be a function."""
+        reply.value = for_each(lambda row: _attribute(row.env, name), selected, reply)
 
-    def _set_attribute(self, operation: SetAttribute, selected: list[EnvRow], reply: Reply) -> None:
+    def apply(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, function: Callable[[Any], Any]
+    ) -> None:
+        """Call a function with each environment, which it must not change."""
+        reply.value = for_each(lambda row: function(row.env), selected, reply)
+
+    def set_attribute(
+        self,
+        operation: Operation,
+        selected: list[EnvRow],
+        reply: Reply,
+        values: Sequence[Any],
+        name: str,
+        on_outermost: bool,  # whether to set it on the outermost wrapper, instead of where it is found
+    ) -> None:
+        """Set an attribute."""
+
         def set_attribute(pair: tuple[EnvRow, Any]) -> None:
             row, value = pair
-            if operation.on_outermost or not hasattr(row.env, "set_wrapper_attr"):
-                setattr(row.env, operation.name, value)
+            if on_outermost or not hasattr(row.env, "set_wrapper_attr"):
+                setattr(row.env, name, value)
             else:
-                row.env.set_wrapper_attr(operation.name, value)
+                row.env.set_wrapper_attr(name, value)
 
-        for_each(set_attribute, list(zip(selected, operation.values, strict=True)), reply)
+        for_each(set_attribute, list(zip(selected, values, strict=True)), reply)
 
-    def _observe(self, operation: Observe, selected: list[EnvRow], reply: Reply) -> None:
-        indices = self._indices(operation)
+    def observe(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+        """Show the latest observations of rows."""
         empty = blank(self.observation_space)  # of rows that were not reset yet, as Gymnasium shows them
         observations = [empty if row.observation is None else row.observation for row in selected]
-        self._show(indices, observations, reply)
+        self._show(selected, observations, self._at, reply)
 
-    def _get_states(self, operation: GetStates, selected: list[EnvRow], reply: Reply) -> None:
+    def get_states(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+        """Return the states of rows: `(states [B], StateFormat)`."""
         reply.value = self._exact_states().get(self._indices(operation))
 
-    def _set_states(self, operation: SetStates, selected: list[EnvRow], reply: Reply) -> None:
-        indices = self._indices(operation)
-        self._show(indices, self._exact_states().set(indices, operation.states), reply)
+    def set_states(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, states: NDArray[Any]
+    ) -> None:
+        """Put rows into states `[B]`."""
+        observations = self._exact_states().set(self._indices(operation), states)
+        self._show(selected, observations, self._at, reply)
 
-    def _save(self, operation: Save, selected: list[EnvRow], reply: Reply) -> None:
+    def save(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+        """Return a list of `SavedRows`, which holds all rows."""
         states = self._exact_states()
         states.check_episodes(self._indices(operation), "save")
         reply.value = states.save()
 
-    def _load(self, operation: Load, selected: list[EnvRow], reply: Reply) -> None:
-        self._show(*self._exact_states().restore_from_file(operation.parts), reply)
+    def load(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, parts: Sequence[SavedRows]
+    ) -> None:
+        """Put all rows into what `save` returned and a file has kept, which somebody else may have made."""
+        self._show_restored(self._exact_states().restore_from_file(parts), reply)
 
-    def _restore(self, operation: Restore, selected: list[EnvRow], reply: Reply) -> None:
-        self._show(*self._exact_states().restore(pickle.loads(operation.snapshot)), reply)
+    def restore(self, operation: Operation, selected: list[EnvRow], reply: Reply, snapshot: bytes) -> None:
+        """Put all rows into `Reply.snapshot`, in a replacement of their worker."""
+        self._show_restored(self._exact_states().restore(pickle.loads(snapshot)), reply)
 
-    def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
+    def _show_restored(self, restored: tuple[list[int], list[Any]], reply: Reply) -> None:
+        indices, observations = restored
+        self._show([self.rows[row] for row in indices], observations, np.array(indices, np.intp), reply)
+
+    def _show(self, selected: Sequence[EnvRow], observations: list[Any], at: Rows, reply: Reply) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""
-        rows = np.array(indices, np.intp)
-        put_observations(self.observation_space, observations, self.arrays, rows, reply)
-        self.arrays.rewards[rows] = 0.0
-        self.arrays.terminated[rows] = [bool(self.rows[index].terminated) for index in indices]
-        self.arrays.truncated[rows] = [bool(self.rows[index].truncated) for index in indices]
+        out = self._out
+        put_observations(self.observation_space, observations, out, at, reply)
+        out.rewards[at] = 0.0
+        out.terminated[at] = [bool(row.terminated) for row in selected]
+        out.truncated[at] = [bool(row.truncated) for row in selected]
 
-    def _lose(self, operation: Lose, selected: list[EnvRow], reply: Reply) -> None:
-        observations = list_rows(self.observation_space, operation.observations)
+    def lose(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, last_observations: Any
+    ) -> None:
+        """Mark rows whose episodes were lost with their worker. Their next step is a truncation."""
+        observations = list_rows(self.observation_space, last_observations)
         for row, observation in zip(selected, observations, strict=True):
             row.observation, row.is_lost = observation, True
 

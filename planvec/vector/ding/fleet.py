@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import own_copy, take_row
 from planvec.vector import checks
-from planvec.vector.chunk import Chunk, RowsCall, errors_of, raise_errors
 from planvec.vector.ding_env import TIMESTEP, DingEnv, ResetOptions, as_gymnasium
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.env_row import InfoForm, RowInfo
-from planvec.vector.operations import Apply, Call, Operation, Reset, Step
+from planvec.vector.operations import Chunk
 from planvec.vector.states_face import StatesFace
 
 
@@ -60,9 +59,6 @@ class Answer(NamedTuple):
     # the timestep of a step, without its observation; None if the episode was lost with its worker
     timestep: Any
     error: Exception | None  # what the environment raised, or the crash of its worker; None if nothing failed
-
-
-_MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
 
 
 class _Request(NamedTuple):
@@ -149,22 +145,19 @@ class Fleet(StatesFace):
             if not requests:
                 continue
             try:
-                self._begin(_make_step if method == "step" else _make_reset, requests, in_parts)
+                self._begin(method, requests, in_parts)
             except BaseException:  # an action that cannot be sent, for example
                 for request in requests:
                     del self._at_work[request.env_id]
                 raise
 
-    def _begin(self, make: _MakeOperation, requests: list[_Request], in_parts: bool) -> None:
+    def _begin(self, method: str, requests: list[_Request], in_parts: bool) -> None:
         ids = [request.env_id for request in requests]
         rows = None if ids == self._all else np.array(ids, np.intp)  # None is faster
-
-        def make_operation(local: NDArray[np.intp] | None, positions: Any) -> Operation:
-            picked = requests[positions] if isinstance(positions, slice) else [requests[i] for i in positions]
-            return make(local, [request.argument for request in picked])
-
+        given = [request.argument for request in requests]
+        arguments = (given,) if method == "step" else ([None] * len(ids), [{"reset": how} for how in given])
         out = self._new_arrays(len(ids))
-        self._chunks += self._engine.begin(make_operation, rows, out, in_parts=in_parts).chunks
+        self._chunks += self._engine.begin(method, arguments, rows=rows, out=out, in_parts=in_parts).chunks
 
     def collect(self) -> list[Answer]:
         """Return the answers that have arrived, without waiting."""
@@ -202,7 +195,7 @@ class Fleet(StatesFace):
         if reply is None:
             assert chunk.error is not None
             return [self._answer(row, None, ({}, None), chunk.error) for row in rows]
-        errors = errors_of([chunk])
+        errors = chunk.errors()
         infos: dict[int, RowInfo] = reply.infos or {}
         if self._has_fixed_size:
             assert chunk.out is not None
@@ -231,33 +224,23 @@ class Fleet(StatesFace):
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
         """Call a method of environments, and return the results. Without `env_ids`, of all."""
-        return self._ask(lambda local, _: Call(local, name, args, kwargs), env_ids).values()
+        return self._values("call", (name, args, kwargs), env_ids)
 
     def get(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return an attribute of environments."""
-        return self._ask(lambda local, _: Call(local, name, only_reads=True), env_ids).values()
+        return self._values("get_attribute", (name,), env_ids)
 
     def ask(self, function: Callable[[DingEnv], Any], env_ids: Sequence[int]) -> list[Any]:
         """Return what a function returns for environments, which it must not change."""
-        return self._ask(lambda local, _: Apply(local, function), env_ids).values()
+        return self._values("apply", (function,), env_ids)
 
-    def _ask(self, make: _MakeOperation, env_ids: Sequence[int] | None) -> RowsCall:
+    def _values(self, name: str, arguments: tuple[Any, ...], env_ids: Sequence[int] | None) -> list[Any]:
         rows = None if env_ids is None else np.array(env_ids, np.intp)
-        call = self._engine.run(make, rows)
-        raise_errors(call.chunks)
-        return call
+        return self._engine.run(name, (), arguments, rows=rows).values()
 
     def close(self) -> None:
         """Close the environments and the workers."""
         self._engine.close()
-
-
-def _make_step(local: NDArray[np.intp] | None, arguments: list[Any]) -> Step:
-    return Step(local, arguments)
-
-
-def _make_reset(local: NDArray[np.intp] | None, arguments: list[Any]) -> Reset:
-    return Reset(local, [None] * len(arguments), [{"reset": options} for options in arguments])
 
 
 # -- Converts results into the timesteps of DI-engine --------------------------------------------------------
