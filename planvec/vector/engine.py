@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -26,6 +25,7 @@ from planvec.vector.arrays import RowArrays, Rows
 from planvec.vector.checks import check_actions
 from planvec.vector.env_row import InfoForm, kept
 from planvec.vector.operations import (
+    WITH_ARRAYS,
     Chunk,
     DoneCall,
     OnCrash,
@@ -310,7 +310,6 @@ class Engine:
         common: tuple[Any, ...] = (),  # arguments that all rows have in common
         *,
         rows: NDArray[np.intp] | None = None,  # `[B]`; None for all rows
-        out: RowArrays | None = None,  # receives the results, `[B]`; None if the caller wants none
         in_parts: bool = False,
     ) -> RowsCall:
         """Begin an operation on some rows."""
@@ -319,6 +318,7 @@ class Engine:
         self._check_open()
         groups: list[RowGroup] = []
         chunks: list[Chunk] = []
+        out = self._new_arrays(self.num_envs if rows is None else len(rows)) if name in WITH_ARRAYS else None
         order = None
 
         def add(
@@ -373,27 +373,33 @@ class Engine:
         name: str,
         per_row: tuple[Any, ...] = (),
         common: tuple[Any, ...] = (),
-        *,
         rows: NDArray[np.intp] | None = None,
-        out: RowArrays | None = None,
     ) -> RowsCall:
         """Perform an operation on some rows, and wait until it is done. Arguments as for `begin`."""
-        call = self.begin(name, per_row, common, rows=rows, out=out)
+        call = self.begin(name, per_row, common, rows=rows)
         self.finish(call)
         return call
 
-    def begin_step(self, space: Space[Any], actions: Any, out: RowArrays) -> RowsCall:
-        """Begin to step all rows, faster than `begin` if they are in this process."""
-        # `actions`: `[N, *action shape]`. `out`: Receives the results, `[N]`.
-        checked = check_actions(space, actions, self.num_envs)
-        if self._local is None:
-            return self.begin("step", (checked,), out=out)
+    def begin_step(
+        self, actions: Any, rows: NDArray[np.intp] | None = None, *, in_parts: bool = False
+    ) -> RowsCall:
+        """Begin to step rows, given actions `[B, *action shape]`. Other arguments as for `begin`."""
+        num_rows = self.num_envs if rows is None else len(rows)
+        checked = check_actions(self.layouts[0].action_spaces[0], actions, num_rows)
+        if self._local is None or rows is not None or in_parts:
+            return self.begin("step", (checked,), rows=rows, in_parts=in_parts)
         self._check_open()
-        return self._local.step(checked, out)
+        return self._local.step(checked, RowArrays.unmade())
+
+    def _new_arrays(self, num_rows: int) -> RowArrays:
+        """Return arrays for the results of rows."""
+        if self._local is not None:
+            return RowArrays.unmade()
+        return RowArrays.allocate(self.layouts[0].observation_spaces[0], None, num_rows, np.empty)
 
     def finish(self, call: RowsCall) -> None:
         """Wait for a call."""
-        if call.is_done():
+        if self._processes is None or call.is_done():
             return
         try:
             self.wait(call.is_done)

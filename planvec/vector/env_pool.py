@@ -138,8 +138,7 @@ class EnvPool(StatesFace):
         if len(given) != len(numbers):
             raise InvalidBatchError(f"options: expected {len(numbers)}, one per row, got {len(given)}")
         self._check_free(indices)
-        out = self._new_arrays(len(numbers))
-        result = self._finish(self._engine.begin("reset", (seeds, list(given)), rows=indices, out=out))
+        result = self._finish(self._engine.begin("reset", (seeds, list(given)), rows=indices))
         return result.observations, result.infos
 
     def step(self, actions: Any, *, rows: Any = None) -> PoolStep:
@@ -156,12 +155,7 @@ class EnvPool(StatesFace):
         indices = self._indices(rows)
         numbers = self._all_rows if indices is None else indices
         self._check_free(indices)
-        out = self._new_arrays(len(numbers))
-        if indices is None:
-            call = self._engine.begin_step(self.single_action_space, actions, out)
-        else:
-            checked = checks.check_actions(self.single_action_space, actions, len(numbers))
-            call = self._engine.begin("step", (checked,), rows=indices, out=out)
+        call = self._engine.begin_step(actions, indices)
         return PoolStep(*self._finish(call), numbers)
 
     def send(self, actions: Any, *, rows: Any = None) -> None:
@@ -173,10 +167,7 @@ class EnvPool(StatesFace):
         """
         indices = self._indices(rows)
         self._check_free(indices)
-        num_rows = self.num_envs if indices is None else len(indices)
-        out = self._new_arrays(num_rows)
-        checked = checks.check_actions(self.single_action_space, actions, num_rows)
-        call = self._engine.begin("step", (checked,), rows=indices, out=out, in_parts=True)
+        call = self._engine.begin_step(actions, indices, in_parts=True)
         self._is_busy[slice(None) if indices is None else indices] = True
         self._sent += call.chunks
 

@@ -24,7 +24,7 @@ from planvec.errors import EnvError, RemoteTraceback
 from planvec.rows import copy_tree, take_rows
 from planvec.stepping import text_of
 from planvec.vector.arrays import RowArrays, Rows
-from planvec.vector.env_row import InfoForm, join_infos, unpack_infos
+from planvec.vector.env_row import InfoForm, join_infos
 
 # -- Sends exceptions of environments to the parent, where they are raised as what they were -----------------
 
@@ -84,6 +84,9 @@ def _pickle(error: BaseException) -> bytes | None:
 # -- Defines operations --------------------------------------------------------------------------------------
 
 _ALL = slice(None)
+
+# names of the operations whose results are observations, rewards and flags
+WITH_ARRAYS = frozenset(("step", "reset", "observe", "set_states", "load"))
 
 
 class OnCrash(Enum):
@@ -145,9 +148,14 @@ class Reply:
     seconds: float = 0.0  # time that the operation took in the worker
 
     @property
+    def replaces_arrays(self) -> bool:
+        """Whether it has observations or rewards, in place of those in arrays."""
+        return self.observations is not None or self.rewards is not None
+
+    @property
     def is_plain(self) -> bool:
         """Whether all results of a step lie in arrays."""
-        return self.infos is None and self.rewards is None and self.observations is None and not self.errors
+        return not (self.infos is not None or self.replaces_arrays or self.errors)
 
 
 # -- Defines chunks, and what performs them ------------------------------------------------------------------
@@ -222,6 +230,11 @@ class Chunk(ServedRequest):
     def finish(self, reply: Reply | None, error: Exception | None = None) -> None:
         """End the operation."""
         self.reply, self.error = reply, error
+        if self.out is not None and reply is not None:
+            if reply.observations is not None:
+                self.out.observations = reply.observations
+            if reply.rewards is not None:
+                self.out.rewards = reply.rewards
         on_done, self.on_done = self.on_done, None  # it refers to the call: arrays would outlive it
         if on_done is not None:
             on_done()
@@ -316,17 +329,14 @@ class RowsCall:
         self.raise_errors()
         order = self.order
         replies = self._replies()
-        out = self.out or RowArrays.joined([chunk.out for chunk in self.chunks if chunk.out is not None])
+        out = self.out
+        if out is None or any(reply.replaces_arrays for reply in replies):
+            out = RowArrays.joined([chunk.out for chunk in self.chunks if chunk.out is not None])
         observations, rewards = out.observations, out.rewards
-        if isinstance(observations, list):
-            observations = [row for reply in replies for row in reply.observations or ()]
-        if any(reply.rewards is not None for reply in replies):
-            rewards = self._joined_rewards(out.rewards)
         infos: Any = {}
         if any(reply.infos is not None for reply in replies):
             sizes = [len(chunk.rows) for chunk in self.chunks]
-            parts = [(unpack_infos(reply.infos), size) for reply, size in zip(replies, sizes, strict=True)]
-            infos = join_infos(parts, form, order)
+            infos = join_infos(list(zip([r.infos for r in replies], sizes, strict=True)), form, order)
         if order is None:
             return RowsResult(observations, rewards, out.terminated, out.truncated, infos)
         observations = part_of(observations, order)
@@ -334,14 +344,6 @@ class RowsCall:
 
     def _replies(self) -> list[Reply]:
         return [chunk.reply for chunk in self.chunks if chunk.reply is not None]
-
-    def _joined_rewards(self, common: NDArray[np.float64]) -> NDArray[Any]:
-        parts, start = [], 0
-        for chunk, reply in zip(self.chunks, self._replies(), strict=True):
-            stop = start + len(chunk.rows)
-            parts.append(common[start:stop] if reply.rewards is None else reply.rewards)
-            start = stop
-        return np.concatenate(parts)
 
 
 class DoneCall(RowsCall):

@@ -11,27 +11,26 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from planvec.codecs import EnvFunctions, Proof, Sharing, Watch, find_shared, same_layers
+from planvec.codecs import EnvFunctions, Outcome, Proof, Sharing, Watch, find_shared, same_layers
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, ignores_interrupts, new_progress
 from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.env_row import (
+    ROW_CLASSES,
     Ending,
     EnvRow,
     InfoForm,
     ResidentStates,
     SavedRows,
     pack_infos,
-    row_class,
 )
 from planvec.vector.operations import Operation, Reply, RowFailure
 
@@ -44,24 +43,18 @@ T = TypeVar("T")
 _ALL = slice(None)
 
 
-def run_rows(
-    run_from: Callable[[int], None],
-    fill: Callable[[int], None],
-    num_rows: int,
-    reply: Reply,
-    next_row: Callable[[], int],
-) -> None:
-    """Run a loop over rows, and continue after each row whose environment raised."""
-    start = 0
-    while start < num_rows:
+def for_rows(function: Callable[[int], T], num_rows: int, progress: Any, reply: Reply, failed: T) -> list[T]:
+    """Call a function with each row, and return its results; `failed` for rows whose environment raises."""
+    results: list[T] = []
+    while len(results) < num_rows:
         try:
-            run_from(start)
-            return
+            for row in range(len(results), num_rows):
+                progress[ROW] = row
+                results.append(function(row))
         except BaseException as error:
-            index = next_row()
-            note_error(error, index, reply)
-            fill(index)
-            start = index + 1
+            note_error(error, len(results), reply)
+            results.append(failed)
+    return results
 
 
 def note_error(error: BaseException, index: int, reply: Reply) -> None:
@@ -71,20 +64,8 @@ def note_error(error: BaseException, index: int, reply: Reply) -> None:
     reply.errors[index] = RowFailure.of(error)
 
 
-def for_each(function: Callable[[T], Any], items: Sequence[T], reply: Reply) -> list[Any]:
-    """Call a function with one item per row, and return its results; None where it raises."""
-    results: list[Any] = []
-
-    def call_from(start: int) -> None:
-        for item in islice(items, start, None):
-            results.append(function(item))
-
-    run_rows(call_from, lambda _: results.append(None), len(items), reply, lambda: len(results))
-    return results
-
-
 def put_observations(
-    space: gymnasium.Space[Any], observations: list[Any], arrays: RowArrays, rows: Rows, reply: Reply
+    space: gymnasium.Space[Any], observations: Sequence[Any], arrays: RowArrays, rows: Rows, reply: Reply
 ) -> None:
     """Write observations, but those of rows that failed. Wrong ones become errors of their rows."""
     out, valid = arrays.observations, list[int]()
@@ -96,63 +77,27 @@ def put_observations(
     for index, error in wrong.items():
         reply.errors[valid[index] if valid else index] = RowFailure.of(error)
     if isinstance(out, list):
-        reply.observations = observations
+        reply.observations = list(observations)
 
 
-# -- Steps rows one after another, and writes the results.
+# -- Writes the outcomes of steps.
 #
 # Letters: N environments, B rows of an operation.
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-class Outcomes:
-    """Holds what the steps of rows returned, as lists `[B]`."""
+class Outcomes(NamedTuple):
+    """Holds what the steps of rows returned."""
 
-    __slots__ = ("infos", "observations", "rewards", "terminated", "truncated")
-
-    def __init__(self) -> None:
-        self.observations: list[Any] = []  # the observations; None where an environment raised
-        self.rewards: list[Any] = []
-        self.terminated: list[bool] = []  # whether the episode was terminated
-        self.truncated: list[bool] = []  # whether the episode was truncated
-        self.infos: list[dict[str, Any]] = []
-
-    def fill(self, index: int) -> None:
-        """Note that the environment of the next row raised."""
-        for column in (self.observations, self.rewards, self.terminated, self.truncated, self.infos):
-            del column[index:]
-        self.observations.append(None)
-        self.rewards.append(0.0)
-        self.terminated.append(False)
-        self.truncated.append(False)
-        self.infos.append({})
+    observations: Sequence[Any]  # the observations `[B]`; None where an environment raised
+    rewards: Sequence[Any]
+    terminated: Sequence[bool]  # whether the episode was terminated
+    truncated: Sequence[bool]  # whether the episode was truncated
+    infos: Sequence[dict[str, Any]]
 
 
-def step_rows(rows: Sequence[EnvRow], actions: Sequence[Any], progress: Any, reply: Reply) -> Outcomes:
-    """Step rows, and go on after each one whose environment raises, as `run_rows` does."""
-    # The loop is not that of `run_rows`, whose functions would take 4 % of a step of two CartPoles.
-    outcomes = Outcomes()
-    observations, rewards, infos = outcomes.observations, outcomes.rewards, outcomes.infos
-    all_terminated, all_truncated = outcomes.terminated, outcomes.truncated
-    start = 0
-    while True:
-        try:
-            for index, row in enumerate(islice(rows, start, None), start):
-                progress[ROW] = index
-                outcome = row.step_lost() if row.is_lost else row.step(actions[index])
-                observation, reward, terminated, truncated, info = outcome
-                infos.append(info)
-                observations.append(observation)
-                rewards.append(reward)
-                all_terminated.append(terminated)
-                all_truncated.append(truncated)
-            return outcomes
-        except BaseException as error:
-            index = progress[ROW]
-            note_error(error, index, reply)
-            outcomes.fill(index)
-            start = index + 1
+_NO_OUTCOME: Outcome = (None, 0.0, False, False, {})
 
 
 def put_outcomes(
@@ -171,7 +116,7 @@ def put_outcomes(
             return
         arrays.make(space, len(outcomes.rewards))
     put_observations(space, outcomes.observations, arrays, rows, reply)
-    rewards = _rewards(outcomes, reply)
+    rewards = _rewards(outcomes.rewards, reply)
     if rewards.ndim == 1:
         arrays.rewards[rows] = rewards
     if rewards.ndim != 1 or (keeps_dtype and rewards.dtype != np.float64):
@@ -180,20 +125,21 @@ def put_outcomes(
     arrays.truncated[rows] = _flags(outcomes.truncated)
 
 
-def _rewards(outcomes: Outcomes, reply: Reply) -> NDArray[Any]:
+def _rewards(given: Sequence[Any], reply: Reply) -> NDArray[Any]:
     """Return rewards as an array. Those of another shape than the first one become errors of their rows."""
     try:
-        return np.array(outcomes.rewards)
+        return np.array(given)
     except ValueError:
-        valid = [np.shape(reward) for row, reward in enumerate(outcomes.rewards) if row not in reply.errors]
+        valid = [np.shape(reward) for row, reward in enumerate(given) if row not in reply.errors]
         shape = next((shape for shape in valid if shape), ())
-        for row, reward in enumerate(outcomes.rewards):
+        rewards = list(given)
+        for row, reward in enumerate(given):
             if np.shape(reward) != shape:
-                outcomes.rewards[row] = np.zeros(shape)
+                rewards[row] = np.zeros(shape)
                 if row not in reply.errors:
                     text = f"reward: expected shape {shape} as in other environments, got {reward!r}"
                     reply.errors[row] = RowFailure.of(EnvError(text))
-        return np.array(outcomes.rewards)
+        return np.array(rewards)
 
 
 def _put_new(
@@ -217,7 +163,7 @@ def _put_new(
     return True
 
 
-def _flags(flags: list[bool]) -> NDArray[np.bool_]:
+def _flags(flags: Sequence[bool]) -> NDArray[np.bool_]:
     """Return flags as an array. Most often, all are False. An array of one element is a flag."""
     return np.array([bool(flag) for flag in flags], bool) if any(flags) else np.zeros(len(flags), bool)
 
@@ -255,7 +201,7 @@ class ResidentEnvs:
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
-        make_row = row_class(mode)
+        make_row = ROW_CLASSES[mode]
         functions = EnvFunctions(env_fns) if proofs is None else None
         given = {} if functions is None else functions.digests()
         try:
@@ -366,7 +312,13 @@ class ResidentEnvs:
     def step(self, operation: Operation, selected: list[EnvRow], reply: Reply, actions: Any) -> None:
         """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
         listed = list_rows(self._action_space, actions)
-        outcomes = step_rows(selected, listed, self.progress, reply)
+
+        def step(index: int) -> Outcome:
+            row = selected[index]
+            return row.step_lost() if row.is_lost else row.step(listed[index])
+
+        steps = for_rows(step, len(selected), self.progress, reply, _NO_OUTCOME)
+        outcomes = Outcomes(*zip(*steps, strict=True))
         put_outcomes(self.observation_space, outcomes, self._out, self._at, reply, self._keeps_rewards)
         endings = take_endings(selected) if self._resets_in_step else {}
         reply.infos = pack_infos(outcomes.infos, endings, self._info_form, self._as_bytes)
@@ -380,23 +332,13 @@ class ResidentEnvs:
         all_options: Sequence[Mapping[str, Any] | None],
     ) -> None:
         """Reset rows."""
-        observations: list[Any] = []
-        infos: list[dict[str, Any]] = []
 
-        def reset_from(start: int) -> None:
-            arguments = zip(seeds, all_options, strict=True)
-            for index, (seed, options) in enumerate(islice(arguments, start, None), start):
-                self.progress[ROW] = index
-                observation, info = selected[index].reset(seed, own_copy(options))
-                infos.append(info)
-                observations.append(observation)
+        def reset(index: int) -> tuple[Any, dict[str, Any]]:
+            return selected[index].reset(seeds[index], own_copy(all_options[index]))
 
-        def fill(index: int) -> None:
-            del infos[index:], observations[index:]
-            infos.append({})
-            observations.append(None)
-
-        run_rows(reset_from, fill, len(selected), reply, lambda: self.progress[ROW])
+        no_start: tuple[Any, dict[str, Any]] = (None, {})
+        begun = for_rows(reset, len(selected), self.progress, reply, no_start)
+        observations, infos = [observation for observation, _ in begun], [info for _, info in begun]
         put_observations(self.observation_space, observations, self._out, self._at, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
         if self.states is not None:
@@ -420,23 +362,29 @@ class ResidentEnvs:
         may_change = self.states is not None and name != "render"
         before = self._exact_states().settings(self._indices(operation)) if may_change else []
 
-        def call(row: EnvRow) -> Any:
-            value = _attribute(row.env, name)
+        def call(env: Any) -> Any:
+            value = _attribute(env, name)
             return value(*arguments, **keywords) if callable(value) else value
 
-        reply.value = for_each(call, selected, reply)
+        self._ask(call, selected, reply)
         if may_change:
             reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
 
     def get_attribute(self, operation: Operation, selected: list[EnvRow], reply: Reply, name: str) -> None:
         """Read an attribute, looked up through the wrappers. It may be a function."""
-        reply.value = for_each(lambda row: _attribute(row.env, name), selected, reply)
+        self._ask(lambda env: _attribute(env, name), selected, reply)
 
     def apply(
         self, operation: Operation, selected: list[EnvRow], reply: Reply, function: Callable[[Any], Any]
     ) -> None:
         """Call a function with each environment, which it must not change."""
-        reply.value = for_each(lambda row: function(row.env), selected, reply)
+        self._ask(function, selected, reply)
+
+    def _ask(self, function: Callable[[Any], Any], selected: list[EnvRow], reply: Reply) -> None:
+        """Put what a function returns for each environment into a reply."""
+        reply.value = for_rows(
+            lambda row: function(selected[row].env), len(selected), self.progress, reply, None
+        )
 
     def set_attribute(
         self,
@@ -449,14 +397,14 @@ class ResidentEnvs:
     ) -> None:
         """Set an attribute."""
 
-        def set_attribute(pair: tuple[EnvRow, Any]) -> None:
-            row, value = pair
-            if on_outermost or not hasattr(row.env, "set_wrapper_attr"):
-                setattr(row.env, name, value)
+        def set_attribute(index: int) -> None:
+            env = selected[index].env
+            if on_outermost or not hasattr(env, "set_wrapper_attr"):
+                setattr(env, name, values[index])
             else:
-                row.env.set_wrapper_attr(name, value)
+                env.set_wrapper_attr(name, values[index])
 
-        for_each(set_attribute, list(zip(selected, values, strict=True)), reply)
+        for_rows(set_attribute, len(selected), self.progress, reply, None)
 
     def observe(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
         """Show the latest observations of rows."""

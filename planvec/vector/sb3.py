@@ -115,7 +115,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             self._call.abandon()
             self._call = None
         arguments = list(self._seeds), [options or None for options in self._options]
-        call = self._engine.run("reset", arguments, out=self._new_arrays(self.num_envs))
+        call = self._engine.run("reset", arguments)
         result = call.result(InfoForm.ROWS)
         self.reset_infos = [result.infos.get(row, ({}, None))[0] for row in range(self.num_envs)]
         self._reset_seeds()
@@ -128,7 +128,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             raise AlreadyPendingCallError(
                 "step_async: expected no pending step, got one; call step_wait() first", "step"
             )
-        self._call = self._engine.begin_step(self.action_space, actions, self._new_arrays(self.num_envs))
+        self._call = self._engine.begin_step(actions)
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:
         """Wait for `step_async`, and return observations, rewards, the ends of episodes, and infos."""

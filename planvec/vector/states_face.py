@@ -28,7 +28,6 @@ from planvec.rows import (
     write_arrays,
 )
 from planvec.vector import checks
-from planvec.vector.arrays import RowArrays
 from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm, SavedRows
 from planvec.vector.operations import RowsCall
@@ -126,12 +125,6 @@ class StatesFace(ABC):
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         """Check that no operation on these rows (None: all) is pending, and raise an error otherwise."""
 
-    def _new_arrays(self, num_rows: int) -> RowArrays:
-        """Return arrays for the results of rows."""
-        if not self._engine.num_workers:
-            return RowArrays.unmade()
-        return RowArrays.allocate(self._space_of_one_observation, None, num_rows, np.empty)
-
     def get_states(self, mask: Any = None) -> NDArray[Any]:
         """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
 
@@ -181,8 +174,7 @@ class StatesFace(ABC):
         if array.shape != (num_rows,):
             raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
         self._check_free(indices)
-        call = self._engine.run("set_states", (array,), rows=indices, out=self._new_arrays(num_rows))
-        return self._observations_of(call)
+        return self._observations_of(self._engine.run("set_states", (array,), rows=indices))
 
     def branch(self, row: int, into: Any) -> Any:
         """Put environments into the state of one of them, and return their observations `[B, ...]`.
@@ -238,8 +230,7 @@ class StatesFace(ABC):
         for group in self._engine.groups:
             rows = np.arange(group.first_row, group.first_row + group.num_rows)
             own = [taken for part in parts if len((taken := part.taken(rows)).rows)]
-            out = self._new_arrays(len(rows))
-            calls.append(self._engine.begin("load", (), (own,), rows=rows, out=out))
+            calls.append(self._engine.begin("load", (), (own,), rows=rows))
         call = RowsCall([chunk for call in calls for chunk in call.chunks])
         self._engine.finish(call)
         return self._observations_of(call)

@@ -291,14 +291,8 @@ def read_reply(data: bytes) -> Reply:
 
 
 def _is_empty(reply: Reply) -> bool:
-    parts = (reply.infos, reply.observations, reply.rewards, reply.value, reply.snapshot)
-    return not (
-        reply.inexact
-        or reply.shared
-        or reply.errors
-        or reply.changes_settings
-        or any(part is not None for part in parts)
-    )
+    has_more = reply.inexact or reply.shared or reply.changes_settings or reply.snapshot is not None
+    return reply.is_plain and reply.value is None and not has_more
 
 
 def _write_reply(reply: Reply) -> bytes:
