@@ -113,7 +113,7 @@ def test_settings_outlive_states_that_turn_out_not_to_be_exact() -> None:
         pool.reset(seed=0)
         pool.step([0, 0])
         pool.set_attr("turns_bad", [True] * 2)
-        group: Any = pool._engine._groups[0]
+        group: Any = pool._engine.groups[0]
         while group.on_crash.value == "restore":  # the next snapshot finds it
             pool.step([0, 0])
         pool.set_attr("turns_bad", [False] * 2)

@@ -100,81 +100,62 @@ def _concatenated(trees: Sequence[Any]) -> Any:
     return np.concatenate(trees)
 
 
+_WRONG = (EnvError, KeyError, IndexError, TypeError, ValueError)  # what observations of another form raise
+
+
 def write_observations(
     space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows
 ) -> dict[int, EnvError]:
     """Write observations into arrays, converted to the dtype of the space as Gymnasium does."""
-    # Returns index into `observations` -> the error, for each observation of another shape. It is not
-    # written. (NumPy would broadcast a `(1,)` observation to `(3,)`.)
+    # Returns index into `observations` -> the error, for each observation of another form. It is not written.
     if isinstance(out, list):
         picked = range(*rows.indices(len(out))) if isinstance(rows, slice) else rows
         for row, observation in zip(picked, observations, strict=True):
             out[row] = observation
         return {}
     try:
-        return _write(space, observations, out, rows)
-    except (KeyError, IndexError, TypeError, ValueError):
-        return _write_one_by_one(space, observations, out, rows)
-
-
-def _write_one_by_one(
-    space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows
-) -> dict[int, EnvError]:
-    """Write observations of which some have another structure than the space."""
-    errors: dict[int, EnvError] = {}
+        _write(space, observations, out, rows)
+        return {}
+    except _WRONG:
+        errors: dict[int, EnvError] = {}
     targets = np.arange(len(next(leaves(out))))[rows]
     for index, observation in enumerate(observations):
         try:
-            wrong = _write(space, [observation], out, targets[index : index + 1])
-            if wrong:
-                errors[index] = wrong[0]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            errors[index] = EnvError(
-                f"observation: expected an element of {space}, got {observation!r} ({error})"
-            )
+            _write(space, [observation], out, targets[index : index + 1])
+        except EnvError as error:
+            errors[index] = error
+        except _WRONG as error:
+            text = f"observation: expected an element of {space}, got {observation!r} ({error})"
+            errors[index] = EnvError(text)
     return errors
 
 
-def _write(space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows) -> dict[int, EnvError]:
+def _write(space: Space[Any], observations: Sequence[Any], out: Any, rows: Rows) -> None:
     if isinstance(space, spaces.Dict):
-        errors: dict[int, EnvError] = {}
         for key, child in space.spaces.items():
-            errors |= _write(child, [observation[key] for observation in observations], out[key], rows)
-        return errors
-    if isinstance(space, spaces.Tuple):
-        errors = {}
+            _write(child, [observation[key] for observation in observations], out[key], rows)
+    elif isinstance(space, spaces.Tuple):
         for index, child in enumerate(space.spaces):
-            errors |= _write(child, [observation[index] for observation in observations], out[index], rows)
-        return errors
-    return _write_leaf(space, observations, out, rows)
+            _write(child, [observation[index] for observation in observations], out[index], rows)
+    elif len(observations):
+        _write_leaf(space, observations, out, rows)
 
 
-def _write_leaf(
-    space: Space[Any], observations: Sequence[Any], out: NDArray[Any], rows: Rows
-) -> dict[int, EnvError]:
+def _write_leaf(space: Space[Any], observations: Sequence[Any], out: NDArray[Any], rows: Rows) -> None:
     shape = out.shape[1:]
-    if not len(observations):
-        return {}
     if out[0].nbytes <= _LARGE:
-        try:
-            stacked = np.array(observations)
-        except ValueError:  # different shapes
-            stacked = np.empty(0)
+        stacked = np.array(observations)
         if stacked.shape == (len(observations), *shape):
             out[rows] = stacked
-            return {}
-    errors = {}
-    targets = np.arange(len(out))[rows].tolist()
-    for index, (row, observation) in enumerate(zip(targets, observations, strict=True)):
+            return
+    for row, observation in zip(np.arange(len(out))[rows].tolist(), observations, strict=True):
         array = np.asarray(observation)
-        if array.shape == shape:
-            out[row] = array
-        else:
-            errors[index] = EnvError(
+        if array.shape != shape:  # NumPy would broadcast a `(1,)` observation to `(3,)`
+            raise EnvError(
                 f"observation: expected shape {shape} as in {space}, got {array.shape}; return what "
                 "the space declares, or declare the space of what you return"
             )
-    return errors
+        out[row] = array
 
 
 def fits_arrays(actions: Any, target: Any) -> bool:

@@ -43,48 +43,26 @@ class GlobalGenerators:
             self._python = random.Random(seed).getstate()
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Make them the global ones in the block."""
-        if self._python is None:
-            with _installed_numpy(self._numpy):
-                yield
-            return
-        outer = random.getstate()
-        random.setstate(self._python)
-        try:
-            with _installed_numpy(self._numpy):
-                yield
-        finally:
-            self._python = random.getstate()
-            random.setstate(outer)
-
-    @contextmanager
-    def installed_for_reset(self, seed: int | None) -> Iterator[None]:
-        """Make them the global ones in the block, and notice whether it uses that of Python."""
+    def installed(self, seed: int | None = None, *, is_reset: bool = False) -> Iterator[None]:
+        """Make them the global ones in the block. A reset shows whether it uses that of Python."""
         # `seed`: of Python's generator if it is used for the first time; None: by chance.
-        if self._python is not None:
-            with self.installed():
-                yield
-            return
-        outer, own = random.getstate(), random.Random(seed).getstate()
-        random.setstate(own)
+        python, watches = self._python, is_reset and self._python is None
+        if watches:
+            python = random.Random(seed).getstate()
+        if python is not None:
+            outer_python = random.getstate()
+            random.setstate(python)
+        outer_numpy = get_bit_generator()
+        set_bit_generator(self._numpy)
         try:
-            with _installed_numpy(self._numpy):
-                yield
+            yield
         finally:
-            after = random.getstate()
-            self._python = after if after != own else None
-            random.setstate(outer)
-
-
-@contextmanager
-def _installed_numpy(generator: Any) -> Iterator[None]:
-    outer = get_bit_generator()
-    set_bit_generator(generator)
-    try:
-        yield
-    finally:
-        set_bit_generator(outer)
+            set_bit_generator(outer_numpy)
+            if python is not None:
+                after = random.getstate()
+                random.setstate(outer_python)
+                if not watches or after != python:
+                    self._python = after
 
 
 TIMESTEP = "timestep"  # key of the info under which the timestep is returned, without its observation
@@ -128,7 +106,7 @@ class DingEnv(gymnasium.Env[Any, Any]):
         self._observation: Any = None
         of_constructor = GlobalGenerators()
         of_constructor.seed(None)
-        with of_constructor.installed_for_reset(None):
+        with of_constructor.installed(is_reset=True):
             self.ding_env = env_fn()
 
     def reset(
@@ -138,7 +116,7 @@ class DingEnv(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         self._generators.seed(seed)
         how = (options or {}).get("reset", ResetOptions())
-        with self._generators.installed_for_reset(seed):
+        with self._generators.installed(seed, is_reset=True):
             try:
                 with time_limit(how.timeout, "reset"):
                     if how.is_renewed:

@@ -9,24 +9,33 @@ import itertools
 import logging
 import os
 import random
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
 from planvec.codecs import EnvFunctions, Proof, registered_codecs
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
-from planvec.vector.arrays import RowArrays
-from planvec.vector.checks import MakeOperation, check_actions, step_maker
-from planvec.vector.chunk import Chunk, DoneCall, RowGroup, RowsCall, rows_per_part
+from planvec.vector.arrays import RowArrays, Rows
+from planvec.vector.checks import check_actions
 from planvec.vector.env_row import InfoForm, kept
-from planvec.vector.operations import Call, OnCrash, Operation, Reply, Step
+from planvec.vector.operations import (
+    WITH_ARRAYS,
+    Chunk,
+    DoneCall,
+    OnCrash,
+    Operation,
+    Reply,
+    RowGroup,
+    RowsCall,
+    part_of,
+    rows_per_part,
+)
 from planvec.vector.resident_envs import ResidentEnvs
 from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 
@@ -58,45 +67,31 @@ class LocalRows:
     def submit(self, chunk: Chunk) -> None:
         """Perform an operation; see `RowGroup`."""
         operation, out = chunk.operation, chunk.out
-        if out is None or operation.rows is not None:
-            reply = self._resident.perform(operation)
-            arrays = self._resident.arrays
-        else:
-            if not isinstance(operation, Step):
-                out.make(self._resident.observation_space, len(chunk.rows))
-            reply, arrays = self._perform(operation, out), out
-        if isinstance(operation, Step):
-            self.seconds_per_step = reply.seconds / max(1, len(chunk.rows))
-        if isinstance(operation, Call):  # the environment may change them later
-            reply.value = [kept(value) if type(value) in _PLAIN else value for value in reply.value]
-        _keep_observations(reply)
-        chunk.finish(reply, arrays)
-
-    def _perform(self, operation: Operation, out: RowArrays) -> Reply:
-        """Perform an operation on all rows, and write the results without a copy."""
-        resident = self._resident
-        own, resident.arrays = resident.arrays, out
-        try:
-            return resident.perform(operation)
-        finally:
-            resident.arrays = own  # those of the caller must not be written again
-
-    def step(self, operation: Step, out: RowArrays) -> RowsCall:
-        """Step all rows. Faster than `submit`, for few cheap environments."""
+        if out is not None and operation.name != "step":
+            out.make(self._resident.observation_space, len(chunk.rows))
         reply = self._perform(operation, out)
-        _keep_observations(reply)
-        self.seconds_per_step = reply.seconds / self.num_rows
+        if operation.name in ("call", "get_attribute"):  # the environment may change them later
+            reply.value = [kept(value) if type(value) in _PLAIN else value for value in reply.value]
+        chunk.finish(reply)
+
+    def step(self, actions: Any, out: RowArrays) -> RowsCall:
+        """Step all rows. Faster than `submit`, for few cheap environments."""
+        operation = Operation("step", None, (actions,))
+        reply = self._perform(operation, out)
         if reply.is_plain:
             return DoneCall(out)
         chunk = Chunk(operation, self._all_rows, out)
-        chunk.finish(reply, out)
-        return RowsCall.of_one(chunk)
+        chunk.finish(reply)
+        return RowsCall([chunk], out)
 
-
-def _keep_observations(reply: Reply) -> None:
-    """Copy the observations that lie in no array: the environment may change them later."""
-    if reply.observations is not None:
-        reply.observations = [kept(observation) for observation in reply.observations]
+    def _perform(self, operation: Operation, out: RowArrays | None) -> Reply:
+        reply = self._resident.perform(operation, out)
+        if operation.name == "step":
+            num_rows = self.num_rows if operation.rows is None else len(operation.rows)
+            self.seconds_per_step = reply.seconds / max(1, num_rows)
+        if reply.observations is not None:  # they lie in no array: the environment may change them later
+            reply.observations = [kept(observation) for observation in reply.observations]
+        return reply
 
 
 # -- Holds the options of vector environments, and makes the environments of a process with them -------------
@@ -179,17 +174,14 @@ class Engine:
         self._local: LocalRows | None = None
         self._is_closed = False
         try:
-            self._groups = self._open(env_fns)
+            self.groups = self._open(env_fns)  # perform operations on consecutive environments
         except WorkerStartError:
             for env_fn in () if options.num_workers else env_fns:  # what a function raises here says more
                 env_fn().close()
             raise
-        bounds = [group.first_row for group in self._groups]
+        bounds = [group.first_row for group in self.groups]
         self._all_rows = np.arange(self.num_envs)
         self._group_of_row = np.searchsorted(bounds, self._all_rows, side="right") - 1
-        self._all = [
-            (group, np.arange(group.first_row, group.first_row + group.num_rows)) for group in self._groups
-        ]
 
     def _open(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
         """Open the environments as the user wants, and in a process each if that could have other results."""
@@ -313,47 +305,58 @@ class Engine:
 
     def begin(
         self,
-        make_operation: MakeOperation,
-        rows: NDArray[np.intp] | None = None,  # `[B]`, at least one; None for all rows
-        out: RowArrays | None = None,  # receives the results, `[B]`; None if the caller wants none
+        name: str,  # of an `Operation`
+        per_row: tuple[Any, ...] = (),  # arguments with one element per row
+        common: tuple[Any, ...] = (),  # arguments that all rows have in common
         *,
+        rows: NDArray[np.intp] | None = None,  # `[B]`; None for all rows
         in_parts: bool = False,
     ) -> RowsCall:
-        """Begin operations on some rows."""
+        """Begin an operation on some rows."""
         # `in_parts`: the rows of a worker one after another if they are slow. If an argument cannot be sent
         # (InvalidBatchError), nothing was sent.
         self._check_open()
         groups: list[RowGroup] = []
-        if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self._groups):
+        chunks: list[Chunk] = []
+        out = self._new_arrays(self.num_envs if rows is None else len(rows)) if name in WITH_ARRAYS else None
+        order = None
+
+        def add(
+            group: RowGroup, local: NDArray[np.intp] | None, positions: Rows, part: RowArrays | None
+        ) -> None:
+            arguments = tuple(part_of(argument, positions) for argument in per_row)
+            chunk_rows = (self._all_rows if rows is None else rows)[positions]
+            groups.append(group)
+            chunks.append(Chunk(Operation(name, local, arguments, common), chunk_rows, part))
+
+        if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self.groups):
             rows = self._all_rows
         if rows is None:
-            call = RowsCall(self._all_rows, out)
-            for group, group_rows in self._all:
+            for group in self.groups:
                 positions = slice(group.first_row, group.first_row + group.num_rows)
-                part = out if out is None or len(self._all) == 1 else out.results(positions)
-                call.add(Chunk(make_operation(None, positions), group_rows, part))
-                groups.append(group)
+                whole = out is None or len(self.groups) == 1
+                add(group, None, positions, out if whole or out is None else out.results(positions))
         else:
             if out is not None:
                 out.make(self.layouts[0].observation_spaces[0], len(rows))
             owners = self._group_of_row[rows]
-            order = np.argsort(owners, kind="stable")
-            is_sorted = bool((owners[1:] >= owners[:-1]).all())
-            call = RowsCall(rows[order], out, None if is_sorted else np.argsort(order, kind="stable"))
-            for start, stop in self._runs(owners[order], in_parts):
-                group, chosen = self._groups[owners[order[start]]], order[start:stop]
+            by_group = np.argsort(owners, kind="stable")
+            if (owners[1:] < owners[:-1]).any():
+                order = np.argsort(by_group, kind="stable")
+            for start, stop in self._runs(owners[by_group], in_parts):
+                group, chosen = self.groups[owners[by_group[start]]], by_group[start:stop]
                 part = None if out is None else out.results(slice(start, stop))
-                operation = make_operation(rows[chosen] - group.first_row, chosen)
-                call.add(Chunk(operation, rows[chosen], part))
-                groups.append(group)
-        for group, chunk in zip(groups, call.chunks, strict=True):
+                add(group, rows[chosen] - group.first_row, chosen, part)
+        for group, chunk in zip(groups, chunks, strict=True):
             group.prepare(chunk)
+        waiting = zip(groups, chunks, strict=True)
         limit = self._options.max_concurrency
-        first = len(groups) if limit is None else limit
-        call.waiting = deque(zip(groups[first:], call.chunks[first:], strict=True))
-        for group, chunk in zip(groups[:first], call.chunks, strict=False):
+        if limit is not None and limit < len(groups):
+            for chunk in chunks:
+                chunk.on_done = partial(_submit_next, waiting)
+        for group, chunk in itertools.islice(waiting, limit):
             group.submit(chunk)
-        return call
+        return RowsCall(chunks, out, order)
 
     def _runs(self, owners: NDArray[np.intp], in_parts: bool) -> Iterator[tuple[int, int]]:
         """Yield the bounds of the chunks in rows with these workers."""
@@ -361,32 +364,42 @@ class Engine:
             return
         bounds = np.flatnonzero(np.diff(owners)) + 1
         for start, stop in itertools.pairwise([0, *bounds.tolist(), len(owners)]):
-            size = rows_per_part(self._groups[owners[start]]) if in_parts else stop - start
+            size = rows_per_part(self.groups[owners[start]]) if in_parts else stop - start
             for first in range(start, stop, size):
                 yield first, min(first + size, stop)
 
     def run(
         self,
-        make_operation: MakeOperation,
+        name: str,
+        per_row: tuple[Any, ...] = (),
+        common: tuple[Any, ...] = (),
         rows: NDArray[np.intp] | None = None,
-        out: RowArrays | None = None,
     ) -> RowsCall:
-        """Perform operations on some rows, and wait until they are done. Arguments as for `begin`."""
-        call = self.begin(make_operation, rows, out)
+        """Perform an operation on some rows, and wait until it is done. Arguments as for `begin`."""
+        call = self.begin(name, per_row, common, rows=rows)
         self.finish(call)
         return call
 
-    def begin_step(self, space: Space[Any], actions: Any, out: RowArrays) -> RowsCall:
-        """Begin to step all rows, faster than `begin` if they are in this process."""
-        # `actions`: `[N, *action shape]`. `out`: Receives the results, `[N]`.
-        if self._local is None:
-            return self.begin(step_maker(space, actions, self.num_envs), None, out)
+    def begin_step(
+        self, actions: Any, rows: NDArray[np.intp] | None = None, *, in_parts: bool = False
+    ) -> RowsCall:
+        """Begin to step rows, given actions `[B, *action shape]`. Other arguments as for `begin`."""
+        num_rows = self.num_envs if rows is None else len(rows)
+        checked = check_actions(self.layouts[0].action_spaces[0], actions, num_rows)
+        if self._local is None or rows is not None or in_parts:
+            return self.begin("step", (checked,), rows=rows, in_parts=in_parts)
         self._check_open()
-        return self._local.step(Step(None, check_actions(space, actions, self.num_envs)), out)
+        return self._local.step(checked, RowArrays.unmade())
+
+    def _new_arrays(self, num_rows: int) -> RowArrays:
+        """Return arrays for the results of rows."""
+        if self._local is not None:
+            return RowArrays.unmade()
+        return RowArrays.allocate(self.layouts[0].observation_spaces[0], None, num_rows, np.empty)
 
     def finish(self, call: RowsCall) -> None:
         """Wait for a call."""
-        if not call.num_left:
+        if self._processes is None or call.is_done():
             return
         try:
             self.wait(call.is_done)
@@ -407,6 +420,12 @@ class Engine:
         """Handle the answers that have arrived, without waiting."""
         if self._processes is not None:
             self._processes.poll()
+
+
+def _submit_next(waiting: Iterator[tuple[RowGroup, Chunk]]) -> None:
+    """Submit the next chunk that waits until others are done, if there is one."""
+    for group, chunk in itertools.islice(waiting, 1):
+        group.submit(chunk)
 
 
 class _PickledRow:

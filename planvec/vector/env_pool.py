@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.rows import finish_rows
 from planvec.vector import checks
-from planvec.vector.arrays import RowArrays
-from planvec.vector.checks import MakeOperation, reset_maker, set_attribute_maker, step_maker
-from planvec.vector.chunk import Chunk, RowsCall, RowsResult, join_results, raise_errors
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.env_row import InfoForm
-from planvec.vector.operations import Call
+from planvec.vector.operations import Chunk, RowsCall, RowsResult
 from planvec.vector.states_face import StatesFace
 
 # -- Defines `PoolStep`, the results of steps of an `EnvPool`. Letters: B rows -------------------------------
@@ -140,9 +137,8 @@ class EnvPool(StatesFace):
         given = options if isinstance(options, Sequence) else [options] * len(numbers)
         if len(given) != len(numbers):
             raise InvalidBatchError(f"options: expected {len(numbers)}, one per row, got {len(given)}")
-
-        make = reset_maker(seeds, given)
-        result = self._run(make, indices, len(numbers))
+        self._check_free(indices)
+        result = self._finish(self._engine.begin("reset", (seeds, list(given)), rows=indices))
         return result.observations, result.infos
 
     def step(self, actions: Any, *, rows: Any = None) -> PoolStep:
@@ -159,13 +155,7 @@ class EnvPool(StatesFace):
         indices = self._indices(rows)
         numbers = self._all_rows if indices is None else indices
         self._check_free(indices)
-        out = self._new_arrays(len(numbers))
-        if indices is None:
-            call = self._engine.begin_step(self.single_action_space, actions, out)
-        else:
-            call = self._engine.begin(
-                step_maker(self.single_action_space, actions, len(numbers)), indices, out
-            )
+        call = self._engine.begin_step(actions, indices)
         return PoolStep(*self._finish(call), numbers)
 
     def send(self, actions: Any, *, rows: Any = None) -> None:
@@ -177,11 +167,8 @@ class EnvPool(StatesFace):
         """
         indices = self._indices(rows)
         self._check_free(indices)
-        num_rows = self.num_envs if indices is None else len(indices)
-        out = self._new_arrays(num_rows)
-        make = step_maker(self.single_action_space, actions, num_rows)
-        call = self._engine.begin(make, indices, out, in_parts=True)
-        self._is_busy[call.rows] = True
+        call = self._engine.begin_step(actions, indices, in_parts=True)
+        self._is_busy[slice(None) if indices is None else indices] = True
         self._sent += call.chunks
 
     def recv(self, min_ready: int | None = None, *, timeout: float | None = None) -> PoolStep:
@@ -214,15 +201,14 @@ class EnvPool(StatesFace):
         rows = np.concatenate([chunk.rows for chunk in ready])
         is_kept = is_busy[rows]
         order = None if is_kept.all() else np.flatnonzero(is_kept)
-        out = RowArrays.joined([chunk.out for chunk in ready if chunk.out])
-        result = join_results(ready, out, InfoForm.VECTOR, order)
+        result = RowsCall(ready, order=order).result(InfoForm.VECTOR)
         is_busy[rows] = False
         return PoolStep(*self._finished(result), rows[is_kept])
 
     def _raise_errors(self, failed: list[Chunk]) -> None:
         """Raise what the environments of chunks have raised, once. The other environments stay ready."""
         try:
-            raise_errors(failed)
+            RowsCall(failed).raise_errors()
         finally:
             for chunk in failed:
                 lost = chunk.take_failed_rows()
@@ -241,11 +227,11 @@ class EnvPool(StatesFace):
             rows: A mask `[N]` or indices `[B]`; None calls all.
             kwargs: Keyword arguments.
         """
-        return self._values(lambda local, _: Call(local, name, args, kwargs), rows)
+        return self._values("call", (name, args, kwargs), rows)
 
     def get_attr(self, name: str, *, rows: Any = None) -> list[Any]:
         """Return an attribute of environments, one value per row. Arguments as in `call`."""
-        return self._values(lambda local, _: Call(local, name, only_reads=True), rows)
+        return self._values("get_attribute", (name,), rows)
 
     def set_attr(self, name: str, values: Sequence[Any], *, rows: Any = None) -> None:
         """Set an attribute of environments.
@@ -259,10 +245,8 @@ class EnvPool(StatesFace):
         num_rows = self.num_envs if indices is None else len(indices)
         if len(values) != num_rows:
             raise InvalidBatchError(f"values: expected {num_rows}, one per row, got {len(values)}")
-
-        make = set_attribute_maker(name, values)
         self._check_free(indices)
-        raise_errors(self._engine.run(make, indices).chunks)
+        self._engine.run("set_attribute", (list(values),), (name, False), rows=indices).raise_errors()
 
     def render(self, *, rows: Any = None) -> list[Any]:
         """Return the frame of each environment. Arguments as in `call`."""
@@ -280,15 +264,9 @@ class EnvPool(StatesFace):
 
     # -- helpers ------------------------------------------------------------------------------------
 
-    def _run(self, make: MakeOperation, rows: NDArray[np.intp] | None, num_rows: int) -> RowsResult:
-        """Perform operations with results, and return them."""
-        self._check_free(rows)
-        return self._finish(self._engine.begin(make, rows, self._new_arrays(num_rows)))
-
     def _finish(self, call: RowsCall) -> RowsResult:
         """Wait for a call, and return its results."""
         self._engine.finish(call)
-        raise_errors(call.chunks)
         return self._finished(call.result(InfoForm.VECTOR))
 
     def _finished(self, result: RowsResult) -> RowsResult:
@@ -300,13 +278,11 @@ class EnvPool(StatesFace):
     def _indices(self, rows: Any) -> NDArray[np.intp] | None:
         return None if rows is None else checks.check_rows(rows, self.num_envs)
 
-    def _values(self, make: MakeOperation, rows: Any) -> list[Any]:
-        """Perform operations that return one value per row."""
+    def _values(self, operation: str, arguments: tuple[Any, ...], rows: Any) -> list[Any]:
+        """Perform an operation that returns one value per row."""
         indices = self._indices(rows)
         self._check_free(indices)
-        call = self._engine.run(make, indices)
-        raise_errors(call.chunks)
-        return call.values()
+        return self._engine.run(operation, (), arguments, rows=indices).values()
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         if not self._sent:

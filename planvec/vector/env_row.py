@@ -23,11 +23,11 @@ from planvec.codecs import Outcome, Proof, ResidentCodec, ResidentCodecs, Reside
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
     Column,
-    Columns,
     StateFormat,
     check_states,
     decode_columns,
     encode_columns,
+    map_leaves,
     merge_columns,
     own_copy,
     row_values,
@@ -207,16 +207,11 @@ def _takes_options(reset: Any, passes_options: bool) -> bool:
     return passes_options and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
-_CLASSES: dict[AutoresetMode, type[EnvRow]] = {
+ROW_CLASSES: dict[AutoresetMode, type[EnvRow]] = {
     AutoresetMode.NEXT_STEP: _NextStepRow,
     AutoresetMode.SAME_STEP: _SameStepRow,
     AutoresetMode.DISABLED: _DisabledRow,
 }
-
-
-def row_class(mode: AutoresetMode) -> type[EnvRow]:
-    """Return the class of the rows of an autoreset mode."""
-    return _CLASSES[mode]
 
 
 # -- Saves and restores the environments of one worker, with what they need besides their states.
@@ -472,26 +467,22 @@ def kept(value: Any) -> Any:
         return {key: kept(item) for key, item in value.items()} if type(value) is dict else value
 
 
-def unpack_infos(packed: Any) -> Any:
-    """Return what `pack_infos` returned, decoded."""
-    return decode_columns(packed) if isinstance(packed, bytes) else packed
-
-
 def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[np.intp] | None) -> Any:
-    """Join the infos of the parts of a batch."""
+    """Join what `pack_infos` returned for the parts of a batch, and their numbers of rows."""
     # Returns for VECTOR: the infos in Gymnasium's form; for ROWS: row -> `RowInfo`, without rows that have
     # none. `order`: rows of the joined parts to return, in this order; None: all.
     if all(part is None for part, _ in parts):
         return {}
     if form is InfoForm.ROWS:
         return _join_rows(parts, order)
-    columns = merge_columns([(part or {}, size) for part, size in parts])
-    if order is not None:
-        columns = _reordered(columns, order)
+    decoded = [
+        (decode_columns(part) if isinstance(part, bytes) else part or {}, size) for part, size in parts
+    ]
+    columns = merge_columns(decoded)
     infos = vector_infos(columns)
     if "final_obs" in columns:
         infos["final_obs"] = _objects(columns["final_obs"])
-    return infos
+    return infos if order is None else map_leaves(lambda leaf: leaf[order], infos)
 
 
 def _join_rows(parts: Sequence[tuple[Any, int]], order: NDArray[np.intp] | None) -> dict[int, RowInfo]:
@@ -512,15 +503,3 @@ def _objects(column: Column) -> NDArray[Any]:
     for row, value in enumerate(row_values(column, num_rows)):
         objects[row] = value
     return objects
-
-
-def _reordered(columns: Columns, order: NDArray[np.intp]) -> Columns:
-    def reorder(values: Any) -> Any:
-        if isinstance(values, dict):
-            return _reordered(values, order)
-        return [values[row] for row in order] if isinstance(values, list) else values[order]
-
-    return {
-        name: Column(column.kind, reorder(column.values), column.present[order])
-        for name, column in columns.items()
-    }

@@ -9,7 +9,6 @@ import inspect
 import logging
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -26,92 +25,20 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import copy_rows, empty_rows, finish_rows
 from planvec.vector import checks
-from planvec.vector.arrays import RowArrays
-from planvec.vector.checks import reset_maker, set_attribute_maker
-from planvec.vector.chunk import RowsCall, errors_of, join_results
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.env_row import InfoForm
-from planvec.vector.operations import Call, Observe
+from planvec.vector.operations import RowsCall
 from planvec.vector.states_face import StatesFace
 from planvec.vector.worker_rows import RowsLayout
-
-# -- Defines `PendingCall`, the call that an asynchronous interface has begun and not finished ---------------
 
 _log = logging.getLogger("planvec")
 
 
-class Kind(Enum):
-    """Names the kinds of calls, as Gymnasium does."""
-
-    RESET = "reset"
-    STEP = "step"
-    CALL = "call"
-
-
-class PendingCall:
-    """Holds at most one call that was begun, with Gymnasium's errors for calls in the wrong order."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._kind: Kind | None = None
-        self._calls: list[RowsCall] = []
-        self._finish: Callable[[list[RowsCall]], Any] = list
-
-    @property
-    def kind(self) -> Kind | None:
-        """The kind of the call; None if there is none."""
-        return self._kind
-
-    def check_free(self, name: str) -> None:
-        """Check that there is no call."""
-        if self._kind is not None:
-            text = f"Calling `{name}` while waiting for a pending call to `{self._kind.value}` to complete."
-            raise AlreadyPendingCallError(text, self._kind.value)
-
-    def begin(self, kind: Kind, calls: list[RowsCall], finish: Callable[[list[RowsCall]], Any]) -> None:
-        """Note what was begun."""
-        self._kind, self._calls, self._finish = kind, calls, finish
-
-    def wait(self, kind: Kind, timeout: float | None) -> Any:
-        """Wait for the call, and return its result."""
-        # After a timeout the results are lost, but no later call returns them.
-        # `timeout`: Seconds to wait; None waits without a limit.
-        if self._kind is not kind:
-            name = kind.value
-            raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
-        calls, finish = self._calls, self._finish
-        try:
-            self._engine.wait(lambda: all(call.is_done() for call in calls), timeout)
-        except WorkerTimeoutError as error:
-            text = f"The call to `{kind.value}_wait` has timed out after {timeout} second(s)."
-            raise multiprocessing.TimeoutError(text) from error
-        finally:
-            self._kind, self._calls = None, []
-            for call in calls:
-                if not call.is_done():
-                    call.abandon()
-        return finish(calls)
-
-    def finish(self, timeout: float | None) -> None:
-        """Warn if there is a call, and wait for it at most `timeout` seconds. Its results are lost."""
-        kind = self._kind
-        if kind is None:
-            return
-        logger.warn(f"Calling `close` while waiting for a pending call to `{kind.value}` to complete.")
-        try:
-            self.wait(kind, timeout)
-        except Exception as error:
-            _log.info("the pending call to %s has failed: %r", kind.value, error)
-
-
-def log_and_raise(calls: Sequence[RowsCall]) -> None:
+def log_and_raise(call: RowsCall) -> None:
     """Log what environments have raised, and raise the last of it, as Gymnasium does."""
-    for call in calls:
-        if call.has_errors:
-            break
-    else:  # a loop is faster than any(), for few rows
+    errors = call.errors()
+    if not errors:
         return
-    errors = errors_of([chunk for call in calls for chunk in call.chunks])
     for row, error in errors.items():
         logger.error(f"Received the following error from Worker-{row} - Shutting it down")
         logger.error(f"{getattr(error.__cause__, 'text', error)}")
@@ -287,7 +214,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 max_concurrency=limit,
             ),
         )
-        self._pending = PendingCall(self._engine)
+        # the call that was begun and not finished: its kind ("reset", "step" or "call"), and its chunks
+        self._pending: tuple[str, RowsCall] | None = None
         try:
             self._set_spaces()
         except BaseException:
@@ -329,34 +257,25 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         """Begin to reset environments. `reset_wait` returns the results."""
         self._check_open()
         seeds = checks.check_seeds(seed, self.num_envs)
-        self._pending.check_free("reset_async")
+        self._check_pending("reset_async")
         mask = None
         if options is not None and "reset_mask" in options:
             mask = checks.check_reset_mask(options["reset_mask"], self.num_envs)
             options = {key: value for key, value in options.items() if key != "reset_mask"}
         rows = None if mask is None else np.flatnonzero(mask)
         picked = seeds if rows is None else [seeds[row] for row in rows]
-        make = reset_maker(picked, [options] * len(picked))
-        calls = [self._engine.begin(make, rows, self._new_arrays(len(picked)))]
+        arguments = picked, [options] * len(picked)
+        call = self._engine.begin("reset", arguments, rows=rows)
         if mask is not None and not mask.all():  # the other environments keep their observations
-            others = np.flatnonzero(~mask)
-            out = self._new_arrays(len(others))
-            calls.append(self._engine.begin(lambda local, _: Observe(local), others, out))
-        self._pending.begin(Kind.RESET, calls, self._finish_reset)
+            observed = self._engine.begin("observe", rows=np.flatnonzero(~mask))
+            chunks = [*call.chunks, *observed.chunks]
+            call = RowsCall(chunks, order=np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
+        self._pending = "reset", call
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for `reset_async`, at most `timeout` seconds, and return the observations and the infos."""
         self._check_open()
-        result: tuple[Any, dict[str, Any]] = self._pending.wait(Kind.RESET, timeout)
-        return result
-
-    def _finish_reset(self, calls: list[RowsCall]) -> tuple[Any, dict[str, Any]]:
-        log_and_raise(calls)
-        chunks = [chunk for call in calls for chunk in call.chunks]
-        rows = np.concatenate([chunk.rows for chunk in chunks])
-        order = None if len(calls) == 1 else np.argsort(rows)
-        out = RowArrays.joined([call.out for call in calls if call.out is not None])
-        result = join_results(chunks, out, InfoForm.VECTOR, order)
+        result = self._wait("reset", timeout).result(InfoForm.VECTOR)
         return self._shown(result.observations), result.infos
 
     # -- step ---------------------------------------------------------------------------------------
@@ -364,17 +283,17 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> Step:
         """Step all environments. Returns as Gymnasium."""
         self._check_open()
-        self._pending.check_free("step_async")
-        call = self._engine.begin_step(self.single_action_space, actions, self._new_arrays(self.num_envs))
+        self._check_pending("step_async")
+        call = self._engine.begin_step(actions)
         self._engine.finish(call)
-        return self._finish_step([call])
+        log_and_raise(call)
+        return self._stepped(call)
 
     def step_async(self, actions: Any) -> None:
         """Begin to step all environments. `step_wait` returns the results."""
         self._check_open()
-        self._pending.check_free("step_async")
-        call = self._engine.begin_step(self.single_action_space, actions, self._new_arrays(self.num_envs))
-        self._pending.begin(Kind.STEP, [call], self._finish_step)
+        self._check_pending("step_async")
+        self._pending = "step", self._engine.begin_step(actions)
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Wait for `step_async`, and return its results.
@@ -383,12 +302,10 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             multiprocessing.TimeoutError: They were not ready within `timeout` seconds.
         """
         self._check_open()
-        result: Step = self._pending.wait(Kind.STEP, timeout)
-        return result
+        return self._stepped(self._wait("step", timeout))
 
-    def _finish_step(self, calls: list[RowsCall]) -> Step:
-        log_and_raise(calls)
-        observations, rewards, terminated, truncated, infos = calls[0].result(InfoForm.VECTOR)
+    def _stepped(self, call: RowsCall) -> Step:
+        observations, rewards, terminated, truncated, infos = call.result(InfoForm.VECTOR)
         if rewards.dtype != np.float64:
             rewards = rewards.astype(np.float64)
         return self._shown(observations), rewards, terminated, truncated, infos
@@ -405,19 +322,13 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         self._check_open()
         if name in _NOT_CALLED:
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._pending.check_free("call_async")
-        call = self._engine.begin(lambda local, _: Call(local, name, args, kwargs))
-        self._pending.begin(Kind.CALL, [call], self._finish_call)
+        self._check_pending("call_async")
+        self._pending = "call", self._engine.begin("call", (), (name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for `call_async`, at most `timeout` seconds, and return one value per environment."""
         self._check_open()
-        result: tuple[Any, ...] = self._pending.wait(Kind.CALL, timeout)
-        return result
-
-    def _finish_call(self, calls: list[RowsCall]) -> tuple[Any, ...]:
-        log_and_raise(calls)
-        return tuple(calls[0].values())
+        return tuple(self._wait("call", timeout).values())
 
     def render(self) -> tuple[Any, ...] | None:
         """Return the frame of each environment."""
@@ -436,8 +347,8 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 "Values must be a list or tuple with length equal to the number of environments. "
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
-        self._pending.check_free("set_attr")
-        log_and_raise([self._engine.run(set_attribute_maker(name, values))])
+        self._check_pending("set_attr")
+        log_and_raise(self._engine.run("set_attribute", (list(values),), (name, False)))
 
     # -- the end ------------------------------------------------------------------------------------
 
@@ -448,7 +359,13 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             timeout: Seconds to wait for a call that is pending; None waits without a limit.
             terminate: Whether not to wait for it.
         """
-        self._pending.finish(0 if terminate else timeout)
+        if self._pending is not None:
+            kind = self._pending[0]
+            logger.warn(f"Calling `close` while waiting for a pending call to `{kind}` to complete.")
+            try:
+                self._wait(kind, 0 if terminate else timeout)
+            except Exception as error:
+                _log.info("the pending call to %s has failed: %r", kind, error)
         self._engine.close()
 
     def __del__(self) -> None:
@@ -461,6 +378,32 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
                 f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
             )
 
+    # -- the call that was begun --------------------------------------------------------------------
+
+    def _check_pending(self, name: str) -> None:
+        """Check that there is no call."""
+        if self._pending is not None:
+            kind = self._pending[0]
+            text = f"Calling `{name}` while waiting for a pending call to `{kind}` to complete."
+            raise AlreadyPendingCallError(text, kind)
+
+    def _wait(self, kind: str, timeout: float | None) -> RowsCall:
+        """Wait at most some seconds for the call, and raise what environments have raised."""
+        # After a timeout the results are lost, but no later call returns them.
+        if self._pending is None or self._pending[0] != kind:
+            raise NoAsyncCallError(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
+        call, self._pending = self._pending[1], None
+        try:
+            self._engine.wait(call.is_done, timeout)
+        except WorkerTimeoutError as error:
+            text = f"The call to `{kind}_wait` has timed out after {timeout} second(s)."
+            raise multiprocessing.TimeoutError(text) from error
+        finally:
+            if not call.is_done():
+                call.abandon()
+        log_and_raise(call)
+        return call
+
     def _shown(self, observations: Any) -> Any:
         """Return observations in the form for users."""
         finished = finish_rows(self.single_observation_space, observations)
@@ -471,7 +414,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         self._check_open()
-        self._pending.check_free("get_states")
+        self._check_pending("get_states")
 
 
 _parameters = [*inspect.signature(AsyncVectorEnv.__init__).parameters.values()]

@@ -10,38 +10,29 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from planvec.codecs import EnvFunctions, Proof, Sharing, Watch, find_shared, same_layers
+from planvec.codecs import EnvFunctions, Outcome, Proof, Sharing, Watch, find_shared, same_layers
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, ignores_interrupts, new_progress
 from planvec.vector.arrays import RowArrays, Rows, write_observations
-from planvec.vector.env_row import Ending, EnvRow, InfoForm, ResidentStates, pack_infos, row_class
-from planvec.vector.operations import (
-    Apply,
-    Call,
-    GetStates,
-    Load,
-    Lose,
-    Observe,
-    Operation,
-    Reply,
-    Reset,
-    Restore,
-    RowFailure,
-    Save,
-    SetAttribute,
-    SetStates,
-    Step,
+from planvec.vector.env_row import (
+    ROW_CLASSES,
+    Ending,
+    EnvRow,
+    InfoForm,
+    ResidentStates,
+    SavedRows,
+    pack_infos,
 )
+from planvec.vector.operations import Operation, Reply, RowFailure
 
 # -- Runs loops over rows in which an environment may raise, and writes their observations.
 #
@@ -49,25 +40,21 @@ from planvec.vector.operations import (
 
 T = TypeVar("T")
 
+_ALL = slice(None)
 
-def run_rows(
-    run_from: Callable[[int], None],
-    fill: Callable[[int], None],
-    num_rows: int,
-    reply: Reply,
-    next_row: Callable[[], int],
-) -> None:
-    """Run a loop over rows, and continue after each row whose environment raised."""
-    start = 0
-    while start < num_rows:
+
+def for_rows(function: Callable[[int], T], num_rows: int, progress: Any, reply: Reply, failed: T) -> list[T]:
+    """Call a function with each row, and return its results; `failed` for rows whose environment raises."""
+    results: list[T] = []
+    while len(results) < num_rows:
         try:
-            run_from(start)
-            return
+            for row in range(len(results), num_rows):
+                progress[ROW] = row
+                results.append(function(row))
         except BaseException as error:
-            index = next_row()
-            note_error(error, index, reply)
-            fill(index)
-            start = index + 1
+            note_error(error, len(results), reply)
+            results.append(failed)
+    return results
 
 
 def note_error(error: BaseException, index: int, reply: Reply) -> None:
@@ -77,20 +64,8 @@ def note_error(error: BaseException, index: int, reply: Reply) -> None:
     reply.errors[index] = RowFailure.of(error)
 
 
-def for_each(function: Callable[[T], Any], items: Sequence[T], reply: Reply) -> list[Any]:
-    """Call a function with one item per row, and return its results; None where it raises."""
-    results: list[Any] = []
-
-    def call_from(start: int) -> None:
-        for item in islice(items, start, None):
-            results.append(function(item))
-
-    run_rows(call_from, lambda _: results.append(None), len(items), reply, lambda: len(results))
-    return results
-
-
 def put_observations(
-    space: gymnasium.Space[Any], observations: list[Any], arrays: RowArrays, rows: Rows, reply: Reply
+    space: gymnasium.Space[Any], observations: Sequence[Any], arrays: RowArrays, rows: Rows, reply: Reply
 ) -> None:
     """Write observations, but those of rows that failed. Wrong ones become errors of their rows."""
     out, valid = arrays.observations, list[int]()
@@ -102,63 +77,27 @@ def put_observations(
     for index, error in wrong.items():
         reply.errors[valid[index] if valid else index] = RowFailure.of(error)
     if isinstance(out, list):
-        reply.observations = observations
+        reply.observations = list(observations)
 
 
-# -- Steps rows one after another, and writes the results.
+# -- Writes the outcomes of steps.
 #
 # Letters: N environments, B rows of an operation.
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-class Outcomes:
-    """Holds what the steps of rows returned, as lists `[B]`."""
+class Outcomes(NamedTuple):
+    """Holds what the steps of rows returned."""
 
-    __slots__ = ("infos", "observations", "rewards", "terminated", "truncated")
-
-    def __init__(self) -> None:
-        self.observations: list[Any] = []  # the observations; None where an environment raised
-        self.rewards: list[Any] = []
-        self.terminated: list[bool] = []  # whether the episode was terminated
-        self.truncated: list[bool] = []  # whether the episode was truncated
-        self.infos: list[dict[str, Any]] = []
-
-    def fill(self, index: int) -> None:
-        """Note that the environment of the next row raised."""
-        for column in (self.observations, self.rewards, self.terminated, self.truncated, self.infos):
-            del column[index:]
-        self.observations.append(None)
-        self.rewards.append(0.0)
-        self.terminated.append(False)
-        self.truncated.append(False)
-        self.infos.append({})
+    observations: Sequence[Any]  # the observations `[B]`; None where an environment raised
+    rewards: Sequence[Any]
+    terminated: Sequence[bool]  # whether the episode was terminated
+    truncated: Sequence[bool]  # whether the episode was truncated
+    infos: Sequence[dict[str, Any]]
 
 
-def step_rows(rows: Sequence[EnvRow], actions: Sequence[Any], progress: Any, reply: Reply) -> Outcomes:
-    """Step rows, and go on after each one whose environment raises, as `run_rows` does."""
-    # The loop is not that of `run_rows`, whose functions would take 4 % of a step of two CartPoles.
-    outcomes = Outcomes()
-    observations, rewards, infos = outcomes.observations, outcomes.rewards, outcomes.infos
-    all_terminated, all_truncated = outcomes.terminated, outcomes.truncated
-    start = 0
-    while True:
-        try:
-            for index, row in enumerate(islice(rows, start, None), start):
-                progress[ROW] = index
-                outcome = row.step_lost() if row.is_lost else row.step(actions[index])
-                observation, reward, terminated, truncated, info = outcome
-                infos.append(info)
-                observations.append(observation)
-                rewards.append(reward)
-                all_terminated.append(terminated)
-                all_truncated.append(truncated)
-            return outcomes
-        except BaseException as error:
-            index = progress[ROW]
-            note_error(error, index, reply)
-            outcomes.fill(index)
-            start = index + 1
+_NO_OUTCOME: Outcome = (None, 0.0, False, False, {})
 
 
 def put_outcomes(
@@ -177,7 +116,7 @@ def put_outcomes(
             return
         arrays.make(space, len(outcomes.rewards))
     put_observations(space, outcomes.observations, arrays, rows, reply)
-    rewards = _rewards(outcomes, reply)
+    rewards = _rewards(outcomes.rewards, reply)
     if rewards.ndim == 1:
         arrays.rewards[rows] = rewards
     if rewards.ndim != 1 or (keeps_dtype and rewards.dtype != np.float64):
@@ -186,20 +125,21 @@ def put_outcomes(
     arrays.truncated[rows] = _flags(outcomes.truncated)
 
 
-def _rewards(outcomes: Outcomes, reply: Reply) -> NDArray[Any]:
+def _rewards(given: Sequence[Any], reply: Reply) -> NDArray[Any]:
     """Return rewards as an array. Those of another shape than the first one become errors of their rows."""
     try:
-        return np.array(outcomes.rewards)
+        return np.array(given)
     except ValueError:
-        valid = [np.shape(reward) for row, reward in enumerate(outcomes.rewards) if row not in reply.errors]
+        valid = [np.shape(reward) for row, reward in enumerate(given) if row not in reply.errors]
         shape = next((shape for shape in valid if shape), ())
-        for row, reward in enumerate(outcomes.rewards):
+        rewards = list(given)
+        for row, reward in enumerate(given):
             if np.shape(reward) != shape:
-                outcomes.rewards[row] = np.zeros(shape)
+                rewards[row] = np.zeros(shape)
                 if row not in reply.errors:
                     text = f"reward: expected shape {shape} as in other environments, got {reward!r}"
                     reply.errors[row] = RowFailure.of(EnvError(text))
-        return np.array(outcomes.rewards)
+        return np.array(rewards)
 
 
 def _put_new(
@@ -223,7 +163,7 @@ def _put_new(
     return True
 
 
-def _flags(flags: list[bool]) -> NDArray[np.bool_]:
+def _flags(flags: Sequence[bool]) -> NDArray[np.bool_]:
     """Return flags as an array. Most often, all are False. An array of one element is a flag."""
     return np.array([bool(flag) for flag in flags], bool) if any(flags) else np.zeros(len(flags), bool)
 
@@ -261,7 +201,7 @@ class ResidentEnvs:
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
-        make_row = row_class(mode)
+        make_row = ROW_CLASSES[mode]
         functions = EnvFunctions(env_fns) if proofs is None else None
         given = {} if functions is None else functions.digests()
         try:
@@ -293,23 +233,10 @@ class ResidentEnvs:
         self._action_space = self.rows[0].env.action_space
         self._info_form, self._resets_in_step = info_form, mode is AutoresetMode.SAME_STEP
         self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
-        # The actions and results. A worker replaces them by shared memory.
-        self.arrays = RowArrays.allocate(self.observation_space, None, len(self.rows))
         self.progress = new_progress()  # the row at work; see `planvec.stepping.row_loop`
-        self._methods: dict[type[Operation], Callable[[Any, list[EnvRow], Reply], None]] = {
-            Step: self._step,
-            Reset: self._reset,
-            Apply: self._apply,
-            Call: self._call,
-            SetAttribute: self._set_attribute,
-            Observe: self._observe,
-            GetStates: self._get_states,
-            SetStates: self._set_states,
-            Save: self._save,
-            Load: self._load,
-            Restore: self._restore,
-            Lose: self._lose,
-        }
+        # where the results of the operation at work go, and which rows of these arrays they are
+        self._out = RowArrays.unmade()
+        self._at: Rows = _ALL
 
     def _find_sharing(
         self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], used: str, saves_states: bool
@@ -355,12 +282,16 @@ class ResidentEnvs:
             inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact
 
-    def perform(self, operation: Operation) -> Reply:
-        """Perform an operation. Its results are in the reply, and in the rows of `arrays`."""
+    def perform(self, operation: Operation, out: RowArrays | None, at: Rows = _ALL) -> Reply:
+        """Perform an operation. Its results are in the reply, and in `out`."""
+        # `out`: None if the operation has no results that are arrays. `at`: the rows of `out` to write.
         started = time.perf_counter()
         reply = Reply()
+        if out is not None:
+            self._out, self._at = out, at
         selected = self.rows if operation.rows is None else [self.rows[row] for row in operation.rows]
-        self._methods[type(operation)](operation, selected, reply)
+        perform = getattr(self, operation.name)
+        perform(operation, selected, reply, *(operation.per_row or ()), *operation.common)
         self.progress[ROW] = -1
         reply.seconds = time.perf_counter() - started
         return reply
@@ -376,37 +307,39 @@ class ResidentEnvs:
         if errors:
             raise errors[0]
 
-    # -- one method per operation -----------------------------------------------------------------
+    # -- one method per operation, called with its arguments ----------------------------------------
 
-    def _step(self, operation: Step, selected: list[EnvRow], reply: Reply) -> None:
-        actions = list_rows(self._action_space, operation.actions)
-        outcomes = step_rows(selected, actions, self.progress, reply)
-        put_outcomes(
-            self.observation_space, outcomes, self.arrays, operation.selection, reply, self._keeps_rewards
-        )
+    def step(self, operation: Operation, selected: list[EnvRow], reply: Reply, actions: Any) -> None:
+        """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
+        listed = list_rows(self._action_space, actions)
+
+        def step(index: int) -> Outcome:
+            row = selected[index]
+            return row.step_lost() if row.is_lost else row.step(listed[index])
+
+        steps = for_rows(step, len(selected), self.progress, reply, _NO_OUTCOME)
+        outcomes = Outcomes(*zip(*steps, strict=True))
+        put_outcomes(self.observation_space, outcomes, self._out, self._at, reply, self._keeps_rewards)
         endings = take_endings(selected) if self._resets_in_step else {}
         reply.infos = pack_infos(outcomes.infos, endings, self._info_form, self._as_bytes)
 
-    def _reset(self, operation: Reset, selected: list[EnvRow], reply: Reply) -> None:
-        observations: list[Any] = []
-        infos: list[dict[str, Any]] = []
+    def reset(
+        self,
+        operation: Operation,
+        selected: list[EnvRow],
+        reply: Reply,
+        seeds: Sequence[int | None],  # None resets without one
+        all_options: Sequence[Mapping[str, Any] | None],
+    ) -> None:
+        """Reset rows."""
 
-        def reset_from(start: int) -> None:
-            arguments = zip(operation.seeds, operation.options, strict=True)
-            for index, (seed, options) in enumerate(islice(arguments, start, None), start):
-                self.progress[ROW] = index
-                observation, info = selected[index].reset(seed, own_copy(options))
-                infos.append(info)
-                observations.append(observation)
+        def reset(index: int) -> tuple[Any, dict[str, Any]]:
+            return selected[index].reset(seeds[index], own_copy(all_options[index]))
 
-        def fill(index: int) -> None:
-            del infos[index:], observations[index:]
-            infos.append({})
-            observations.append(None)
-
-        run_rows(reset_from, fill, len(selected), reply, lambda: self.progress[ROW])
-        rows = operation.selection
-        put_observations(self.observation_space, observations, self.arrays, rows, reply)
+        no_start: tuple[Any, dict[str, Any]] = (None, {})
+        begun = for_rows(reset, len(selected), self.progress, reply, no_start)
+        observations, infos = [observation for observation, _ in begun], [info for _, info in begun]
+        put_observations(self.observation_space, observations, self._out, self._at, reply)
         reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
         if self.states is not None:
             positions = enumerate(self._indices(operation))
@@ -416,67 +349,113 @@ class ResidentEnvs:
                 self.give_up_states(str(error))
                 reply.inexact = self.inexact
 
-    def _call(self, operation: Call, selected: list[EnvRow], reply: Reply) -> None:
-        may_change = self.states is not None and not operation.only_reads and operation.name != "render"
+    def call(
+        self,
+        operation: Operation,
+        selected: list[EnvRow],
+        reply: Reply,
+        name: str,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> None:
+        """Call a method of environments, or read an attribute if it cannot be called."""
+        may_change = self.states is not None and name != "render"
         before = self._exact_states().settings(self._indices(operation)) if may_change else []
 
-        def call(row: EnvRow) -> Any:
-            value = _attribute(row.env, operation.name)
-            if callable(value) and not operation.only_reads:
-                value = value(*operation.arguments, **operation.keywords)
-            return value
+        def call(env: Any) -> Any:
+            value = _attribute(env, name)
+            return value(*arguments, **keywords) if callable(value) else value
 
-        reply.value = for_each(call, selected, reply)
+        self._ask(call, selected, reply)
         if may_change:
             reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
 
-    def _apply(self, operation: Apply, selected: list[EnvRow], reply: Reply) -> None:
-        reply.value = for_each(lambda row: operation.function(row.env), selected, reply)
+    def get_attribute(self, operation: Operation, selected: list[EnvRow], reply: Reply, name: str) -> None:
+        """Read an attribute, looked up through the wrappers. It may be a function."""
+        self._ask(lambda env: _attribute(env, name), selected, reply)
 
-    def _set_attribute(self, operation: SetAttribute, selected: list[EnvRow], reply: Reply) -> None:
-        def set_attribute(pair: tuple[EnvRow, Any]) -> None:
-            row, value = pair
-            if operation.on_outermost or not hasattr(row.env, "set_wrapper_attr"):
-                setattr(row.env, operation.name, value)
+    def apply(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, function: Callable[[Any], Any]
+    ) -> None:
+        """Call a function with each environment, which it must not change."""
+        self._ask(function, selected, reply)
+
+    def _ask(self, function: Callable[[Any], Any], selected: list[EnvRow], reply: Reply) -> None:
+        """Put what a function returns for each environment into a reply."""
+        reply.value = for_rows(
+            lambda row: function(selected[row].env), len(selected), self.progress, reply, None
+        )
+
+    def set_attribute(
+        self,
+        operation: Operation,
+        selected: list[EnvRow],
+        reply: Reply,
+        values: Sequence[Any],
+        name: str,
+        on_outermost: bool,  # whether to set it on the outermost wrapper, instead of where it is found
+    ) -> None:
+        """Set an attribute."""
+
+        def set_attribute(index: int) -> None:
+            env = selected[index].env
+            if on_outermost or not hasattr(env, "set_wrapper_attr"):
+                setattr(env, name, values[index])
             else:
-                row.env.set_wrapper_attr(operation.name, value)
+                env.set_wrapper_attr(name, values[index])
 
-        for_each(set_attribute, list(zip(selected, operation.values, strict=True)), reply)
+        for_rows(set_attribute, len(selected), self.progress, reply, None)
 
-    def _observe(self, operation: Observe, selected: list[EnvRow], reply: Reply) -> None:
-        indices = self._indices(operation)
+    def observe(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+        """Show the latest observations of rows."""
         empty = blank(self.observation_space)  # of rows that were not reset yet, as Gymnasium shows them
         observations = [empty if row.observation is None else row.observation for row in selected]
-        self._show(indices, observations, reply)
+        self._show(selected, observations, self._at, reply)
 
-    def _get_states(self, operation: GetStates, selected: list[EnvRow], reply: Reply) -> None:
+    def get_states(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+        """Return the states of rows: `(states [B], StateFormat)`."""
         reply.value = self._exact_states().get(self._indices(operation))
 
-    def _set_states(self, operation: SetStates, selected: list[EnvRow], reply: Reply) -> None:
-        indices = self._indices(operation)
-        self._show(indices, self._exact_states().set(indices, operation.states), reply)
+    def set_states(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, states: NDArray[Any]
+    ) -> None:
+        """Put rows into states `[B]`."""
+        observations = self._exact_states().set(self._indices(operation), states)
+        self._show(selected, observations, self._at, reply)
 
-    def _save(self, operation: Save, selected: list[EnvRow], reply: Reply) -> None:
+    def save(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+        """Return a list of `SavedRows`, which holds all rows."""
         states = self._exact_states()
         states.check_episodes(self._indices(operation), "save")
         reply.value = states.save()
 
-    def _load(self, operation: Load, selected: list[EnvRow], reply: Reply) -> None:
-        self._show(*self._exact_states().restore_from_file(operation.parts), reply)
+    def load(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, parts: Sequence[SavedRows]
+    ) -> None:
+        """Put all rows into what `save` returned and a file has kept, which somebody else may have made."""
+        self._show_restored(self._exact_states().restore_from_file(parts), reply)
 
-    def _restore(self, operation: Restore, selected: list[EnvRow], reply: Reply) -> None:
-        self._show(*self._exact_states().restore(pickle.loads(operation.snapshot)), reply)
+    def restore(self, operation: Operation, selected: list[EnvRow], reply: Reply, snapshot: bytes) -> None:
+        """Put all rows into `Reply.snapshot`, in a replacement of their worker."""
+        self._show_restored(self._exact_states().restore(pickle.loads(snapshot)), reply)
 
-    def _show(self, indices: Sequence[int], observations: list[Any], reply: Reply) -> None:
+    def _show_restored(self, restored: tuple[list[int], list[Any]], reply: Reply) -> None:
+        indices, observations = restored
+        self._show([self.rows[row] for row in indices], observations, np.array(indices, np.intp), reply)
+
+    def _show(self, selected: Sequence[EnvRow], observations: list[Any], at: Rows, reply: Reply) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""
-        rows = np.array(indices, np.intp)
-        put_observations(self.observation_space, observations, self.arrays, rows, reply)
-        self.arrays.rewards[rows] = 0.0
-        self.arrays.terminated[rows] = [bool(self.rows[index].terminated) for index in indices]
-        self.arrays.truncated[rows] = [bool(self.rows[index].truncated) for index in indices]
+        out = self._out
+        put_observations(self.observation_space, observations, out, at, reply)
+        out.rewards[at] = 0.0
+        out.terminated[at] = [bool(row.terminated) for row in selected]
+        out.truncated[at] = [bool(row.truncated) for row in selected]
 
-    def _lose(self, operation: Lose, selected: list[EnvRow], reply: Reply) -> None:
-        observations = list_rows(self.observation_space, operation.observations)
+    def lose(
+        self, operation: Operation, selected: list[EnvRow], reply: Reply, last_observations: Any
+    ) -> None:
+        """Mark rows whose episodes were lost with their worker. Their next step is a truncation."""
+        observations = list_rows(self.observation_space, last_observations)
         for row, observation in zip(selected, observations, strict=True):
             row.observation, row.is_lost = observation, True
 

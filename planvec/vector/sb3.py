@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import ClosedError
 from planvec.vector import checks
-from planvec.vector.checks import MakeOperation, reset_maker, set_attribute_maker
-from planvec.vector.chunk import RowsCall, raise_errors
 from planvec.vector.engine import Engine, EngineOptions
 from planvec.vector.env_row import InfoForm
-from planvec.vector.operations import Apply, Call
+from planvec.vector.operations import RowsCall
 from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
 
@@ -116,9 +114,8 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         if self._call is not None:
             self._call.abandon()
             self._call = None
-        make = reset_maker(self._seeds, [options or None for options in self._options])
-        call = self._engine.run(make, None, self._new_arrays(self.num_envs))
-        raise_errors(call.chunks)
+        arguments = list(self._seeds), [options or None for options in self._options]
+        call = self._engine.run("reset", arguments)
         result = call.result(InfoForm.ROWS)
         self.reset_infos = [result.infos.get(row, ({}, None))[0] for row in range(self.num_envs)]
         self._reset_seeds()
@@ -131,7 +128,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             raise AlreadyPendingCallError(
                 "step_async: expected no pending step, got one; call step_wait() first", "step"
             )
-        self._call = self._engine.begin_step(self.action_space, actions, self._new_arrays(self.num_envs))
+        self._call = self._engine.begin_step(actions)
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:
         """Wait for `step_async`, and return observations, rewards, the ends of episodes, and infos."""
@@ -144,7 +141,6 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             finally:
                 if not call.is_done():
                     call.abandon()
-        raise_errors(call.chunks)
         observations, rewards, terminated, truncated, row_infos = call.result(InfoForm.ROWS)
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         if not row_infos:  # no episode has ended
@@ -159,29 +155,29 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of environments."""
-        return self._values(lambda local, _: Call(local, attr_name, only_reads=True), indices)
+        return self._values("get_attribute", (attr_name,), indices)
 
     def has_attr(self, attr_name: str) -> bool:
         """Return whether all environments have an attribute."""
-        return all(self._values(lambda local, _: Apply(local, partial(has_attribute, attr_name)), None))
+        return all(self._values("apply", (partial(has_attribute, attr_name),), None))
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of the outermost wrapper of environments."""
         rows = self._rows(indices)
-        make = set_attribute_maker(attr_name, [value] * len(rows), on_outermost=True)
-        raise_errors(self._engine.run(make, rows).chunks)
+        values = [value] * len(rows)
+        self._engine.run("set_attribute", (values,), (attr_name, True), rows=rows).raise_errors()
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
         """Call a method of environments, and return the results."""
-        return self._values(lambda local, _: Call(local, method_name, method_args, method_kwargs), indices)
+        return self._values("call", (method_name, method_args, method_kwargs), indices)
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
     ) -> list[bool]:
         """Return for each environment whether it is wrapped by a class."""
-        return self._values(lambda local, _: Apply(local, partial(is_wrapped, wrapper_class)), indices)
+        return self._values("apply", (partial(is_wrapped, wrapper_class),), indices)
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
         """Return the frame of each environment; None where the render mode is not "rgb_array"."""
@@ -192,7 +188,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
                 stacklevel=2,
             )
             return [None] * self.num_envs
-        return self._values(lambda local, _: Call(local, "render"), None)
+        return self._values("call", ("render", (), {}), None)
 
     def close(self) -> None:
         """Close the environments and the workers. Closing again does nothing."""
@@ -214,15 +210,13 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             [indices] if isinstance(indices, (int, np.integer)) else list(indices)
         ]
 
-    def _values(self, make: MakeOperation, indices: Indices) -> list[Any]:
+    def _values(self, operation: str, arguments: tuple[Any, ...], indices: Indices) -> list[Any]:
         """Return one value per index, in the order of the indices."""
         rows = self._rows(indices)
         distinct, inverse = np.unique(rows, return_inverse=True)
         if not len(distinct):
             return []
-        call = self._engine.run(make, distinct)
-        raise_errors(call.chunks)
-        values = call.values()
+        values = self._engine.run(operation, (), arguments, rows=distinct).values()
         return [values[index] for index in inverse]
 
 

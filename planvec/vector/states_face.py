@@ -28,12 +28,9 @@ from planvec.rows import (
     write_arrays,
 )
 from planvec.vector import checks
-from planvec.vector.arrays import RowArrays
-from planvec.vector.checks import set_states_maker
-from planvec.vector.chunk import raise_errors
 from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm, SavedRows
-from planvec.vector.operations import GetStates, Load, Save
+from planvec.vector.operations import RowsCall
 
 # -- Writes and reads the files of vector environments: arrays and JSON, no pickles of objects.
 #
@@ -128,12 +125,6 @@ class StatesFace(ABC):
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         """Check that no operation on these rows (None: all) is pending, and raise an error otherwise."""
 
-    def _new_arrays(self, num_rows: int) -> RowArrays:
-        """Return arrays for the results of rows."""
-        if not self._engine.num_workers:
-            return RowArrays.unmade()
-        return RowArrays.allocate(self._space_of_one_observation, None, num_rows, np.empty)
-
     def get_states(self, mask: Any = None) -> NDArray[Any]:
         """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
 
@@ -151,8 +142,8 @@ class StatesFace(ABC):
         self._check_free(indices)
         if indices is not None and not len(indices):
             return self.get_states([0])[:0]
-        call = self._engine.run(lambda local, _: GetStates(local), indices)
-        raise_errors(call.chunks)
+        call = self._engine.run("get_states", rows=indices)
+        call.raise_errors()
         replies = [chunk.reply.value for chunk in call.chunks if chunk.reply is not None]
         formats = {state_format.origin for _, state_format in replies}
         if len({states.dtype for states, _ in replies}) > 1 or len(formats) > 1:
@@ -182,12 +173,8 @@ class StatesFace(ABC):
             array = np.repeat(array, num_rows)
         if array.shape != (num_rows,):
             raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
-        array = array.copy()
         self._check_free(indices)
-        out = self._new_arrays(num_rows)
-        call = self._engine.run(set_states_maker(array), indices, out)
-        raise_errors(call.chunks)
-        return finish_rows(self._space_of_one_observation, call.result(InfoForm.ROWS).observations)
+        return self._observations_of(self._engine.run("set_states", (array,), rows=indices))
 
     def branch(self, row: int, into: Any) -> Any:
         """Put environments into the state of one of them, and return their observations `[B, ...]`.
@@ -214,8 +201,8 @@ class StatesFace(ABC):
             UnsupportedEnvError: The states of an environment are not exact.
         """
         self._check_free(None)
-        call = self._engine.run(lambda local, _: Save(local))
-        raise_errors(call.chunks)
+        call = self._engine.run("save")
+        call.raise_errors()
         parts = [
             part._replace(rows=[row + int(chunk.rows[0]) for row in part.rows])
             for chunk in call.chunks
@@ -239,13 +226,15 @@ class StatesFace(ABC):
         """
         self._check_free(None)
         parts = read_rows(path, self.num_envs)
-
-        def make(local: NDArray[np.intp] | None, at: Any) -> Load:
-            rows = np.arange(self.num_envs)[at]
+        calls = []
+        for group in self._engine.groups:
+            rows = np.arange(group.first_row, group.first_row + group.num_rows)
             own = [taken for part in parts if len((taken := part.taken(rows)).rows)]
-            return Load(local, own)
+            calls.append(self._engine.begin("load", (), (own,), rows=rows))
+        call = RowsCall([chunk for call in calls for chunk in call.chunks])
+        self._engine.finish(call)
+        return self._observations_of(call)
 
-        out = self._new_arrays(self.num_envs)
-        call = self._engine.run(make, None, out)
-        raise_errors(call.chunks)
-        return finish_rows(self._space_of_one_observation, call.result(InfoForm.ROWS).observations)
+    def _observations_of(self, call: RowsCall) -> Any:
+        observations = call.result(InfoForm.ROWS).observations
+        return finish_rows(self._space_of_one_observation, observations)

@@ -1,6 +1,6 @@
 """Performs operations on environments in a worker process, and survives the exit of the process.
 
-    Chunk --RowsRequest--> worker: RowsServer     actions and results lie in shared memory
+    Chunk --> worker: RowsServer     actions and results lie in shared memory
     worker exits  -> restart -> the operations of the `Journal` -> the chunks that were not done
 
 A row gives the same results as if its worker had never exited (`on_crash="restore"`), or its episode ends
@@ -13,10 +13,9 @@ import logging
 import mmap
 import os
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import gymnasium
@@ -26,7 +25,6 @@ from numpy.typing import NDArray
 from planvec.backends import (
     Allocator,
     ProcessWorker,
-    ServedRequest,
     Server,
     Stats,
     WorkerExit,
@@ -46,22 +44,8 @@ from planvec.errors import (
 )
 from planvec.rows import clear_row, copy_rows, copy_tree, take_rows, unpicklable_rows
 from planvec.vector.arrays import RowArrays, action_of, fits_arrays
-from planvec.vector.chunk import Chunk
 from planvec.vector.env_row import ResidentStates, SnapshotClock
-from planvec.vector.operations import (
-    Call,
-    Load,
-    Lose,
-    OnCrash,
-    Operation,
-    Reply,
-    Reset,
-    Restore,
-    RowFailure,
-    SetAttribute,
-    SetStates,
-    Step,
-)
+from planvec.vector.operations import Chunk, OnCrash, Operation, Reply, RowFailure
 from planvec.vector.resident_envs import ResidentEnvs
 
 # -- Makes the error for the exit of a worker ----------------------------------------------------------------
@@ -73,9 +57,8 @@ def crash_error(exit: WorkerExit, chunk: Chunk | None = None, advice: str = "") 
     what, row, action = exit.what + advice, None, None
     if chunk is not None and exit.row is not None and exit.row < len(chunk.rows):
         row = int(chunk.rows[exit.row])
-        operation = chunk.operation
-        if isinstance(operation, Step):
-            action = action_of(operation.actions, exit.row)
+        if chunk.verb == "step" and chunk.operation.per_row:
+            action = action_of(chunk.operation.per_row[0], exit.row)
     if chunk is not None and chunk.num_exits > 1:
         what += f"; {round(chunk.num_exits)} workers failed on it, one after another"
     return make(what, row=row, action=action)
@@ -91,12 +74,7 @@ def crash_error(exit: WorkerExit, chunk: Chunk | None = None, advice: str = "") 
 # Settings are what no state contains: attributes that the user has set. All of it is a pure function of what
 # the worker was asked, so the rows go on with the same bits.
 
-_CHANGING = (Step, Reset, Call, SetAttribute, SetStates, Load)
-
-
-class _Entry(NamedTuple):
-    operation: Operation
-    is_setting: bool
+_CHANGING = frozenset(("step", "reset", "call", "set_attribute", "set_states", "load"))
 
 
 class Journal:
@@ -106,15 +84,15 @@ class Journal:
         self._has_snapshots = has_snapshots
         self._settings: dict[object, Operation] = {}
         self._snapshot: bytes | None = None
-        self._since: list[_Entry] = []
+        self._since: list[tuple[Operation, bool]] = []  # and whether each is a setting
 
     def record(self, operation: Operation, reply: Reply) -> None:
         """Record an operation that is done."""
-        is_setting = isinstance(operation, SetAttribute) or reply.changes_settings
-        if not isinstance(operation, _CHANGING) or (isinstance(operation, Call) and operation.only_reads):
+        if operation.name not in _CHANGING:
             return
+        is_setting = operation.name == "set_attribute" or reply.changes_settings
         if self._has_snapshots or is_setting:
-            self._since.append(_Entry(operation, is_setting))
+            self._since.append((operation, is_setting))
         if reply.snapshot is not None:
             self._snapshot = reply.snapshot
         if reply.snapshot is not None or not self._has_snapshots:
@@ -125,17 +103,17 @@ class Journal:
             if not is_setting:
                 continue
             key: object = operation
-            if isinstance(operation, SetAttribute):  # a later value replaces an earlier one
-                rows = None if operation.rows is None else operation.rows.tobytes()
-                key = (operation.name, rows, operation.on_outermost)
+            if operation.name == "set_attribute":  # a later value replaces an earlier one
+                key = (operation.common, None if operation.rows is None else operation.rows.tobytes())
                 self._settings.pop(key, None)
             self._settings[key] = operation
         self._since.clear()
 
     def operations(self) -> list[Operation]:
         """Return the operations that bring new environments up to date."""
-        restore: list[Operation] = [] if self._snapshot is None else [Restore(None, self._snapshot)]
-        return [*self._settings.values(), *restore, *(entry.operation for entry in self._since)]
+        snapshot = self._snapshot
+        restore = [] if snapshot is None else [Operation("restore", None, (), (snapshot,))]
+        return [*self._settings.values(), *restore, *(operation for operation, _ in self._since)]
 
     def end_snapshots(self) -> None:
         """Record only settings from now on."""
@@ -190,20 +168,12 @@ class RowsLayout:
             resident.proofs,
         )
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return (
-            self.observation_spaces,
-            self.action_spaces,
-            self.metadata,
-            self.render_mode,
-            self.inexact,
-            self.sharing,
-            self.proofs,
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.observation_spaces, self.action_spaces, self.metadata, self.render_mode = state[:4]
-        self.inexact, self.sharing, self.proofs = state[4:]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def map_memory(self, memory: int) -> memoryview:
         """Map the shared memory; see `SharedLayout`."""
@@ -244,33 +214,12 @@ def _shared(spaces: list[gymnasium.Space[Any]]) -> list[gymnasium.Space[Any]]:
     return shared
 
 
-# -- Defines `RowsRequest`, which asks a worker to perform the operation of a chunk --------------------------
-
-
-class RowsRequest(ServedRequest):
-    """Asks a `RowsServer` to perform the operation of a chunk."""
-
-    def __init__(self, chunk: Chunk, write: Callable[[Chunk], bytes]) -> None:
-        self._chunk = chunk
-        self._write = write
-
-    @property
-    def num_rows(self) -> int:
-        return len(self._chunk.rows)
-
-    @property
-    def verb(self) -> str:  # type: ignore[override]
-        return type(self._chunk.operation).__name__.lower()
-
-    def write(self) -> bytes:
-        return self._write(self._chunk)
-
-
 # -- Hosts the environments of one worker in its process, and answers operations on them.
 #
 # The reply to a step of cheap environments is often empty: everything lies in the shared memory.
 
-_MOVING = (Step, Reset, SetStates, Load, Call)  # operations after which a snapshot may be taken
+# operations after which a snapshot may be taken
+_MOVING = frozenset(("step", "reset", "set_states", "load", "call"))
 _PLAIN = frozenset((bool, int, float, str))
 
 
@@ -284,18 +233,16 @@ class RowsServer(Server):
 
     def serve(self, payload: bytes) -> bytes:
         layout, resident = self.layout, self._resident
-        arrays = resident.arrays = layout.arrays
         resident.progress = layout.progress
-        operation: Operation = load_from_parent(payload) if payload else Step(None, None)
-        if isinstance(operation, Step) and operation.actions is None:
-            rows = operation.rows
-            operation.actions = arrays.actions if rows is None else take_rows(arrays.actions, rows)
-        reply = resident.perform(operation)
-        if resident.watch is not None and isinstance(operation, Step):
+        operation: Operation = load_from_parent(payload) if payload else Operation("step", None, None)
+        if operation.per_row is None:
+            operation.per_row = (take_rows(layout.arrays.actions, operation.selection),)
+        reply = resident.perform(operation, layout.arrays, operation.selection)
+        if resident.watch is not None and operation.name == "step":
             reply.shared = resident.watch.change()
             if reply.shared:
                 resident.watch = None  # it is said once
-        if resident.states is not None and isinstance(operation, _MOVING):
+        if resident.states is not None and operation.name in _MOVING:
             self._take_snapshot(resident.states, reply)
         layout.seconds[0], reply.seconds = reply.seconds, 0.0
         return b"" if _is_empty(reply) else _write_reply(reply)
@@ -319,13 +266,12 @@ def _pickle_all(states: ResidentStates) -> bytes:
     return pickle.dumps(states.save(), protocol=5)
 
 
-def write_operation(operation: Operation, has_actions_in_memory: bool) -> bytes:
+def write_operation(operation: Operation) -> bytes:
     """Return an operation as bytes."""
-    if has_actions_in_memory:
-        return b"" if operation.rows is None else pickle.dumps(Step(operation.rows, None), protocol=5)
-    actions = operation.actions if isinstance(operation, Step) else None
-    if isinstance(actions, list) and all(_is_plain(action) for action in actions):
-        return pickle.dumps(operation, protocol=5)  # ten times as fast
+    if operation.name == "step" and operation.per_row:
+        actions = operation.per_row[0]
+        if isinstance(actions, list) and all(_is_plain(action) for action in actions):
+            return pickle.dumps(operation, protocol=5)  # ten times as fast
     data: bytes = cloudpickle.dumps(operation, protocol=5)
     return data
 
@@ -345,14 +291,8 @@ def read_reply(data: bytes) -> Reply:
 
 
 def _is_empty(reply: Reply) -> bool:
-    parts = (reply.infos, reply.observations, reply.rewards, reply.value, reply.snapshot)
-    return not (
-        reply.inexact
-        or reply.shared
-        or reply.errors
-        or reply.changes_settings
-        or any(part is not None for part in parts)
-    )
+    has_more = reply.inexact or reply.shared or reply.changes_settings or reply.snapshot is not None
+    return reply.is_plain and reply.value is None and not has_more
 
 
 def _write_reply(reply: Reply) -> bytes:
@@ -456,25 +396,27 @@ class WorkerRows:
     def prepare(self, chunk: Chunk) -> None:
         """Prepare an operation; see `RowGroup`."""
         operation, target = chunk.operation, self.arrays.actions
+        chunk.writer = self._write
         if not chunk.is_internal:  # the caller may change them, and a crash may need them again
             operation.own_arguments()
-        if isinstance(operation, Step) and target is not None and fits_arrays(operation.actions, target):
+        actions = operation.per_row[0] if chunk.verb == "step" and operation.per_row else None
+        if actions is not None and target is not None and fits_arrays(actions, target):
             return
         try:
-            chunk.payload = write_operation(operation, has_actions_in_memory=False)
+            chunk.payload = write_operation(operation)
         except Exception as error:
             text = f"an argument cannot be pickled ({type(error).__name__}: {error}); nothing was sent"
-            raise InvalidBatchError(f"{type(operation).__name__.lower()}: {text}") from error
+            raise InvalidBatchError(f"{chunk.verb}: {text}") from error
 
     def submit(self, chunk: Chunk) -> None:
         """Begin an operation; see `RowGroup`."""
         with self._worker.lock:
             exit, operation = self._worker.exit, chunk.operation
             failure = None if exit is None else exit.error
-            if isinstance(operation, Step) and self._is_lost[operation.selection].any():
+            if chunk.verb == "step" and self._is_lost[operation.selection].any():
                 failure = failure or self._lost
             if failure is not None:
-                chunk.fail(failure)
+                chunk.finish(None, failure)
                 return
             self._chunks[chunk] = None
             if exit is None:
@@ -484,21 +426,22 @@ class WorkerRows:
                 self._restart()
 
     def _send(self, chunk: Chunk) -> None:
-        pending = self._worker.submit(RowsRequest(chunk, self.write))
+        pending = self._worker.submit(chunk)
         pending.add_done_callback(lambda done: self._done(chunk, done))
 
-    def write(self, chunk: Chunk) -> bytes:
+    def _write(self, chunk: Chunk) -> bytes:
         """Write the actions of a chunk into the shared memory if possible, and return the rest."""
         if chunk.payload is not None:
             return chunk.payload
         operation = chunk.operation
-        assert isinstance(operation, Step)
-        rows, target = operation.selection, self.arrays.actions
+        rows = operation.selection
         if self._writes[rows].any():
-            return write_operation(operation, has_actions_in_memory=False)
-        copy_rows(operation.actions, target, rows)
+            return write_operation(operation)
+        assert operation.per_row
+        copy_rows(operation.per_row[0], self.arrays.actions, rows)
         self._writes[rows] = chunk.has_actions_in_memory = True
-        return write_operation(operation, has_actions_in_memory=True)
+        in_memory = Operation("step", operation.rows, None)
+        return b"" if operation.rows is None else pickle.dumps(in_memory, protocol=5)
 
     def _done(self, chunk: Chunk, pending: Any) -> None:
         """Handle the answer to a chunk, or the exit of its worker."""
@@ -527,7 +470,7 @@ class WorkerRows:
                 text = (
                     f"the results cannot be read in this process ({type(unreadable).__name__}: {unreadable})"
                 )
-                self._fail(chunk, EnvError(f"{type(operation).__name__.lower()}: {text}"))
+                self._fail(chunk, EnvError(f"{chunk.verb}: {text}"))
                 return
         if not chunk.is_internal:  # what is repeated was recorded before
             self._journal.record(operation, reply)
@@ -549,19 +492,29 @@ class WorkerRows:
         del self._chunks[chunk]
         if not any(other.is_internal for other in self._chunks):  # else the rest may end the worker again
             self._num_failures = 0
-        if isinstance(operation, (Step, Reset)):
-            self._after_step(operation, chunk, reply)
-        elif isinstance(operation, (SetStates, Load)):
+        if chunk.verb in ("reset", "set_states", "load"):
             self._has_episode[operation.selection], self._is_lost[operation.selection] = True, False
-        chunk.finish(reply, self.arrays)
+        if chunk.verb in ("step", "reset"):
+            self._after_step(chunk, reply)
+        self._copy_results(chunk)
+        chunk.finish(reply)
 
-    def _after_step(self, operation: Operation, chunk: Chunk, reply: Reply) -> None:
-        rows = operation.selection
-        if isinstance(operation, Step):
-            seconds = float(self.layout.seconds[0])
-            self.seconds_per_step = seconds / max(1, len(chunk.rows))
-        else:
-            self._has_episode[rows], self._is_lost[rows] = True, False
+    def _copy_results(self, chunk: Chunk) -> None:
+        """Copy the results of a chunk out of the shared memory."""
+        out = chunk.out
+        if out is None or chunk.is_abandoned:
+            return
+        source = self.arrays if chunk.operation.rows is None else self.arrays.results(chunk.operation.rows)
+        if not isinstance(out.observations, list):  # those come with the reply
+            copy_rows(source.observations, out.observations)
+        out.rewards[:] = source.rewards
+        out.terminated[:] = source.terminated
+        out.truncated[:] = source.truncated
+
+    def _after_step(self, chunk: Chunk, reply: Reply) -> None:
+        rows = chunk.operation.selection
+        if chunk.verb == "step":
+            self.seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
         if self.on_crash is not OnCrash.RESET:
             return
         if isinstance(self._observations, list):
@@ -575,7 +528,9 @@ class WorkerRows:
     def _fail(self, chunk: Chunk, error: Exception) -> None:
         if chunk in self._chunks:
             del self._chunks[chunk]
-            chunk.fail(error)
+            chunk.finish(None, error)
+            if chunk.is_internal:
+                self._give_up_rows(error)
 
     # -- the exit of the worker ---------------------------------------------------------------------
 
@@ -613,11 +568,10 @@ class WorkerRows:
             rows = np.flatnonzero(self._has_episode)
             last = self._observations
             observations = [last[row] for row in rows] if isinstance(last, list) else take_rows(last, rows)
-            operations.append(Lose(rows, observations))
+            operations.append(Operation("lose", rows, (), (observations,)))
         all_rows = np.arange(self.first_row, self.first_row + self.num_rows)
         for operation in operations:
             internal = Chunk(operation, all_rows, None, is_internal=True)
-            internal.on_done = self._internal_done
             self.prepare(internal)
             self._chunks[internal] = None
             self._send(internal)
@@ -629,22 +583,21 @@ class WorkerRows:
         for chunk in [chunk for chunk in self._chunks if chunk.is_internal]:
             del self._chunks[chunk]
 
-    def _internal_done(self, chunk: Chunk) -> None:
-        """Give up the rows if they cannot be brought up to date."""
-        if chunk.error is not None:
-            self._drop_internal()
-            self._journal.forget()
-            text = f"{self._worker.name} was replaced, but its environments cannot be restored: {chunk.error}"
-            error = chunk.error if isinstance(chunk.error, ClosedError) else WorkerCrashedError(text)
-            error.__cause__ = chunk.error
-            self._fail_all(error)
+    def _give_up_rows(self, cause: Exception) -> None:
+        """Give up the rows, which cannot be brought up to date."""
+        self._drop_internal()
+        self._journal.forget()
+        text = f"{self._worker.name} was replaced, but its environments cannot be restored: {cause}"
+        error = cause if isinstance(cause, ClosedError) else WorkerCrashedError(text)
+        error.__cause__ = cause
+        self._fail_all(error)
 
     def _raise(self, exit: WorkerExit) -> None:
         """Fail all steps until the rows are reset. Other chunks are sent to the replacement."""
         self._lost = crash_error(exit, advice="; its environments must be reset")
         self._is_lost |= self._has_episode
         self._has_episode[:] = False
-        for chunk in [chunk for chunk in self._chunks if isinstance(chunk.operation, Step)]:
+        for chunk in [chunk for chunk in self._chunks if chunk.verb == "step"]:
             self._fail(chunk, self._lost)
 
     def _fail_all(self, error: Exception) -> None:

@@ -1,14 +1,14 @@
 """Steps and resets the environments of a DI-engine manager, each by itself, and collects what is done.
 
-step / reset  ->  one operation per environment at a time, others wait  ->  collect  ->  Answer
+step / reset  ->  one operation per environment at a time, others wait  ->  collect  ->  Task
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import own_copy, take_row
 from planvec.vector import checks
-from planvec.vector.chunk import Chunk, RowsCall, errors_of, raise_errors
 from planvec.vector.ding_env import TIMESTEP, DingEnv, ResetOptions, as_gymnasium
 from planvec.vector.engine import Engine, EngineOptions
-from planvec.vector.env_row import InfoForm, RowInfo
-from planvec.vector.operations import Apply, Call, Operation, Reset, Step
+from planvec.vector.env_row import InfoForm
+from planvec.vector.operations import Chunk
 from planvec.vector.states_face import StatesFace
 
 
@@ -50,29 +49,27 @@ class FleetOptions(NamedTuple):
     max_worker_rss: int | None = None  # bytes of memory above which a worker is replaced; None: no limit
 
 
-class Answer(NamedTuple):
-    """Holds the result of one step or reset."""
+@dataclass(slots=True, eq=False)
+class Task:
+    """Holds a step or a reset of one environment, and its result once it is done."""
 
-    number: int  # the number of the request
-    env_id: int  # the environment
-    method: str  # "step" or "reset"
-    observation: Any  # the observation; None after an error
-    # the timestep of a step, without its observation; None if the episode was lost with its worker
-    timestep: Any
-    error: Exception | None  # what the environment raised, or the crash of its worker; None if nothing failed
-
-
-_MakeOperation = Callable[[NDArray[np.intp] | None, Any], Operation]
-
-
-class _Request(NamedTuple):
-    number: int
     env_id: int
-    argument: Any  # an action, or ResetOptions
+    argument: Any  # an action, or `ResetOptions`
+    observation: Any = None  # the observation; None after an error
+    # the timestep of a step, without its observation; None if the episode was lost with its worker
+    timestep: Any = None
+    error: Exception | None = None  # what the environment raised, or the crash of its worker
 
     @property
     def method(self) -> str:
+        """The method of `DingEnv`: "step" or "reset"."""
         return "reset" if isinstance(self.argument, ResetOptions) else "step"
+
+    def full_timestep(self) -> Any:
+        """Return the timestep of a step that has not raised."""
+        if self.timestep is None:
+            return BaseEnvTimestep(None, None, None, {"abnormal": True, "worker_exited": True})
+        return self.timestep._replace(obs=self.observation)
 
 
 class Fleet(StatesFace):
@@ -110,10 +107,8 @@ class Fleet(StatesFace):
         self.num_envs = len(env_fns)
         self._all = list(range(len(env_fns)))
         self._space_of_one_observation = self._engine.layouts[0].observation_spaces[0]
-        self._has_fixed_size = space is not None
-        self._numbers = itertools.count()
-        self._waiting: dict[int, deque[_Request]] = {row: deque() for row in range(len(env_fns))}
-        self._at_work: dict[int, _Request] = {}  # environment -> what it performs
+        self._waiting: dict[int, deque[Task]] = {row: deque() for row in range(len(env_fns))}
+        self._at_work: dict[int, Task] = {}  # environment -> what it performs
         self._chunks: list[Chunk] = []
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
@@ -125,54 +120,45 @@ class Fleet(StatesFace):
 
     # -- steps and resets ---------------------------------------------------------------------------
 
-    def submit(self, arguments: Mapping[int, Any], in_parts: bool = True) -> dict[int, int]:
-        """Begin steps and resets. An environment performs its requests one after another."""
-        # `in_parts`: answers of slow environments arrive one after another, which takes more messages.
-        # Returns environment -> the number of the request, which its answer has, too.
-        copies = {env_id: own_copy(argument) for env_id, argument in arguments.items()}
-        numbers = {}
-        for env_id, argument in copies.items():
-            request = _Request(next(self._numbers), env_id, argument)
-            numbers[env_id] = request.number
-            self._waiting[env_id].append(request)
+    def submit(self, arguments: Iterable[tuple[int, Any]], in_parts: bool = True) -> list[Task]:
+        """Begin steps and resets, given environments and their arguments. Each performs one after another."""
+        # `in_parts`: results of slow environments arrive one after another, which takes more messages.
+        tasks = [Task(env_id, own_copy(argument)) for env_id, argument in arguments]
+        for task in tasks:
+            self._waiting[task.env_id].append(task)
         self._send(in_parts)
-        return numbers
+        return tasks
 
     def _send(self, in_parts: bool = True) -> None:
-        """Send the next request of every environment that has nothing to do."""
-        by_method: dict[str, list[_Request]] = {"step": [], "reset": []}
+        """Send the next task of every environment that has nothing to do."""
+        by_method: dict[str, list[Task]] = {"step": [], "reset": []}
         for env_id, waiting in self._waiting.items():
             if waiting and env_id not in self._at_work:
-                request = self._at_work[env_id] = waiting.popleft()
-                by_method[request.method].append(request)
-        for method, requests in by_method.items():
-            if not requests:
+                task = self._at_work[env_id] = waiting.popleft()
+                by_method[task.method].append(task)
+        for method, tasks in by_method.items():
+            if not tasks:
                 continue
+            ids = [task.env_id for task in tasks]
+            rows = None if ids == self._all else np.array(ids, np.intp)  # None is faster
+            given = [task.argument for task in tasks]
+            arguments = (
+                (given,) if method == "step" else ([None] * len(ids), [{"reset": how} for how in given])
+            )
             try:
-                self._begin(_make_step if method == "step" else _make_reset, requests, in_parts)
+                self._chunks += self._engine.begin(method, arguments, rows=rows, in_parts=in_parts).chunks
             except BaseException:  # an action that cannot be sent, for example
-                for request in requests:
-                    del self._at_work[request.env_id]
+                for env_id in ids:
+                    del self._at_work[env_id]
                 raise
 
-    def _begin(self, make: _MakeOperation, requests: list[_Request], in_parts: bool) -> None:
-        ids = [request.env_id for request in requests]
-        rows = None if ids == self._all else np.array(ids, np.intp)  # None is faster
-
-        def make_operation(local: NDArray[np.intp] | None, positions: Any) -> Operation:
-            picked = requests[positions] if isinstance(positions, slice) else [requests[i] for i in positions]
-            return make(local, [request.argument for request in picked])
-
-        out = self._new_arrays(len(ids))
-        self._chunks += self._engine.begin(make_operation, rows, out, in_parts=in_parts).chunks
-
-    def collect(self) -> list[Answer]:
-        """Return the answers that have arrived, without waiting."""
+    def collect(self) -> list[Task]:
+        """Return the tasks that are done, without waiting."""
         self._engine.poll()
         return self._taken()
 
-    def wait(self, timeout: float | None = None) -> list[Answer]:
-        """Wait until an answer has arrived, and return all that have."""
+    def wait(self, timeout: float | None = None) -> list[Task]:
+        """Wait until a task is done, and return all that are."""
         # `timeout`: Seconds to wait at most; None: no limit.
         chunks = self._chunks
         if chunks:
@@ -185,43 +171,34 @@ class Fleet(StatesFace):
         """Whether nothing was asked that was not collected."""
         return not self._chunks
 
-    def _taken(self) -> list[Answer]:
+    def _taken(self) -> list[Task]:
         done = [chunk for chunk in self._chunks if chunk.is_done]
         if not done:
             return []
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_done]
-        answers = [answer for chunk in done for answer in self._answers(chunk)]
-        for answer in answers:
-            del self._at_work[answer.env_id]
+        tasks = [task for chunk in done for task in self._finished(chunk)]
         self._send()
-        return answers
+        return tasks
 
-    def _answers(self, chunk: Chunk) -> list[Answer]:
-        rows = chunk.rows.tolist()
-        reply = chunk.reply
-        if reply is None:
-            assert chunk.error is not None
-            return [self._answer(row, None, ({}, None), chunk.error) for row in rows]
-        errors = errors_of([chunk])
-        infos: dict[int, RowInfo] = reply.infos or {}
-        if self._has_fixed_size:
-            assert chunk.out is not None
-            tree = chunk.out.observations
-            observations = [self.row_of(tree, index) for index in range(len(rows))]
-        else:
-            observations = [own_copy(observation) for observation in reply.observations or ()]
-        return [
-            self._answer(row, observations[index], infos.get(index, ({}, None)), errors.get(row))
-            for index, row in enumerate(rows)
-        ]
-
-    def _answer(self, env_id: int, observation: Any, info: RowInfo, error: Exception | None) -> Answer:
-        request = self._at_work[env_id]
-        timestep = info[0].get(TIMESTEP)
-        if not self.num_workers:  # environments may write into the same objects again
-            timestep = own_copy(timestep)
-        observation = None if error is not None else observation
-        return Answer(request.number, env_id, request.method, observation, timestep, error)
+    def _finished(self, chunk: Chunk) -> list[Task]:
+        """Note the results of the tasks of a chunk that is done, and return these."""
+        tasks = [self._at_work.pop(env_id) for env_id in chunk.rows.tolist()]
+        out, reply = chunk.out, chunk.reply
+        if reply is None or out is None:
+            for task in tasks:
+                task.error = chunk.error
+            return tasks
+        errors, infos = chunk.errors(), reply.infos or {}
+        for index, task in enumerate(tasks):
+            task.error = errors.get(task.env_id)
+            if task.error is None and reply.observations is not None:
+                task.observation = own_copy(reply.observations[index])
+            elif task.error is None:
+                task.observation = self.row_of(out.observations, index)
+            timestep = infos.get(index, ({}, None))[0].get(TIMESTEP)
+            # Environments in this process may write into the same objects again.
+            task.timestep = timestep if self.num_workers else own_copy(timestep)
+        return tasks
 
     def row_of(self, observations: Any, index: int) -> Any:
         """Return one observation of a batch, in the form that the environment returns."""
@@ -231,43 +208,23 @@ class Fleet(StatesFace):
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
         """Call a method of environments, and return the results. Without `env_ids`, of all."""
-        return self._ask(lambda local, _: Call(local, name, args, kwargs), env_ids).values()
+        return self._values("call", (name, args, kwargs), env_ids)
 
     def get(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return an attribute of environments."""
-        return self._ask(lambda local, _: Call(local, name, only_reads=True), env_ids).values()
+        return self._values("get_attribute", (name,), env_ids)
 
     def ask(self, function: Callable[[DingEnv], Any], env_ids: Sequence[int]) -> list[Any]:
         """Return what a function returns for environments, which it must not change."""
-        return self._ask(lambda local, _: Apply(local, function), env_ids).values()
+        return self._values("apply", (function,), env_ids)
 
-    def _ask(self, make: _MakeOperation, env_ids: Sequence[int] | None) -> RowsCall:
+    def _values(self, name: str, arguments: tuple[Any, ...], env_ids: Sequence[int] | None) -> list[Any]:
         rows = None if env_ids is None else np.array(env_ids, np.intp)
-        call = self._engine.run(make, rows)
-        raise_errors(call.chunks)
-        return call
+        return self._engine.run(name, (), arguments, rows=rows).values()
 
     def close(self) -> None:
         """Close the environments and the workers."""
         self._engine.close()
-
-
-def _make_step(local: NDArray[np.intp] | None, arguments: list[Any]) -> Step:
-    return Step(local, arguments)
-
-
-def _make_reset(local: NDArray[np.intp] | None, arguments: list[Any]) -> Reset:
-    return Reset(local, [None] * len(arguments), [{"reset": options} for options in arguments])
-
-
-# -- Converts results into the timesteps of DI-engine --------------------------------------------------------
-
-
-def timestep_of(answer: Answer) -> Any:
-    """Return the timestep of a step that has not raised."""
-    if answer.timestep is None:  # the episode was lost with its worker
-        return BaseEnvTimestep(None, None, None, {"abnormal": True, "worker_exited": True})
-    return answer.timestep._replace(obs=answer.observation)
 
 
 def as_tree(env_id: int, observation: Any, reward: Any, done: Any, info: Any) -> Any:

@@ -15,18 +15,67 @@ from easydict import EasyDict
 from numpy.typing import NDArray
 
 from planvec.backends import Stats
-from planvec.vector.ding.fleet import Answer, Fleet, FleetOptions, as_tree, timestep_of
+from planvec.vector.ding.fleet import Fleet, FleetOptions, Task, as_tree
 from planvec.vector.ding_env import ResetOptions, is_abnormal, render_frame
 
-# -- Defines what the environment managers of DI-engine have in common: episodes, and what is ready.
-#
 #     VOID -launch-> INIT -reset-> RUN -step-> RUN | RESET (in the background) | NEED_RESET | DONE | ERROR
 #
 # Attributes that a manager does not have are asked of its environments, as in DI-engine, so it has few.
 
+_COMMON = {
+    "episode_num": float("inf"),
+    "max_retry": 1,
+    "step_timeout": None,
+    "auto_reset": True,
+    "retry_type": "reset",
+    "reset_timeout": None,
+    "retry_waiting_time": 0.1,
+    "shared_memory": True,
+    "copy_on_get": True,
+    "context": "template",
+    "connect_timeout": 60,
+    "reset_inplace": False,
+    # what planvec adds
+    "wait_for_resets": True,
+    "num_workers": None,
+    "timeout": None,
+    "max_restarts": 3,
+    "on_crash": None,
+    "max_worker_rss": None,
+}
 
-class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
-    """Begins episodes, also in the background. Arguments as for `AsyncSubprocessEnvManager`."""
+
+@ENV_MANAGER_REGISTRY.register("planvec_async_subprocess")
+class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
+    """Steps environments, and returns when some are done, in place of DI-engine's manager of that name.
+
+    Each worker has several environments, and steps them one after another. Where environments wait for
+    something outside, such as another program, one worker per environment is better: `num_workers`.
+
+    Args:
+        env_fn: One function per environment, which makes it.
+        cfg: The configuration: `default_config()`, with the keys of DI-engine and these of planvec:
+            num_workers, worker processes (0: none; None: one per core);
+            timeout, seconds that an operation may take before its worker is killed (`step_timeout` interrupts
+            Python code without that);
+            max_restarts, how often an operation is retried after a worker exited on it;
+            on_crash, "restore", "reset" or "raise" (None: "restore" if states are exact, else "reset", where
+            the environments of a worker that exits return abnormal timesteps);
+            max_worker_rss, bytes of memory above which a worker is replaced;
+            wait_for_resets, whether `ready_obs` waits for all resets, which makes the interaction
+            reproducible; otherwise, as in DI-engine, for one environment. False here, True for the
+            synchronous managers.
+
+    Raises:
+        AssertionError: A configuration or a call does not fit, as in DI-engine.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        **_COMMON,
+        "wait_num": 2,
+        "step_wait_timeout": 0.01,
+        "wait_for_resets": False,
+    }
 
     def __init__(self, env_fn: list[Callable[[], Any]], cfg: EasyDict | None = None) -> None:
         config = EasyDict({**self.config, **(cfg or {})})
@@ -38,7 +87,7 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
         self._reset_inplace = config.reset_inplace
         self._env_dynamic_seed = None
         self._fleet: Fleet | None = None
-        self._stepping: dict[int, Answer | None] = {}  # environment -> the result of its step
+        self._stepping: dict[int, Task | None] = {}  # environment -> the result of its step
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -156,19 +205,18 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
 
     def _begin_resets(self, ids: Sequence[int], is_renewed: bool = False) -> None:
         paths = self._env_replay_path or [None] * self._env_num
-        self._open_fleet().submit(
-            {
-                env_id: ResetOptions(
-                    parameters=self._reset_param[env_id],
-                    seeding=self._seeding(env_id),
-                    is_renewed=is_renewed,
-                    closes_on_error=True,
-                    timeout=self._limit(),
-                    replay_path=paths[env_id],
-                )
-                for env_id in ids
-            }
-        )
+        resets = [
+            ResetOptions(
+                parameters=self._reset_param[env_id],
+                seeding=self._seeding(env_id),
+                is_renewed=is_renewed,
+                closes_on_error=True,
+                timeout=self._limit(),
+                replay_path=paths[env_id],
+            )
+            for env_id in ids
+        ]
+        self._open_fleet().submit(zip(ids, resets, strict=True))
         for env_id in ids:
             self._env_states[env_id] = EnvState.RESET
             self._env_seed[env_id] = None  # `seed` is called once
@@ -199,8 +247,8 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
             assert not self._open_fleet().is_idle, "an environment is in the state RESET, and is not reset"
             self._handle(self._open_fleet().wait())
 
-    def _reset_failed(self, answer: Answer) -> None:
-        env_id, error = answer.env_id, answer.error
+    def _reset_failed(self, task: Task) -> None:
+        env_id, error = task.env_id, task.error
         self._num_attempts[env_id] += 1
         if self._num_attempts[env_id] < self._max_retry:
             time.sleep(self._retry_waiting_time)
@@ -213,18 +261,18 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
             f"{error}"
         ) from error
 
-    def _handle(self, answers: Sequence[Answer]) -> None:
+    def _handle(self, tasks: Sequence[Task]) -> None:
         """Note what is done."""
-        for answer in answers:
-            env_id = answer.env_id
-            if answer.method == "step":
+        for task in tasks:
+            env_id = task.env_id
+            if task.method == "step":
                 if env_id in self._stepping:  # else a reset has cancelled it
-                    self._stepping[env_id] = answer
-            elif answer.error is not None:
-                self._reset_failed(answer)
+                    self._stepping[env_id] = task
+            elif task.error is not None:
+                self._reset_failed(task)
             else:
                 self._env_states[env_id] = EnvState.RUN
-                self._ready_obs[env_id] = answer.observation
+                self._ready_obs[env_id] = task.observation
 
     # -- states -------------------------------------------------------------------------------------
 
@@ -284,62 +332,6 @@ class EpisodeManager(BaseEnvManager):  # type: ignore[misc]
         self._check_closed()
         self._open_fleet().call("enable_save_figure", figure_path, env_ids=[env_id])
 
-
-_COMMON = {
-    "episode_num": float("inf"),
-    "max_retry": 1,
-    "step_timeout": None,
-    "auto_reset": True,
-    "retry_type": "reset",
-    "reset_timeout": None,
-    "retry_waiting_time": 0.1,
-    "shared_memory": True,
-    "copy_on_get": True,
-    "context": "template",
-    "connect_timeout": 60,
-    "reset_inplace": False,
-    # what planvec adds
-    "wait_for_resets": True,
-    "num_workers": None,
-    "timeout": None,
-    "max_restarts": 3,
-    "on_crash": None,
-    "max_worker_rss": None,
-}
-
-
-@ENV_MANAGER_REGISTRY.register("planvec_async_subprocess")
-class AsyncSubprocessEnvManager(EpisodeManager):
-    """Steps environments, and returns when some are done, in place of DI-engine's manager of that name.
-
-    Each worker has several environments, and steps them one after another. Where environments wait for
-    something outside, such as another program, one worker per environment is better: `num_workers`.
-
-    Args:
-        env_fn: One function per environment, which makes it.
-        cfg: The configuration: `default_config()`, with the keys of DI-engine and these of planvec:
-            num_workers, worker processes (0: none; None: one per core);
-            timeout, seconds that an operation may take before its worker is killed (`step_timeout` interrupts
-            Python code without that);
-            max_restarts, how often an operation is retried after a worker exited on it;
-            on_crash, "restore", "reset" or "raise" (None: "restore" if states are exact, else "reset", where
-            the environments of a worker that exits return abnormal timesteps);
-            max_worker_rss, bytes of memory above which a worker is replaced;
-            wait_for_resets, whether `ready_obs` waits for all resets, which makes the interaction
-            reproducible; otherwise, as in DI-engine, for one environment. False here, True for the
-            synchronous managers.
-
-    Raises:
-        AssertionError: A configuration or a call does not fit, as in DI-engine.
-    """
-
-    config: ClassVar[dict[str, Any]] = {
-        **_COMMON,
-        "wait_num": 2,
-        "step_wait_timeout": 0.01,
-        "wait_for_resets": False,
-    }
-
     # -- steps --------------------------------------------------------------------------------------
 
     def step(self, actions: Mapping[int, Any]) -> Any:
@@ -358,14 +350,14 @@ class AsyncSubprocessEnvManager(EpisodeManager):
         """
         stepped = self._begin_steps(actions)
         config = self._cfg
-        answers: dict[int, Answer] = {}
+        tasks: dict[int, Task] = {}
         while True:
-            num_left = len(self._stepping) - len(answers)
-            self._await_steps(min(config.wait_num, len(stepped), num_left), config.step_wait_timeout, answers)
-            is_all = len(answers) == len(self._stepping)
-            if is_all or any(_is_going_on(answer) for answer in answers.values()):
+            num_left = len(self._stepping) - len(tasks)
+            self._await_steps(min(config.wait_num, len(stepped), num_left), config.step_wait_timeout, tasks)
+            is_all = len(tasks) == len(self._stepping)
+            if is_all or any(_is_going_on(task) for task in tasks.values()):
                 # In the order of the calls, not of the arrival, which differs from run to run.
-                return self._finish_steps({i: answers[i] for i in self._stepping if i in answers})
+                return self._finish_steps({i: tasks[i] for i in self._stepping if i in tasks})
 
     def _begin_steps(self, actions: Mapping[int, Any]) -> list[int]:
         self._check_closed()
@@ -377,18 +369,18 @@ class AsyncSubprocessEnvManager(EpisodeManager):
         again = [env_id for env_id in ids if env_id in self._stepping]
         assert not again, f"step: environments {again} are being stepped; take those of ready_obs"
         waits_for_all = self._cfg.step_wait_timeout is None
-        self._open_fleet().submit(actions, in_parts=not waits_for_all)
+        self._open_fleet().submit(actions.items(), in_parts=not waits_for_all)
         self._stepping.update(dict.fromkeys(ids))
         return ids
 
-    def _await_steps(self, num_wanted: int, seconds: float | None, answers: dict[int, Answer]) -> None:
+    def _await_steps(self, num_wanted: int, seconds: float | None, tasks: dict[int, Task]) -> None:
         """Wait for a number of steps, and some seconds for the others. Without `seconds`, for all."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        num_before = len(answers)
+        num_before = len(tasks)
         while True:
-            answers.update((i, answer) for i, answer in self._stepping.items() if answer is not None)
-            num_new = len(answers) - num_before
-            if len(answers) == len(self._stepping):
+            tasks.update((i, task) for i, task in self._stepping.items() if task is not None)
+            num_new = len(tasks) - num_before
+            if len(tasks) == len(self._stepping):
                 return
             left = None if deadline is None else deadline - time.monotonic()
             if num_new >= num_wanted and left is not None and left <= 0:
@@ -396,20 +388,20 @@ class AsyncSubprocessEnvManager(EpisodeManager):
             is_enough = num_new >= num_wanted
             self._handle(self._open_fleet().wait(left if is_enough else None))
 
-    def _finish_steps(self, answers: Mapping[int, Answer]) -> dict[int, Any]:
+    def _finish_steps(self, tasks: Mapping[int, Task]) -> dict[int, Any]:
         """Return timesteps, and begin what follows the ends of episodes."""
-        for env_id in answers:
+        for env_id in tasks:
             del self._stepping[env_id]
-        failed = [answer for answer in answers.values() if answer.error is not None]
+        failed = [task for task in tasks.values() if task.error is not None]
         if failed:
-            for answer in failed:
-                self._env_states[answer.env_id] = EnvState.ERROR
+            for task in failed:
+                self._env_states[task.env_id] = EnvState.ERROR
             self.close()
             assert failed[0].error is not None
             raise failed[0].error
         timesteps, ended = {}, []
-        for env_id, answer in answers.items():
-            timesteps[env_id] = timestep_of(answer)
+        for env_id, task in tasks.items():
+            timesteps[env_id] = task.full_timestep()
             if self._has_ended(env_id, timesteps[env_id]):
                 ended.append(env_id)
         self._begin_resets(ended)
@@ -479,6 +471,6 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager):
         return trees
 
 
-def _is_going_on(answer: Answer) -> bool:
+def _is_going_on(task: Task) -> bool:
     """Return whether an episode goes on after a step, or the step has failed."""
-    return answer.error is not None or not timestep_of(answer).done
+    return task.error is not None or not task.full_timestep().done
